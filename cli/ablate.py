@@ -10,7 +10,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.ablating import AblationRequest
+    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest
 
 EXAMPLES = (
     "dreamgym-kit experience ablate my_agent:graph",
@@ -69,7 +69,7 @@ def command(
     works in each; with --learn it is trained in each and tried on the real tools.
     """
     settings = given.settings()
-    from dreamgym_kit.adapters.langgraph.ablating import AblationRequest, ablate
+    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate
     from dreamgym_kit.report.ablation import render_ablation
     from dreamgym_kit.rollout.tasks import read_tasks
 
@@ -103,10 +103,10 @@ def _agree(request: "AblationRequest", *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.ablating import parts_of
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+    from dreamgym_kit.adapters.langgraph.run.ablation import parts_of
     from dreamgym_kit.cli.record import agree
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
     episodes = (1 + len(parts_of(request))) * len(tried) * request.settings.train.eval_n

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from dreamgym_kit.cli.output import tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.vocabulary import Approval, HeldCall
+    from dreamgym_kit.types import Approval, HeldCall
 
 _GLANCE_S = 0.2  # between two looks at the clock
 
 
 class TerminalApprover:
-    """Implements `ports.Approver` at the terminal that the command runs in; one question at a time.
+    """Implements `interfaces.Approver` at the terminal that the command runs in; one question at a time.
 
     Only the word "yes" is a yes. After anything else, and after a question that was not answered in time,
     none is asked any more: the run ends, and nobody could tell to which of them the next word belongs.
@@ -34,16 +34,16 @@ class TerminalApprover:
 
     async def approve(self, held: "HeldCall") -> "Approval | None":
         """See `Approver.approve`."""
-        from dreamgym_kit.apart import aside
+        from dreamgym_kit.threads import run_in_thread_async
 
         over = threading.Event()
         try:
-            return await aside(lambda: self._ask(held, over), name="dreamgym-terminal")
+            return await run_in_thread_async(lambda: self._ask(held, over), name="dreamgym-terminal")
         finally:
             over.set()
 
     def _ask(self, held: "HeldCall", over: threading.Event) -> "Approval | None":
-        from dreamgym_kit.vocabulary import Approval
+        from dreamgym_kit.types import Approval
 
         with self._asking:
             if self._ended or over.is_set() or self._leaving():
@@ -85,7 +85,7 @@ def question(held: "HeldCall") -> str:
     """A held call as a person is shown it."""
     from dreamgym_kit.canonical import canonical
     from dreamgym_kit.dream.state.observed import observation
-    from dreamgym_kit.report.clean import one_line, shown
+    from dreamgym_kit.report.sanitize import one_line, shown
 
     lines = [f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.world}"]
     for name, value in held.call.args.items():

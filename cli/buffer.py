@@ -14,10 +14,10 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dreamgym_kit.ports import Hit, HybridQuery, TransitionStore
+    from dreamgym_kit.interfaces import Hit, HybridQuery, TransitionStore
     from dreamgym_kit.replay.stats import StoreStats
-    from dreamgym_kit.settings.places import Place
-    from dreamgym_kit.vocabulary import World
+    from dreamgym_kit.settings.buffer_url import Place
+    from dreamgym_kit.types import World
 
 EXAMPLES = (
     "dreamgym-kit buffer import recordings.jsonl",
@@ -62,16 +62,15 @@ def import_command(
     redact: importing.Redact = None,
     tenant: options.Tenant = None,
     world: importing.WorldOption = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Add the transitions of FILE to the buffer; those it has already are passed over."""
-    from dreamgym_kit.adapters.stores.opening import opened_to_add, waiting_part
+    from dreamgym_kit.adapters.stores.factory import opened_to_add, waiting_part
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.replay.jsonl import import_jsonl
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.replay.transfer import import_jsonl
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
     path = buffer_of(settings)
     if not file.exists():
         raise UserError(f"{file}: does not exist; nothing was imported")
@@ -108,16 +107,15 @@ def import_command(
 def export_command(
     file: Target,
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     overwrite: Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Write every transition of the buffer to FILE, in the order recorded."""
-    from dreamgym_kit.adapters.stores.opening import open_store
-    from dreamgym_kit.replay.jsonl import export_jsonl
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.replay.transfer import export_jsonl
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, settings_file, {"buffer": buffer})
+    settings = options.settings_for(None, {"buffer": buffer})
     path = buffer_of(settings)
     with closing(open_store(path, settings)) as store:
         count = export_jsonl(store, file, overwrite=overwrite)
@@ -131,16 +129,15 @@ def export_command(
 @app.command("stats")
 def stats_command(
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Count what the buffer holds, by tool, world and tenant."""
-    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.replay.stats import count_transitions
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, settings_file, {"buffer": buffer})
+    settings = options.settings_for(None, {"buffer": buffer})
     path = buffer_of(settings)
     waiting = tell_waiting(path, settings)  # before the server is asked, which may be away
     with closing(open_store(path, settings)) as store:
@@ -163,16 +160,15 @@ def search_command(
     k: Most = 8,
     tenant: options.Tenant = None,
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Find the transitions most like QUERY, as a dream would; those held out are never shown."""
-    from dreamgym_kit.adapters.stores.opening import foreign_embedder, open_to_search
-    from dreamgym_kit.ports import HybridQuery
+    from dreamgym_kit.adapters.stores.factory import foreign_embedder, open_to_search
+    from dreamgym_kit.interfaces import HybridQuery
     from dreamgym_kit.replay.records import transition_to_record
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
     path = buffer_of(settings)
     place = None if world is None else _world(world)
     with closing(open_to_search(path, settings)) as store:
@@ -240,7 +236,7 @@ def _short(value: object) -> str:
 
 def _world(text: str) -> "World":
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.vocabulary import World
+    from dreamgym_kit.types import World
 
     name, colon, seed = text.rpartition(":")
     if not colon:
@@ -281,6 +277,6 @@ def _most(counts: "Mapping[str, int]") -> str:
 
 
 def _one_line(text: str) -> str:
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
 
     return one_line(text)

@@ -13,11 +13,11 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlPlan, CrawlResult
+    from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlPlan, CrawlResult
     from dreamgym_kit.rollout.stop import StopSwitch
-    from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.vocabulary import World
+    from dreamgym_kit.types import World
 
 _MOST = 1_000  # calls, where settings say nothing
 _MAX_IDS = 2**20  # bytes of --ids
@@ -83,14 +83,13 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     """Say what will be called, ask, crawl, and show what came of it."""
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, plan_crawl
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+    from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, plan_crawl
+    from dreamgym_kit.adapters.stores.factory import opened_to_add
     from dreamgym_kit.cli.running import end
-    from dreamgym_kit.rollout.loop import run_to_end
-    from dreamgym_kit.rollout.signals import stop_on_signals
-    from dreamgym_kit.rollout.stop import StopSwitch
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.rollout.event_loop import run_to_end
+    from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
     spec = options.graph_of(settings, "crawl")
     worlds = _worlds(settings, wanted)
@@ -116,17 +115,17 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
 
 def _worlds(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
-    from dreamgym_kit.adapters.langgraph.crawling import Crawled, worlds_of
+    from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, worlds_of
     from dreamgym_kit.cli.importing import world_of
     from dreamgym_kit.rollout.tasks import read_tasks
-    from dreamgym_kit.vocabulary import World
+    from dreamgym_kit.types import World
 
     tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
     ids = _ids(wanted.ids)
     if wanted.worlds:
         named = [world for text in wanted.worlds if (world := world_of(text, "--environment")) is not None]
         known = {one.world: one for one in worlds_of(tasks)}
-        _refuse_unknown(named, {*settings.worlds, *(world.name for world in known)}, settings)
+        _refuse_unknown(named, {*settings.environments, *(world.name for world in known)}, settings)
         found = [known.get(world, Crawled(world)) for world in named]
     else:
         found = worlds_of(tasks) or [Crawled(World())]
@@ -138,8 +137,8 @@ def _refuse_unknown(named: "Sequence[World]", known: set[str], settings: "Settin
     from dreamgym_kit.errors import UnknownName
 
     for world in named:
-        if settings.worlds and world.name not in known:
-            where = "[worlds] and the tasks"
+        if settings.environments and world.name not in known:
+            where = "[environments] and the tasks"
             raise UnknownName("world", world.name, known=sorted(known), source="--environment", where=where)
 
 
@@ -161,10 +160,10 @@ def _ids(file: Path | None) -> tuple[str, ...]:
 
 def _agree(plan: "CrawlPlan", worlds: "list[Crawled]", most: int, wanted: Wanted, *, yes: bool) -> None:
     """Say which reads will be called, where and how often, and go on only if a person agrees."""
-    from dreamgym_kit.adapters.langgraph.crawling import nothing_to_read
+    from dreamgym_kit.adapters.langgraph.run.crawling import nothing_to_read
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.colors import fold
+    from dreamgym_kit.report.sanitize import one_line
 
     if not plan.reads:
         raise UserError(nothing_to_read(plan))
@@ -207,7 +206,7 @@ def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
 
 
 def _show(result: "CrawlResult", path: "Place", worlds: "list[Crawled]", *, as_json: bool) -> None:
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     if as_json:

@@ -14,9 +14,9 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.langgraph.runs import RunResult
-    from dreamgym_kit.vocabulary import Episode, Task
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.run import RunResult
+    from dreamgym_kit.types import Episode, Task
 
 EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
 CODES = "Exit codes: 0 it was shown, also where its gate fails (the bug is planted); 2 cannot run."
@@ -32,9 +32,7 @@ Keep = Annotated[
 ]
 
 
-def command(
-    fixed: Fixed = False, keep: Keep = None, plain: options.Plain = False, as_json: options.AsJson = False
-) -> None:
+def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = False) -> None:
     """Run a sample agent in a dream and show the report.
 
     A support-desk agent that moves money, sends mail and deletes people; it has a planted bug.
@@ -42,11 +40,11 @@ def command(
     None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
     """
     from dreamgym_kit.cli.running import carry_out, end
-    from dreamgym_kit.vocabulary import EXIT_EXECUTED
+    from dreamgym_kit.types import EXIT_EXECUTED
 
     folder = _folder(keep)
     request = _request(folder, fixed=fixed)
-    result = carry_out(request, plain=plain)
+    result = carry_out(request)
     if as_json:
         say_json(result.summary.to_json())
     else:
@@ -70,11 +68,11 @@ def _folder(keep: Path | None) -> Path:
 
 
 def _request(folder: Path, *, fixed: bool) -> "RunRequest":
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.desk.graph import require_extra
     from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
-    from dreamgym_kit.replay.jsonl import import_jsonl
+    from dreamgym_kit.replay.transfer import import_jsonl
     from dreamgym_kit.settings.load import load_settings
 
     require_extra()
@@ -108,10 +106,10 @@ def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]"
 
 def _show(result: "RunResult", *, fixed: bool) -> None:
     from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings
+    from dreamgym_kit.report.colors import fold
     from dreamgym_kit.report.episode import render_episode
-    from dreamgym_kit.report.paint import fold
     from dreamgym_kit.report.terminal import next_steps, render_run
-    from dreamgym_kit.vocabulary import Effect
+    from dreamgym_kit.types import Effect
 
     paint = stdout_paint()
     tell_warnings(result)

@@ -9,9 +9,9 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.deploying import Deployed
-    from dreamgym_kit.deployment.pointing import Pointing
-    from dreamgym_kit.deployment.records import Event
+    from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed
+    from dreamgym_kit.deployment.card import Pointing
+    from dreamgym_kit.deployment.model_registry import Event
 
 SHELF = "deployed"
 EXAMPLES = (
@@ -88,7 +88,6 @@ def promote(
     force: Force = None,
     name: Name = None,
     record: Record = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Make a model current if it beats the current one.
@@ -96,10 +95,10 @@ def promote(
     The paired comparison on the REAL tools decides. Each version keeps a card: data, seeds, scores, what it
     was not tested on.
     """
-    from dreamgym_kit.adapters.langgraph.deploying import deploy
-    from dreamgym_kit.settings.places import place_of
+    from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
+    from dreamgym_kit.settings.buffer_url import place_of
 
-    settings = options.settings_for(None, settings_file, {"tasks": tasks})
+    settings = options.settings_for(None, {"tasks": tasks})
     kept = str(place_of(record, Path.cwd(), source="--record")) if record else record
     done = deploy(
         weights,
@@ -122,7 +121,7 @@ def rollback(
     as_json: options.AsJson = False,
 ) -> None:
     """Return to an earlier version."""
-    from dreamgym_kit.adapters.langgraph.deploying import roll_back
+    from dreamgym_kit.adapters.langgraph.deploy.promotion import roll_back
 
     _end(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
 
@@ -143,8 +142,8 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
     import shlex
 
     from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.colors import fold
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
@@ -165,7 +164,7 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
 
 
 def _point(pointing: "Pointing") -> None:
-    from dreamgym_kit.deployment.pointing import KEY
+    from dreamgym_kit.deployment.card import KEY
 
     say("\n" + "\n".join(f"  {line}" for line in pointing.lines))
     say(f"  ({KEY} is a secret of your own, set where the server runs and where the agent does)")
@@ -173,19 +172,18 @@ def _point(pointing: "Pointing") -> None:
 
 def _tell_state(into: Path, *, as_json: bool) -> None:
     """What is in use, how it came to be, and how a graph is pointed at it."""
-    from dreamgym_kit.deployment.pointing import Pointing
-    from dreamgym_kit.deployment.shelf import Shelf
-    from dreamgym_kit.deployment.use import read_use
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.deployment.card import Pointing
+    from dreamgym_kit.deployment.model_registry import ModelRegistry, read_use
+    from dreamgym_kit.report.sanitize import one_line
 
-    with Shelf(into) as shelf:
+    with ModelRegistry(into) as shelf:
         current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False
         if current is not None:
             shelf.whole(current)
             edited = not shelf.as_written(current)
         pointing = Pointing(shelf.merged, use.name, use.record, str(into))
     if as_json:
-        from dreamgym_kit.deployment.records import EVENTS
+        from dreamgym_kit.deployment.model_registry import EVENTS
 
         say_json(
             {

@@ -1,10 +1,11 @@
 """`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run."""
 
+import os
 import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -15,13 +16,13 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import coloured, say, say_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
-    from dreamgym_kit.ports import TransitionStore
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
+    from dreamgym_kit.interfaces import TransitionStore
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.vocabulary import World
+    from dreamgym_kit.types import World
 
 EXAMPLES = (
     "dreamgym-kit doctor",
@@ -34,7 +35,7 @@ _FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
 _MOST_NAMED = 6
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
 _EXTRAS = {
-    "desk": (("langchain", "langchain_mcp_adapters", "mcp"), "demo"),
+    "demo": (("langchain", "langchain_mcp_adapters", "mcp"), "demo"),
     "ray": (("ray", "psutil"), 'workers.backend = "ray"'),
 }
 
@@ -43,6 +44,12 @@ Step = tuple[str, str, str]  # word, command to paste, what it does
 Servers = Annotated[
     list[str] | None,
     typer.Option("--server", metavar="URL", help="Which of its routes need no key?", show_default=False),
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose", "-v", count=True, help="Every setting that is not the default.", show_default=False
+    ),
 ]
 Tools = Annotated[bool, typer.Option("--tools", help="List every tool and its effect.", show_default=False)]
 
@@ -62,15 +69,15 @@ class _Asked(NamedTuple):
 
     graph: str | None
     flags: "Mapping[str, Path | str]"
-    settings_file: "Path | None"
     tools: bool = False
+    verbose: bool = False
 
     def command(self, name: str, **more: str) -> str:
         """Another command with the same graph and flags."""
         flags = {flag: str(value) for flag, value in self.flags.items()}
         flags |= {f"--{flag}": value for flag, value in more.items()}
         said = [part for flag, value in flags.items() for part in (flag, value)]
-        return _typed("dreamgym-kit", name, *([self.graph] if self.graph else []), *said)
+        return options.command_line(name, *([self.graph] if self.graph else []), *said)
 
     def again(self) -> Step:
         """This command once more."""
@@ -81,8 +88,8 @@ def command(
     graph: options.Graph = None,
     tasks: options.Tasks = None,
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     tools: Tools = False,
+    verbose: Verbose = 0,
     servers: Servers = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -94,9 +101,9 @@ def command(
     from dreamgym_kit.replay.masking import masked_text
     from dreamgym_kit.report.terminal import next_steps
 
-    flags = {"--tasks": tasks, "--buffer": buffer, "--settings": settings_file}
+    flags = {"--tasks": tasks, "--buffer": buffer}
     said = {flag: value for flag, value in flags.items() if value is not None}
-    asked = _Asked(graph, said, settings_file, tools=tools)
+    asked = _Asked(graph, said, tools=tools, verbose=verbose > 0)
     with prints_on_stderr():
         found = [*_checks(asked), *_servers(servers or ())]
     checks = [check._replace(text=masked_text(check.text)) for check in found]
@@ -134,13 +141,14 @@ def _checks(asked: "_Asked") -> Iterator[Check]:
     try:
         settings = options.settings_for(
             asked.graph,
-            asked.settings_file,
             {"tasks": asked.flags.get("--tasks"), "buffer": asked.flags.get("--buffer")},
         )
     except UserError as error:
         yield Check("stop", "settings", str(error))
         return
     yield _settings(settings, asked)
+    if asked.verbose:
+        yield from _said(settings)
     facts = yield from _graph(settings, asked)
     yield _caught("hooks", _hooks)
     yield _caught("tasks", partial(_tasks, settings, asked, facts))
@@ -189,12 +197,21 @@ def _settings(settings: "Settings", asked: "_Asked") -> Check:
     return Check("ok", "settings", str(settings.path))
 
 
-def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, GraphFacts | None]":
+def _said(settings: "Settings") -> Iterator[Check]:
+    """Each value that is not the default, and where it comes from."""
+    from dreamgym_kit.settings.load import origins
+
+    for key, value, origin in origins(settings, os.environ):
+        told = ", ".join(map(str, value)) if isinstance(value, (Mapping, tuple)) else str(value)
+        yield Check("-", key, f"{told}  ({origin})")
+
+
+def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, GraphInspection | None]":
     """Look at the graph; gives what it holds, None where it cannot be looked at."""
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import look_at_graph
-    from dreamgym_kit.cli.mending import next_command
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
+    from dreamgym_kit.cli.next_command import next_command
     from dreamgym_kit.errors import UserError
 
     if settings.graph is None:
@@ -225,7 +242,12 @@ def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, Gra
 
 def _hooks() -> Check:
     """Whether the names of other packages by which calls are held are there, in what is loaded by now."""
-    from dreamgym_kit.adapters.langgraph.foreign_names import PAIRS, check_foreign_names, loaded, missing
+    from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
+        PAIRS,
+        check_foreign_names,
+        loaded,
+        missing,
+    )
 
     check_foreign_names()
     versions = loaded()
@@ -239,7 +261,7 @@ def _hooks() -> Check:
 
 def _no_graph(folder: "Path") -> Check:
     """Nobody named one; what could have been meant is looked up."""
-    from dreamgym_kit.cli.graphs_here import graphs_here
+    from dreamgym_kit.cli.discover import graphs_here
 
     found = graphs_here(folder)
     if not found:
@@ -250,7 +272,7 @@ def _no_graph(folder: "Path") -> Check:
     return Check("stop", "graph", told, step=("Begin", typed, "writes dreamgym.toml for you to correct"))
 
 
-def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
+def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
     from dreamgym_kit.settings import advice
 
     guessed = [spec for spec in facts.tools if spec.source == "guessed"]
@@ -278,10 +300,10 @@ def _effects(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
     yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
 
 
-def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
+def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
     """Whether the graph's tools are those that somebody has seen."""
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.whole import count_told
+    from dreamgym_kit.report.percent import count_told
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 
     path = settings.folder / LOCK_FILE
@@ -294,7 +316,7 @@ def _lock(facts: "GraphFacts", settings: "Settings") -> Check:
     return Check("ok", "lock", f"{count_told(len(facts.locked), 'tool')} as in {path}")
 
 
-def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
+def _hosts(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
     from dreamgym_kit.settings import advice
 
     allowed = settings.guard.allow_hosts
@@ -304,20 +326,20 @@ def _hosts(facts: "GraphFacts", settings: "Settings") -> Iterator[Check]:
             yield Check("fix", "model", text, advice.format_lines(advice.model_allowed(host)))
 
 
-def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:
+def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None") -> Check:
     """Whether the tasks can be read, fit the graph, and name code that can be imported."""
     import asyncio
     import tempfile
     from pathlib import Path
 
-    from dreamgym_kit.adapters.langgraph.guarding import dreaming_process, watched_loading
-    from dreamgym_kit.adapters.langgraph.naming import (
+    from dreamgym_kit.adapters.langgraph.analysis.references import (
         check_expectations,
         check_inputs,
         checkers_of,
         configured,
         real_worlds,
     )
+    from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process, watched_loading
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
@@ -347,16 +369,18 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") ->
         check_expectations(tasks, facts)
         check_inputs(tasks, facts)
     played = [task.id for task in tasks if "persona" in (task.meta.get("user") or {})]
-    if played and not settings.endpoint.urls and settings.endpoint.model is None:
-        text = f"task {played[0]} describes its user by a persona, and there is no [endpoint] to play it"
+    if played and not settings.experience.urls and settings.experience.user_model is None:
+        text = (
+            f"task {played[0]} describes its user by a persona, and there is no [experience] urls to play it"
+        )
         return Check("stop", "tasks", text)
     return Check("ok", "tasks", f"{len(tasks)} in {file}")
 
 
-def _detectors(settings: "Settings", facts: "GraphFacts | None") -> Check:
-    from dreamgym_kit.adapters.langgraph.guarding import watched_loading
-    from dreamgym_kit.adapters.langgraph.naming import detectors_named
-    from dreamgym_kit.adapters.langgraph.runs import gate_slips
+def _detectors(settings: "Settings", facts: "GraphInspection | None") -> Check:
+    from dreamgym_kit.adapters.langgraph.analysis.references import detectors_named
+    from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import watched_loading
+    from dreamgym_kit.adapters.langgraph.run.run import gate_slips
 
     with watched_loading(settings) as touched:
         detectors = detectors_named(settings)
@@ -368,12 +392,12 @@ def _detectors(settings: "Settings", facts: "GraphFacts | None") -> Check:
     return Check("ok", "detectors", f"{len(known)} kinds of finding are looked for")
 
 
-def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None") -> Check:
+def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None") -> Check:
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
-    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.report.whole import count_told
-    from dreamgym_kit.settings.places import buffer_of, is_missing
+    from dreamgym_kit.report.percent import count_told
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place, stated = buffer_of(settings), stated_models(settings)
     if not is_missing(place):
@@ -389,7 +413,7 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphFacts | None
     typed = asked.command("record")
     step = ("Record", typed, "real calls for dreams to answer from; it asks before")
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
-    if not asks or stated or settings.endpoint.model is not None:
+    if not asks or stated or settings.experience.urls or settings.experience.dir is not None:
         return Check("fix", "recordings", f"none yet ({place})", typed, step)
     told = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
     return Check("stop", "recordings", told, typed, step)
@@ -410,17 +434,21 @@ def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[World
 
 def _experience(settings: "Settings") -> Iterator[Check]:
     """Whether the models that settings name for the dream answer, and their files can be used."""
-    if settings.endpoint.urls or settings.endpoint.model is not None:
+    from dreamgym_kit.adapters.models.named_models import learned_of
+
+    said, learned = settings.experience, learned_of(settings)
+    named = said.urls or said.model is not None or said.dir is not None
+    if named and (learned is None or said.model is not None):
         yield _caught("experience", partial(_endpoint, settings))
-    if settings.learned.model is not None or settings.learned.urls:
-        yield _caught("learned", partial(_learned, settings))
+    if learned is not None:
+        yield _caught("experience", partial(_learned, settings))
 
 
 def _endpoint(settings: "Settings") -> Check:
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.asking_model import asked_endpoint
-    from dreamgym_kit.adapters.models.experience_models import gate_of_settings
+    from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint
+    from dreamgym_kit.adapters.models.named_models import gate_of_settings
     from dreamgym_kit.rollout.budgets import RunBudget
 
     async def ask() -> None:
@@ -429,22 +457,22 @@ def _endpoint(settings: "Settings") -> Check:
 
     asyncio.run(ask())
     tried = gate_of_settings(settings) is not None
-    where = ", ".join(settings.endpoint.urls) or "this process"
-    told = f"{settings.endpoint.model or 'the model'} answers ({where})"
+    where = ", ".join(settings.experience.urls) or "this process"
+    told = f"{settings.experience.model or settings.experience.dir} answers ({where})"
     return Check("ok", "experience", told + ("" if tried else "; not tried on held-out recordings"))
 
 
 def _learned(settings: "Settings") -> Check:
-    from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
-    from dreamgym_kit.adapters.langgraph.experiences import chained_experience
-    from dreamgym_kit.adapters.stores.opening import open_store
-    from dreamgym_kit.settings.places import buffer_of, is_missing
+    from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+    from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place = buffer_of(settings)
     with ExitStack() as stack:
         store = None if is_missing(place) else stack.enter_context(closing(open_store(place, settings)))
         stack.enter_context(with_decisions(chained_experience(store, settings), settings))
-        return Check("ok", "learned", f"{settings.learned.model} can be used")
+        return Check("ok", "experience", f"{settings.experience.dir} can be used")
 
 
 def _runs(settings: "Settings") -> Iterator[Check]:
@@ -467,7 +495,7 @@ def _runs(settings: "Settings") -> Iterator[Check]:
 def _engine(settings: "Settings") -> Check:
     """Whether what settings want of workers can be had; nothing is started or joined."""
     from dreamgym_kit.adapters.engines.choosing import check_engine
-    from dreamgym_kit.adapters.engines.ray_extra import usable
+    from dreamgym_kit.adapters.engines.ray_cluster import usable
 
     check_engine(settings.workers)
     if settings.workers.backend == "ray":
@@ -477,7 +505,7 @@ def _engine(settings: "Settings") -> Check:
 
 def _below(line: str) -> str:
     """A further line of a check; a line of somebody's code stays whole, with its place."""
-    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.colors import fold
 
     told = f"{' ' * 19}{line}"
     return told if _FRAME.match(line) else fold(told, indent=19)
@@ -500,8 +528,8 @@ def _extras() -> Iterator[Check]:
 
 
 def _told(check: Check) -> str:
-    from dreamgym_kit.report.clean import clean, one_line
-    from dreamgym_kit.report.paint import Paint, fold
+    from dreamgym_kit.report.colors import Paint, fold
+    from dreamgym_kit.report.sanitize import clean, one_line
 
     paint = Paint(colour=coloured(sys.stdout))
     colour = {"ok": paint.green, "fix": paint.yellow, "stop": paint.red}.get(check.level, paint.dim)

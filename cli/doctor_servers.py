@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.models.vllm.routes import OpenRoute
+    from dreamgym_kit.adapters.models.vllm.looking import OpenRoute
 
 _CAN = {
     "tells": "tells what it does",
@@ -30,7 +30,7 @@ def look_at_server(url: str, *, timeout_s: float = 5.0) -> list[Told]:
     """
     from dreamgym_kit.adapters.models.addresses import Resolver, read_address
     from dreamgym_kit.adapters.models.vllm.launch import is_loopback
-    from dreamgym_kit.adapters.models.vllm.routes import open_routes
+    from dreamgym_kit.adapters.models.vllm.looking import open_routes
     from dreamgym_kit.errors import EndpointError
 
     address = read_address(url, source="--server")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.dream.state.history import Recording
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.settings.tool_models import ToolModelSettings
-    from dreamgym_kit.vocabulary import ToolSpec
+    from dreamgym_kit.types import ToolSpec
 
 _SHOWN = 5  # recorded answers that a shape is made from
 
@@ -34,10 +34,10 @@ class Drafted:
 
 def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as_json: bool) -> None:
     """Draft the tools that settings do not declare, or the one that is named, and keep what holds."""
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.cli import options
     from dreamgym_kit.cli.rules import recorded
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.drafts import drafts_file, read_drafts, render_drafts
 
     spec = options.graph_of(settings, "rules draft")
@@ -83,7 +83,7 @@ def _endpoint(settings: "Settings") -> "OpenAIEndpoint":
     endpoint = open_endpoint(settings)
     if endpoint is None:
         raise UserError(
-            f"--draft asks a model, and {settings.where('endpoint')} names none: [endpoint] urls = "
+            f"--draft asks a model, and {settings.where('experience')} names none: [experience] urls = "
             '["http://localhost:8000/v1"], model = "..."'
         )
     asyncio.run(check_endpoint(endpoint))
@@ -100,12 +100,11 @@ async def _draft(
     with_source: bool,
 ) -> "tuple[dict[str, ToolModelSettings], Drafted]":
     from dreamgym_kit.dream.drafting import Sampling, draft
-    from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson
-    from dreamgym_kit.rollout.budgets import RunBudget
-    from dreamgym_kit.rollout.spending import BudgetedEndpoint
-    from dreamgym_kit.vocabulary import Effect
+    from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable
+    from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
+    from dreamgym_kit.types import Effect
 
-    said = settings.endpoint
+    said = settings.experience
     budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
     asked = BudgetedEndpoint(endpoint, budget, calls=1)
@@ -121,10 +120,10 @@ async def _draft(
         others = [read for read in reads if read.name != spec.name]
         try:
             model = await draft(asked, spec, others, shapes, source=source, sampling=sampling)
-        except BudgetSpent as spent:
+        except BudgetExceeded as spent:
             done.stopped = str(spent)
             break
-        except (EndpointError, NotJson) as error:
+        except (EndpointError, NotSerializable) as error:
             done.unusable[spec.name] = str(error)
         else:
             drafts[spec.name] = replace(model, said_by=who)
@@ -147,7 +146,7 @@ def _shapes(episodes: "Sequence[Recording]") -> dict[str, object]:
 
 def _source(tool: str) -> str | None:
     """The source of a tool's own function, where Python has it."""
-    from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
+    from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 
     for one in HOLDINGS.tools():
         body = one.__dict__.get("func") or one.__dict__.get("coroutine")
@@ -190,7 +189,7 @@ def _hold(
 
 
 def _show(done: Drafted, path: str, *, as_json: bool) -> None:
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     if as_json:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
-from dreamgym_kit.cli import options
+from dreamgym_kit.cli import export, options
 from dreamgym_kit.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.langgraph.runs import RunResult
-    from dreamgym_kit.ports import ChatEndpoint, TransitionStore
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.run import RunResult
+    from dreamgym_kit.interfaces import ChatEndpoint, TransitionStore
     from dreamgym_kit.report.evaluation import Evaluation
-    from dreamgym_kit.rollout.shards import Shard
+    from dreamgym_kit.rollout.selecting import Shard
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.vocabulary import Task
+    from dreamgym_kit.types import Task
 
 EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
@@ -28,7 +28,7 @@ EXAMPLES = (
     "dreamgym-kit evaluate --baseline RUN --require better",
     "dreamgym-kit evaluate --real --policy models/trained --baseline models/start",
     "dreamgym-kit evaluate --real --faults 0.1 --policy models/trained",
-    "dreamgym-kit evaluate --min-pass-rate 0.8 --max-inconclusive 0.1",
+    "dreamgym-kit evaluate --set gate.min_pass_rate=0.8 -o evaluation.html",
 )
 CODES = (
     "Exit codes: 0 evaluated; 1 a rule of the gate or of --require broke, or a real call was blocked in a "
@@ -83,9 +83,10 @@ Require = Annotated[
 ]
 
 
-@options.keyed("tasks", "buffer", "simulate.repeats", "gate.min_pass_rate", "gate.max_inconclusive")
+@options.keyed("tasks", "simulate.repeats")
 def command(
     given: options.Given,
+    select: options.Select = None,
     real: Real = False,
     yes: options.Yes = False,
     baseline: Baseline = None,
@@ -93,19 +94,20 @@ def command(
     policy: options.Policy = None,
     faults: Faults = None,
     split: Split = None,
-    shard: options.Share = None,
     resume: options.Resume = None,
-    plain: options.Plain = False,
+    output: options.Output = None,
+    verbose: options.Verbose = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure pass@1 and pass^k, in a dream or --real.
 
     With 95 % intervals, by family, with cost. --baseline says whether it beats an earlier run of the same
     tasks, or another model that is run first. Episodes that nobody can judge are told apart and count as
-    neither passed nor failed. A pass rate is required only with --min-pass-rate.
+    neither passed nor failed. A pass rate is required only with --set gate.min_pass_rate=SHARE.
     """
-    settings = given.settings(_NO_RATE if given.flags["gate.min_pass_rate"] is None else None)
-    from dreamgym_kit.adapters.langgraph.evaluating import tasks_of_split, under_faults
+    targets = export.targets_of(output)
+    settings = given.settings(None if given.assigns("gate.min_pass_rate") else _NO_RATE)
+    from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split, under_faults
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.rundir import MANIFEST
 
@@ -117,8 +119,10 @@ def command(
         raise UserError(f"{model}: is neither a run directory nor a model directory.")
     settings = under_faults(settings, faults)
     spec = options.graph_of(settings, "evaluate")
-    chosen = tasks_of_split(options.tasks_of(settings, "evaluate"), split.value if split else None)
-    part = options.shard_of(shard)
+    chosen = tasks_of_split(
+        options.selected_tasks(settings, "evaluate", select), split.value if split else None
+    )
+    part = options.shard_of(settings)
     own = part.part(chosen) if part is not None else chosen
     if real:
         times = 1 if model is None else 2
@@ -130,7 +134,8 @@ def command(
         settings,
         part,
         real=real,
-        plain=plain,
+        targets=targets,
+        verbose=verbose,
         faults=faults is not None,
         overlap=given.overlaps(settings),
         must_be=require.value if require is not None else "",
@@ -147,7 +152,8 @@ class _Asked(NamedTuple):
     settings: "Settings"
     shard: "Shard | None"
     real: bool
-    plain: bool
+    targets: "list[export.Target]"
+    verbose: int
     faults: bool
     overlap: bool  # asked for on the command line
     must_be: str
@@ -161,8 +167,8 @@ def _carry_out(
     as_json: bool,
 ) -> NoReturn:
     """Run one side after the other, show the last one held against the one before, and end."""
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_of, scores_against
-    from dreamgym_kit.adapters.models.policies import opened_policy, weights_of, with_policy
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_of, scores_against
+    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_of, with_policy
     from dreamgym_kit.cli.running import carry_out, end, near
 
     before, codes = scores_against(against, asked.own), []
@@ -170,7 +176,7 @@ def _carry_out(
         side = asked._replace(settings=with_policy(policy, asked.settings))
         with opened_policy(policy, side.settings) as server, _recordings(side) as store:
             weights = weights_of(policy, side.settings)
-            result = carry_out(_request(side, resume, store, server, weights), plain=asked.plain)
+            result = carry_out(_request(side, resume, store, server, weights))
         found = evaluation_of(
             result, asked.own, against=before, run=near(result.directory), must_be=asked.must_be
         )
@@ -180,7 +186,9 @@ def _carry_out(
         if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
-    _show(found, result, as_json=as_json)
+    for target in asked.targets:
+        export.write(target, result.summary, result.directory, data=found.to_json())
+    _show(found, result, verbose=asked.verbose, as_json=as_json)
     end(_worst(codes), dreamt=not asked.real)
 
 
@@ -188,7 +196,7 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     """Say what the real tools can do and how often they may be called, and ask."""
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.cli.output import tell
     from dreamgym_kit.cli.record import agree
 
@@ -212,7 +220,7 @@ def _request(
     policy: "ChatEndpoint | None",
     weights: str,
 ) -> "RunRequest":
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_request
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_request
 
     return evaluation_request(
         asked.spec,
@@ -232,17 +240,18 @@ def _request(
     )
 
 
-def _show(found: "Evaluation", result: "RunResult", *, as_json: bool) -> None:
+def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
     import shlex
 
-    from dreamgym_kit.cli.running import look_at, near, stdout_paint, tell_warnings, unfinished
-    from dreamgym_kit.report.evaluation_text import render_evaluation
+    from dreamgym_kit.cli.running import look_at, near, say_episodes, stdout_paint, tell_warnings, unfinished
+    from dreamgym_kit.report.evaluation import render_evaluation
     from dreamgym_kit.report.terminal import next_steps
 
     tell_warnings(result)
     if as_json:
         say_json(found.to_json())
         return
+    say_episodes(result.directory, verbose)
     say(render_evaluation(found, paint=stdout_paint()))
     going_on = unfinished(result)
     run = shlex.quote(near(result.directory))

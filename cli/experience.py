@@ -12,14 +12,13 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dreamgym_kit.adapters.distilling.annotating import Annotated as Outcome
     from dreamgym_kit.adapters.distilling.material import Material
-    from dreamgym_kit.rollout.spending import RunAccount
+    from dreamgym_kit.rollout.budgets import RunAccount
     from dreamgym_kit.settings.schema import Settings
+    from dreamgym_kit.training.annotation import Annotated as Outcome
     from dreamgym_kit.training.annotation import Annotator, Trajectory
-    from dreamgym_kit.training.distil.exactness import Exactness
-    from dreamgym_kit.training.distil.gate import Gate
-    from dreamgym_kit.vocabulary import Spend
+    from dreamgym_kit.training.distil.gate import Exactness, Gate
+    from dreamgym_kit.types import Spend
 
 EXAMPLES = (
     "dreamgym-kit experience annotate distilled my_agent:graph",
@@ -33,7 +32,7 @@ RULES, TEACHER = "rules", "teacher"
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of this distillation.")]
 By = Annotated[
     str,
-    typer.Option("--by", help="rules: trees mined from the recordings; teacher: the model of [endpoint]."),
+    typer.Option("--by", help="rules: trees mined from the recordings; teacher: the model of [experience]."),
 ]
 SplitBy = Annotated[
     list[str] | None,
@@ -64,12 +63,12 @@ Tried = Annotated[
 Server = Annotated[
     bool,
     typer.Option(
-        "--endpoint", help="Try the model of [endpoint] instead of a directory.", show_default=False
+        "--endpoint", help="Try the served model of [experience] instead of a directory.", show_default=False
     ),
 ]
 
 app = typer.Typer(
-    help="Experience models: annotate recordings, train on them, try what came of it.",
+    help="Build and evaluate experience models.",
     epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{CODES}",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -87,7 +86,6 @@ def annotate_command(
     outcomes: Outcomes = None,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Say of each recorded call why its tool answered so; run again, it goes on where it was.
@@ -97,18 +95,16 @@ def annotate_command(
     import asyncio
     from contextlib import closing
 
-    from dreamgym_kit.adapters.distilling.annotating import annotate
-    from dreamgym_kit.adapters.distilling.material import begin, material
-    from dreamgym_kit.adapters.distilling.outcomes import outcomes_of
-    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.adapters.distilling.material import begin, material, outcomes_of
+    from dreamgym_kit.adapters.stores.factory import open_to_search
     from dreamgym_kit.errors import UnknownName
-    from dreamgym_kit.rollout.spending import RunAccount
-    from dreamgym_kit.settings.places import buffer_of
-    from dreamgym_kit.training.distil.kept import KeptAnnotations
+    from dreamgym_kit.rollout.budgets import RunAccount
+    from dreamgym_kit.settings.buffer_url import buffer_of
+    from dreamgym_kit.training.annotation import KeptAnnotations, annotate
 
     if by not in (RULES, TEACHER):
         raise UnknownName("annotator", by, known=(RULES, TEACHER), source="--by", where="who can annotate")
-    settings = options.settings_for(graph, settings_file, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(graph, {"buffer": buffer, "tenant": tenant})
     tools = _tools(settings)
     texts, successes = outcomes_of(outcomes or ())
     with closing(open_to_search(buffer_of(settings), settings)) as store:
@@ -162,7 +158,6 @@ def train_command(
     save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 50,
     seed: Seed = 0,
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Fine-tune a model on the annotated recordings, into OUT/model; a gate that lay there is void.
@@ -178,14 +173,14 @@ def train_command(
     begun = read_begun(out)  # a wrong folder is told before a package that is missing
     require_extra("experience train")
     from dreamgym_kit.adapters.distilling.training import train
-    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.adapters.stores.factory import open_to_search
     from dreamgym_kit.adapters.trainers.options import LoraOptions
     from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.distil.lessons import Leaving
 
     options.finite({"lr": lr, "leave-out": leave_out})
-    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": begun.tenant})
+    settings = options.settings_for(None, {"buffer": buffer, "tenant": begun.tenant})
     wanted = SftOptions(
         steps=steps,
         batch=batch,
@@ -246,7 +241,6 @@ def eval_command(
     ] = 0.9,
     seed: Seed = 0,
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Ask held-out calls: exactness per tool beside recordings and rules, calibration, and the gate.
@@ -260,15 +254,15 @@ def eval_command(
     from dreamgym_kit.adapters.distilling.evaluating import held_out_calls
     from dreamgym_kit.adapters.distilling.material import MODEL, material, read_begun
     from dreamgym_kit.adapters.distilling.training import taught_to
-    from dreamgym_kit.adapters.models.experience_models import open_directory, weights_of
-    from dreamgym_kit.adapters.stores.opening import open_to_search
+    from dreamgym_kit.adapters.models.named_models import open_directory
+    from dreamgym_kit.adapters.stores.factory import open_to_search
+    from dreamgym_kit.adapters.trainers.folders import digest_of_folder
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.settings.places import buffer_of
-    from dreamgym_kit.training.distil.exactness import exactness
-    from dreamgym_kit.training.distil.gate import FILE, NEVER, gate_of, write_gate
+    from dreamgym_kit.settings.buffer_url import buffer_of
+    from dreamgym_kit.training.distil.gate import FILE, NEVER, exactness, gate_of, write_gate
 
     begun = read_begun(out)
-    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": begun.tenant})
+    settings = options.settings_for(None, {"buffer": buffer, "tenant": begun.tenant})
     if endpoint and model is not None:
         raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL
@@ -281,7 +275,7 @@ def eval_command(
                 held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_asked)
             )
     found = exactness(calls, threshold=settings.simulate.min_confidence)
-    gate = gate_of(found, weights="" if folder is None else weights_of(folder), bound=bound)
+    gate = gate_of(found, weights="" if folder is None else digest_of_folder(folder), bound=bound)
     path = (out if folder is None else folder) / FILE
     write_gate(path, gate, found.to_json())
     if as_json:
@@ -308,7 +302,7 @@ def _tools(settings: "Settings") -> "list[Any]":
         return []
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 
     return asyncio.run(inspect_graph(settings.graph, settings)).tools
 
@@ -317,19 +311,17 @@ def _annotator(
     by: str, settings: "Settings", taught: "Sequence[Trajectory]", earlier: "Spend", account: "RunAccount"
 ) -> "tuple[Annotator, Callable[[], None]]":
     """Who annotates, and what ends it; `earlier`: what was spent in this folder before."""
-    from dreamgym_kit.dream.asking import CountedEndpoint
-    from dreamgym_kit.rollout.budgets import RunBudget
-    from dreamgym_kit.rollout.spending import BudgetedEndpoint
-    from dreamgym_kit.training.distil.ruling import MinedRules
-    from dreamgym_kit.training.distil.teaching import TeachingModel
+    from dreamgym_kit.dream.structured_output import CountedEndpoint
+    from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
+    from dreamgym_kit.training.distil.annotators import MinedRules, TeachingModel
 
     if by == RULES:
         return MinedRules(taught), lambda: None
-    endpoint = _server(settings)
+    endpoint = _server(settings, role="teacher")
     budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
     asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
-    name = settings.endpoint.model or ""
+    name = settings.experience.of("teacher").model or ""
     return TeachingModel(asked, name=name, seed=settings.simulate.seed), endpoint.close
 
 
@@ -349,17 +341,17 @@ def _asked(done: int, of: int) -> None:
         tell(f"{done} of {of} held-out calls asked")
 
 
-def _server(settings: "Settings") -> "Any":
+def _server(settings: "Settings", *, role: str = "") -> "Any":
     import asyncio
 
     from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
     from dreamgym_kit.errors import UserError
 
-    endpoint = open_endpoint(settings)
+    endpoint = open_endpoint(settings, role=role)
     if endpoint is None:
         raise UserError(
-            f"a model is to be asked, and {settings.where('endpoint')} names no server: [endpoint] urls = "
-            '["http://localhost:8000/v1"], model = "..."'
+            f"a model is to be asked, and {settings.where('experience')} names no server: "
+            '[experience] urls = ["http://localhost:8000/v1"], model = "..."'
         )
     asyncio.run(check_endpoint(endpoint))
     return endpoint
@@ -397,7 +389,7 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
 
 def _show_exact(found: "Exactness", gate: "Gate", path: Path) -> None:
     """Exactness and verdict of each tool."""
-    from dreamgym_kit.training.distil.exactness import WAYS
+    from dreamgym_kit.training.distil.gate import WAYS
 
     width = max(4, *(len(_one_line(tool.tool)) for tool in found.tools))
     say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
@@ -421,6 +413,6 @@ def _following(name: str, command: str, what: str) -> str:
 
 def _one_line(text: str) -> str:
     """Text of others on one line, nothing in it acted on."""
-    from dreamgym_kit.report.clean import one_line as cleaned
+    from dreamgym_kit.report.sanitize import one_line as cleaned
 
     return cleaned(text)

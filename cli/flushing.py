@@ -10,8 +10,8 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.stores.spool import Delivered, Spool
-    from dreamgym_kit.settings.places import Address, Place
+    from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
+    from dreamgym_kit.settings.buffer_url import Address, Place
     from dreamgym_kit.settings.schema import Settings
 
 SpoolFile = Annotated[
@@ -23,16 +23,15 @@ SpoolFile = Annotated[
 def command(
     file: SpoolFile = None,
     buffer: options.Buffer = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Deliver the recordings that wait for the buffer's server; done again, nothing is there twice."""
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
-    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.errors import StoreError
     from dreamgym_kit.replay.eviction import room_of
 
-    settings = options.settings_for(None, settings_file, {"buffer": buffer})
+    settings = options.settings_for(None, {"buffer": buffer})
     address = _address(settings)
     spool = _spool(file, address, settings)
     waiting = len(spool.ids())
@@ -60,8 +59,8 @@ def command(
 
 def tell_waiting(place: "Place", settings: "Settings") -> int:
     """Warn that recordings wait for a buffer, which is without them; gives how many."""
-    from dreamgym_kit.adapters.stores.opening import waiting_for, waiting_told
-    from dreamgym_kit.settings.places import Address
+    from dreamgym_kit.adapters.stores.factory import waiting_for, waiting_told
+    from dreamgym_kit.settings.buffer_url import Address
 
     waiting = waiting_for(place, settings)
     if waiting and isinstance(place, Address):
@@ -71,7 +70,7 @@ def tell_waiting(place: "Place", settings: "Settings") -> int:
 
 def _address(settings: "Settings") -> "Address":
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.settings.places import Address, buffer_of
+    from dreamgym_kit.settings.buffer_url import Address, buffer_of
 
     place = buffer_of(settings)
     if not isinstance(place, Address):
@@ -83,8 +82,8 @@ def _address(settings: "Settings") -> "Address":
 
 
 def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Spool":
-    from dreamgym_kit.adapters.stores.opening import spool_of
-    from dreamgym_kit.adapters.stores.spool import Spool
+    from dreamgym_kit.adapters.stores.factory import spool_of
+    from dreamgym_kit.adapters.stores.outbox import Spool
     from dreamgym_kit.errors import UserError
 
     own = spool_of(address, settings)

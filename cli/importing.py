@@ -12,15 +12,15 @@ from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.traces.importing import TraceReport
-    from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.vocabulary import Effect, World
+    from dreamgym_kit.types import Effect, World
 
 _LISTED = 20
 
 
 class FormName(StrEnum):
-    """The names of `adapters.traces.detect.Format`, here without its imports: `--help` must be quick."""
+    """The names of `adapters.traces.importing.Format`, here without its imports: `--help` must be quick."""
 
     AUTO = "auto"
     TRANSITIONS = "transitions"
@@ -60,8 +60,7 @@ class Wanted(NamedTuple):
 
 def is_trace(file: Path, wanted: Wanted) -> bool:
     """Whether FILE takes the way of traces: another format, or something to change on the way in."""
-    from dreamgym_kit.adapters.traces.detect import Format
-    from dreamgym_kit.adapters.traces.importing import looks_like
+    from dreamgym_kit.adapters.traces.importing import Format, looks_like
 
     if wanted.redact or wanted.tenant is not None or wanted.world is not None:
         return True
@@ -74,10 +73,9 @@ def is_trace(file: Path, wanted: Wanted) -> bool:
 
 def import_trace(file: Path, buffer: "Place", settings: "Settings", wanted: Wanted, *, as_json: bool) -> None:
     """Import, and say what became of the file; exit code 2 when something could not be read."""
-    from dreamgym_kit.adapters.stores.opening import opened_to_add, waiting_part
-    from dreamgym_kit.adapters.traces.assemble import Belonging
-    from dreamgym_kit.adapters.traces.detect import Format
-    from dreamgym_kit.adapters.traces.importing import import_traces, looks_like
+    from dreamgym_kit.adapters.stores.factory import opened_to_add, waiting_part
+    from dreamgym_kit.adapters.traces.importing import Format, import_traces, looks_like
+    from dreamgym_kit.adapters.traces.seen import Belonging
     from dreamgym_kit.replay.redaction import parse_rules
 
     form = Format(wanted.form)
@@ -112,7 +110,7 @@ class _Effects:
         self._known: Mapping[str, Effect] = {**functions, **named}
 
     def __call__(self, name: str, description: str) -> "Effect":
-        from dreamgym_kit.adapters.traces.assemble import guessed
+        from dreamgym_kit.adapters.traces.seen import guessed
 
         return self._known.get(name) or guessed(name, description)
 
@@ -120,7 +118,7 @@ class _Effects:
 def world_of(text: str | None, flag: str = "--world") -> "World | None":
     """The world that a flag names; None without one."""
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.vocabulary import World
+    from dreamgym_kit.types import World
 
     if text is None:
         return None
@@ -160,6 +158,6 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _one_line(text: str) -> str:
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
 
     return one_line(text)

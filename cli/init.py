@@ -12,7 +12,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
@@ -112,7 +112,7 @@ def command(
         with prints_on_stderr():
             facts = _look(chosen, settings)
     except UserError as error:
-        from dreamgym_kit.cli.mending import next_command
+        from dreamgym_kit.cli.next_command import next_command
 
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
     _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
@@ -122,7 +122,7 @@ def command(
 def _renamed(file: Path) -> bool:
     """Give keys of an earlier version the names of today, and keep a copy; False where there are none."""
     from dreamgym_kit.report.terminal import next_steps
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.load import text_of
     from dreamgym_kit.settings.read import with_new_names
 
@@ -140,7 +140,7 @@ def _renamed(file: Path) -> bool:
 
 
 def _write_reference(file: Path, *, as_json: bool) -> None:
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.render import render_reference
 
     write_atomically(file, render_reference().encode("utf-8"))
@@ -150,16 +150,16 @@ def _write_reference(file: Path, *, as_json: bool) -> None:
         say(f" Written: {file}. It is not read; copy lines of it into dreamgym.toml.")
 
 
-def _look(graph: str, settings: "Settings") -> "GraphFacts":
+def _look(graph: str, settings: "Settings") -> "GraphInspection":
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import look_at_graph
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
 
     return asyncio.run(look_at_graph(graph, settings))
 
 
-def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bool) -> None:
-    from dreamgym_kit.rollout.files import write_atomically
+def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_json: bool) -> None:
+    from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
     from dreamgym_kit.settings.load import text_of
     from dreamgym_kit.settings.render import render_settings
@@ -178,7 +178,7 @@ def _write(file: Path, settings: "Settings", facts: "GraphFacts", *, as_json: bo
         _show(told, facts, settings)
 
 
-def _added_to(text: str, settings: "Settings", facts: "GraphFacts") -> str:
+def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
     """The file with what it lacks: tools, the graph, the tasks and hosts of models; all else as it is."""
     import tomlkit
 
@@ -213,7 +213,7 @@ def _added_to(text: str, settings: "Settings", facts: "GraphFacts") -> str:
 
 def _only_one_here(folder: Path) -> str:
     """The graph that was meant by naming none."""
-    from dreamgym_kit.cli.graphs_here import graphs_here
+    from dreamgym_kit.cli.discover import graphs_here
     from dreamgym_kit.errors import UserError
 
     found = graphs_here(folder)
@@ -231,7 +231,7 @@ def _only_one_here(folder: Path) -> str:
 def _confirm(file: Path, *, as_json: bool) -> None:
     """Take `guessed = true` out of the settings, and touch nothing else in them; the same in the lock."""
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, confirm_lock
     from dreamgym_kit.settings.load import load_settings
 
@@ -280,11 +280,11 @@ def _usual_tasks(settings: "Settings") -> str | None:
     return _TASKS if settings.tasks is None else None
 
 
-def _first_task(settings: "Settings", facts: "GraphFacts") -> Path | None:
+def _first_task(settings: "Settings", facts: "GraphInspection") -> Path | None:
     """Write a tasks file to start from where there is none; gives it if it was written."""
     import json
 
-    from dreamgym_kit.rollout.files import write_atomically
+    from dreamgym_kit.rollout.atomic_files import write_atomically
 
     file = settings.resolve(settings.tasks or _TASKS)
     if file.exists() or not file.parent.is_dir():
@@ -330,14 +330,14 @@ def _offered(settings: "Settings") -> tuple[list[str], list[str]]:
     return offer, described
 
 
-def _with_hosts(settings: "Settings", facts: "GraphFacts") -> "Settings":
+def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     """The chat model's host has to be let through; it was found in the graph itself."""
     known = settings.guard.allow_hosts
     new = tuple(host for host in facts.hosts if host not in known and host.rpartition(":")[0] not in known)
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _as_json(told: "_Written", facts: "GraphFacts") -> dict[str, object]:
+def _as_json(told: "_Written", facts: "GraphInspection") -> dict[str, object]:
     tools = [
         {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
         for spec in facts.every()
@@ -352,10 +352,10 @@ def _as_json(told: "_Written", facts: "GraphFacts") -> dict[str, object]:
     }
 
 
-def _show(told: "_Written", facts: "GraphFacts", settings: "Settings") -> None:
+def _show(told: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
     from dreamgym_kit.cli.tool_table import effects_told
-    from dreamgym_kit.report.clean import one_line
-    from dreamgym_kit.report.paint import fold
+    from dreamgym_kit.report.colors import fold
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")

@@ -16,6 +16,7 @@
 import os
 import sys
 from contextvars import copy_context
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,7 @@ from dreamgym_kit.cli import (
     doctor,
     evaluate,
     experience,
+    export,
     init,
     options,
     record,
@@ -41,15 +43,18 @@ from dreamgym_kit.cli import (
     serve,
     simulate,
     train,
+    view,
 )
-from dreamgym_kit.cli.lean import lean
+from dreamgym_kit.cli.lazy_commands import lean
 from dreamgym_kit.cli.output import coloured, columns, finish, tell
+from dreamgym_kit.cli.panels import PanelCommand, PanelGroup
 from dreamgym_kit.errors import UserError
 
 CANNOT_RUN, NO_TASK, OUR_FAULT, INTERRUPTED = 2, 5, 70, 130
 
 app = typer.Typer(
     name="dreamgym-kit",
+    cls=PanelGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,25 +68,37 @@ def _examples(lines: tuple[str, ...], codes: str = "") -> str:
     return f"{told}\n\n{codes}" if codes else told
 
 
-app.command("demo", epilog=_examples(demo.EXAMPLES, demo.CODES))(demo.command)
-app.command("init", epilog=_examples(init.EXAMPLES))(init.command)
-app.command("doctor", epilog=_examples(doctor.EXAMPLES, doctor.CODES))(doctor.command)
-app.command("record", epilog=_examples(record.EXAMPLES, record.CODES))(record.command)
-app.command("simulate", epilog=_examples(simulate.EXAMPLES, simulate.CODES))(simulate.command)
-app.command("train", epilog=_examples(train.EXAMPLES, train.CODES))(train.command)
-app.command("s2r", epilog=_examples(s2r.EXAMPLES, s2r.CODES))(s2r.command)
-app.command("report", epilog=_examples(report.EXAMPLES))(report.command)
-app.command("evaluate", epilog=_examples(evaluate.EXAMPLES, evaluate.CODES))(evaluate.command)
-app.command("serve", epilog=_examples(serve.EXAMPLES, serve.CODES))(serve.command)
-app.command("compare", epilog=_examples(compare.EXAMPLES))(compare.command)
+START, RESULTS, SHIP, DATA = "Start here", "Results", "Train and ship", "Data"
+
+
+def _add(name: str, module: Any, panel: str, **more: Any) -> None:
+    epilog = _examples(module.EXAMPLES, getattr(module, "CODES", ""))
+    app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel, **more)(module.command)
+
+
+_add("demo", demo, START)
+_add("init", init, START)
+_add("doctor", doctor, START)
+_add("record", record, START)
+_add("simulate", simulate, START)
+_add("view", view, START)
+_add("report", report, RESULTS)
+_add("compare", compare, RESULTS)
+_add("export", export, RESULTS)
+_add("evaluate", evaluate, SHIP)
+_add("train", train, SHIP)
+_add("s2r", s2r, SHIP)
+app.command("s2r verify", epilog=_examples(s2r.EXAMPLES[-1:]), hidden=True)(s2r.verify_log)
+app.add_typer(deploy.app, name="deploy", rich_help_panel=SHIP)
+_add("serve", serve, SHIP)
+app.add_typer(experience.app, name="experience", rich_help_panel=SHIP)
+app.add_typer(buffer.app, name="buffer", rich_help_panel=DATA)
+_add("crawl", crawling, DATA)
+app.add_typer(rules.app, name="rules", rich_help_panel=DATA)
+app.add_typer(runs.app, name="runs", epilog=_examples(runs.EXAMPLES), rich_help_panel=DATA)
+runs.app.command("list")(runs.list_runs)
 runs.app.command("merge", epilog=_examples(runs.EXAMPLES, runs.CODES))(runs.merge)
-app.add_typer(runs.app, name="runs", epilog=_examples(runs.EXAMPLES))
-app.command("crawl", epilog=_examples(crawling.EXAMPLES, crawling.CODES))(crawling.command)
 experience.app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
-app.add_typer(deploy.app, name="deploy")
-app.add_typer(rules.app, name="rules")
-app.add_typer(buffer.app, name="buffer")
-app.add_typer(experience.app, name="experience")
 
 
 def _version(asked: bool) -> None:
@@ -100,8 +117,15 @@ def dreamgym(
             "--version", callback=_version, is_eager=True, help="Print the version.", show_default=False
         ),
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Settings, not the nearest dreamgym.toml.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Dry-run LangGraph agents: every tool call is answered by a dream, no real tool runs."""
+    options.CONFIG.set(config)
 
 
 def main() -> None:
@@ -115,13 +139,14 @@ def main() -> None:
 
 
 def _code() -> int:
-    from dreamgym_kit.report.paint import WIDTH
+    from dreamgym_kit.report.colors import WIDTH
 
     WIDTH.set(columns())
+    before, words = options.parted(sys.argv[1:])
     try:
-        command = get_command(lean(app, sys.argv[1:]))
-        options.refuse_old(sys.argv[1:], _flags_of(command, sys.argv[1:]))
-        command(prog_name="dreamgym-kit")
+        command = get_command(lean(app, words))
+        options.refuse_old(words, _flags_of(command, words))
+        command([*before, *words], prog_name="dreamgym-kit")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else CANNOT_RUN
     except UserError as error:
@@ -155,7 +180,7 @@ def _flags_of(command: Any, arguments: list[str]) -> list[str]:
 def _tell_error(text: str) -> None:
     """One error on stderr, never wrapped: ids, paths and commands stay whole."""
     from dreamgym_kit.replay.masking import masked_text
-    from dreamgym_kit.report.clean import clean
+    from dreamgym_kit.report.sanitize import clean
 
     word = "\x1b[1;31merror:\x1b[0m" if coloured(sys.stderr) else "error:"
     tell(f"{word} {clean(masked_text(text))}")

@@ -13,8 +13,8 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dreamgym_kit.replay.migration import MigrationReport
-    from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.replay.transfer import MigrationReport
+    from dreamgym_kit.settings.buffer_url import Place
 
 From = Annotated[
     str, typer.Argument(metavar="FROM", help="A buffer: a file, or weaviate://host?tenant=shop.")
@@ -25,7 +25,6 @@ To = Annotated[str, typer.Argument(metavar="TO", help="The buffer that is filled
 def command(
     from_: From,
     to: To,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Copy all rows of FROM into TO and compare what arrived; after a break-off, do it again.
@@ -33,12 +32,12 @@ def command(
     Ends with code 1 where a row of FROM is not in TO as it is in FROM. FROM is only read.
     """
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
-    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.cli.flushing import tell_waiting
-    from dreamgym_kit.replay.migration import migrate
-    from dreamgym_kit.settings.places import place_of
+    from dreamgym_kit.replay.transfer import migrate
+    from dreamgym_kit.settings.buffer_url import place_of
 
-    settings = options.settings_for(None, settings_file)
+    settings = options.settings_for()
     source, target = place_of(from_, Path.cwd(), source="FROM"), place_of(to, Path.cwd(), source="TO")
     _refuse_the_same(source, target)
     tell_waiting(source, settings)
@@ -58,7 +57,7 @@ def command(
 
 def _refuse_the_same(source: "Place", target: "Place") -> None:
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.settings.places import Address
+    from dreamgym_kit.settings.buffer_url import Address
 
     if isinstance(source, Path) and isinstance(target, Path):
         both = source.exists() and target.exists()

@@ -5,6 +5,7 @@ Heavy packages stay out: `--help` imports this module, typer and the declaration
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 if TYPE_CHECKING:
-    from dreamgym_kit.rollout.shards import Shard
+    from dreamgym_kit.rollout.selecting import Shard
     from dreamgym_kit.settings.schema import Key, Settings
+    from dreamgym_kit.types import Task
 
 Graph = Annotated[
     str | None,
@@ -25,6 +27,10 @@ Graph = Annotated[
         help="module:attribute, file.py:attribute or langgraph.json:name; else the settings' graph.",
         show_default=False,
     ),
+]
+Run = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN", help="A run directory; the newest one when left out.", show_default=False),
 ]
 Tasks = Annotated[
     Path | None, typer.Option("--tasks", help="Tasks, one JSON object a line.", show_default=False)
@@ -38,21 +44,21 @@ Buffer = Annotated[
         show_default=False,
     ),
 ]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose recordings.", show_default=False)]
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option("--settings", help="This settings file, not the nearest dreamgym.toml.", show_default=False),
+Select = Annotated[
+    str | None,
+    typer.Option(
+        "--select",
+        "-k",
+        metavar="EXPRESSION",
+        help="Only tasks with such names: 'refund and not big'.",
+        show_default=False,
+    ),
 ]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose recordings.", show_default=False)]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="Any setting: --set simulate.concurrency=4.", show_default=False
-    ),
-]
-Share = Annotated[
-    str | None,
-    typer.Option(
-        "--shard", metavar="I/N", help="Only every N-th task, from the I-th on.", show_default=False
     ),
 ]
 Resume = Annotated[
@@ -68,8 +74,21 @@ Policy = Annotated[
         show_default=False,
     ),
 ]
-Plain = Annotated[
-    bool, typer.Option("--plain", help="Progress as plain lines, as when it is piped.", show_default=False)
+Output = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.",
+        show_default=False,
+    ),
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose", "-v", count=True, help="Every episode; -vv: no text is cut.", show_default=False
+    ),
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
@@ -77,6 +96,8 @@ Yes = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, nothing else.", show_default=False)
 ]
+CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
+"""The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
 _SHORT = {"simulate.repeats": "-n"}
 OLD_FLAGS: Mapping[str, str] = {
     "--abstain": "--set simulate.on_unanswered=...",
@@ -115,7 +136,16 @@ OLD_FLAGS: Mapping[str, str] = {
     "--min-pass-rate-low": "--set gate.min_pass_rate_low=...",
     "--must-be": "--require",
     "--n": "--repeats; in a training --group-size",
+    "--gate-only": "--preflight-only",
+    "--html": "view; or export -o FILE.html (compare -o FILE.html)",
+    "--junit": "-o FILE.xml (of an old run: export -o FILE.xml)",
+    "--last": "the default: leave RUN out",
+    "--markdown": "-o md:FILE (of an old run: export -o md:FILE)",
+    "--open": "view",
+    "--otel": "export -o otel:FILE|URL",
     "--overlap": "--set train.staleness=1",
+    "--plain": "not needed: progress is plain where stderr is no terminal",
+    "--plots": "export -o png:DIR",
     "--per-second": "--set s2r.rate=...",
     "--per-step": "--tasks-per-step",
     "--policy-b": "--baseline MODEL (and --policy is B)",
@@ -125,10 +155,14 @@ OLD_FLAGS: Mapping[str, str] = {
     "--save-every": "--set train.save_every=...",
     "--seconds": "--set limits.max_seconds=...",
     "--seed": "--set simulate.seed=... (of a training train.seed)",
+    "--settings": "dreamgym-kit --config FILE COMMAND",
+    "--shard": "--set shard=I/N, or DREAMGYM_SHARD=I/N",
     "--steps": "--set limits.max_tool_calls=...",
     "--tenant": "--set tenant=...",
+    "--to": "export -o FILE.html",
     "--toml": "rules export",
     "--trust-guesses": "--allow-guessed",
+    "--verify": "s2r verify RUN",
     "--usd": "--set budget.max_usd=...",
     "--workers": "--set workers.count=...",
 }
@@ -149,13 +183,11 @@ class Given:
 
     Attributes:
         graph: as it was typed; None: the settings' own.
-        file: of the settings; None: the nearest `dreamgym.toml`.
         flags: what was typed, by key; None: nothing.
         assigned: KEY=VALUE of each `--set`.
     """
 
     graph: str | None = None
-    file: Path | None = None
     flags: Mapping[str, object] = field(default_factory=dict)
     assigned: Sequence[str] = ()
 
@@ -167,7 +199,7 @@ class Given:
         """
         from dreamgym_kit.settings.load import assigned, laid_over
 
-        settings = settings_for(self.graph, self.file, more)
+        settings = settings_for(self.graph, more)
         for text in self.assigned:
             settings = assigned(settings, text)
         for key, value in self.flags.items():
@@ -184,19 +216,22 @@ class Given:
         }
         return any(key in asked and number > 1 for key, number in at_once.items())
 
+    def assigns(self, key: str) -> bool:
+        """Whether `--set` or its flag gives this key."""
+        return self.flags.get(key) is not None or any(one.partition("=")[0] == key for one in self.assigned)
+
     def typed(self) -> Iterator[tuple[str, str]]:
         """The flags of settings and their values, as they can be typed again."""
         for key, value in self.flags.items():
             if value not in (None, False, [], ()):
                 for one in value if isinstance(value, (list, tuple)) else [value]:
                     yield _flag(key), "" if one is True else str(one)
-        for name, said in (("--settings", self.file), *(("--set", one) for one in self.assigned)):
-            if said is not None:
-                yield name, str(said)
+        for one in self.assigned:
+            yield "--set", one
 
 
 def keyed(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of these settings, `GRAPH`, `--set` and `--settings`, as its first argument.
+    """Give a command the options of these settings, `GRAPH` and `--set`, as its first argument.
 
     Args:
         keys: "simulate.repeats"; the flag is the last part of the key.
@@ -224,12 +259,11 @@ class _Keyed:
     def __signature__(self) -> inspect.Signature:
         own = list(inspect.signature(self._command).parameters.values())[1:]
         hints = get_type_hints(self._command, include_extras=True)
-        shared = [("graph", Graph), ("assigned", Set), ("settings_file", SettingsFile)]
-        first, *last = [_plain(name, kind) for name, kind in shared]
+        first, last = _plain("graph", Graph), _plain("assigned", Set)
         typed_too = [
             one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own
         ]
-        return inspect.Signature([first, *self._added.values(), *last, *typed_too])
+        return inspect.Signature([first, *self._added.values(), last, *typed_too])
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -237,8 +271,8 @@ class _Keyed:
 
     def __call__(self, **typed: Any) -> None:
         flags = {key: typed.pop(one.name) for key, one in self._added.items()}
-        graph, assigned, file = typed.pop("graph"), typed.pop("assigned"), typed.pop("settings_file")
-        self._command(Given(graph, file, flags, tuple(assigned or ())), **typed)
+        graph, assigned = typed.pop("graph"), typed.pop("assigned")
+        self._command(Given(graph, flags, tuple(assigned or ())), **typed)
 
 
 def _plain(name: str, kind: Any) -> inspect.Parameter:
@@ -289,21 +323,19 @@ def _help(key: str, said: "Key") -> str:
     return f"{said.says[:1].upper()}{said.says[1:]}. ({key}{usual})"
 
 
-def settings_for(
-    graph: str | None = None, file: Path | None = None, overrides: Mapping[str, object] | None = None
-) -> "Settings":
+def settings_for(graph: str | None = None, overrides: Mapping[str, object] | None = None) -> "Settings":
     """Read the settings that hold for this command line; flags win over environment and file.
 
     Paths among the flags are relative to the current folder, so they are made absolute here.
     """
+    from dreamgym_kit.settings.buffer_url import place_of
     from dreamgym_kit.settings.load import graph_from_here, load_settings
-    from dreamgym_kit.settings.places import place_of
 
     start = None
     if graph is not None:
         place = Path(graph_from_here(graph).rpartition(":")[0] or graph)
         start = place.parent if place.is_absolute() else None
-    settings = load_settings(start, file=file)
+    settings = load_settings(start, file=CONFIG.get())
     finite(overrides or {})
     flags = {
         key: str(flag.absolute()) if isinstance(flag, Path) else flag
@@ -322,6 +354,15 @@ def finite(flags: Mapping[str, object]) -> None:
         if isinstance(value, float) and not isfinite(value):
             name = key.rpartition(".")[2].replace("_", "-")
             raise UserError(f"{name}: {value} is no number to work with; leave it out for no limit.")
+
+
+def parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before the name of the command, and the rest; "s2r verify" is one name."""
+    at = 0
+    while at < len(arguments) and arguments[at].partition("=")[0] == "--config":
+        at += 1 if "=" in arguments[at] else 2
+    before, left = list(arguments[:at]), list(arguments[at:])
+    return before, ["s2r verify", *left[2:]] if left[:2] == ["s2r", "verify"] else left
 
 
 def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
@@ -352,11 +393,20 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
         raise UserError(" ".join(told))
 
 
-def shard_of(said: str | None) -> "Shard | None":
-    """The part of the tasks that --shard names."""
-    from dreamgym_kit.rollout.shards import shard_from
+def shard_of(settings: "Settings") -> "Shard | None":
+    """The part of the tasks that the settings name."""
+    from dreamgym_kit.rollout.selecting import shard_from
 
-    return shard_from(said) if said is not None else None
+    return shard_from(settings.shard) if settings.shard is not None else None
+
+
+def command_line(*words: str) -> str:
+    """A command of ours with these words and the settings file that holds here, to paste into a shell."""
+    from dreamgym_kit.cli.running import pasted
+
+    config = CONFIG.get()
+    first = ["dreamgym-kit", *(["--config", str(config)] if config is not None else [])]
+    return " ".join(map(pasted, [*first, *words]))
 
 
 def graph_of(settings: "Settings", command: str) -> str:
@@ -369,6 +419,19 @@ def graph_of(settings: "Settings", command: str) -> str:
             "(dreamgym-kit init my_agent:graph)."
         )
     return settings.graph
+
+
+def selected_tasks(settings: "Settings", command: str, expression: str | None) -> "list[Task]":
+    """The tasks of the tasks file, or those that `-k` names.
+
+    Raises:
+        UserError: there is no file, it cannot be used, or no task is left.
+    """
+    from dreamgym_kit.rollout.selecting import select_tasks
+    from dreamgym_kit.rollout.tasks import read_tasks
+
+    tasks = read_tasks(tasks_of(settings, command))
+    return tasks if expression is None else select_tasks(tasks, expression)
 
 
 def tasks_of(settings: "Settings", command: str) -> Path:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from dreamgym_kit.ports import EventSink
+    from dreamgym_kit.interfaces import EventSink
 
 _EVERY_S = 15.0
 _EVERY_SHARE = 0.1
@@ -133,7 +133,7 @@ class PlainProgress:
         return course.done >= course.total or share >= _EVERY_SHARE or late
 
     def _write(self, line: str) -> None:
-        from dreamgym_kit.report.clean import one_line
+        from dreamgym_kit.report.sanitize import one_line
 
         told = "  ".join(one_line(part) for part in line.split("  "))
         self._stream.write(f"{time.strftime('%H:%M:%S')} {told}\n")
@@ -164,8 +164,8 @@ class LiveProgress:
     def _lines(self) -> list[Any]:
         from rich.text import Text
 
-        from dreamgym_kit.report.clean import cut_middle, one_line
-        from dreamgym_kit.report.whole import duration
+        from dreamgym_kit.report.percent import duration
+        from dreamgym_kit.report.sanitize import cut_middle, one_line
 
         course, room = self._course, max(20, min(self._width, 100) - 1)
         head = Text(
@@ -189,7 +189,7 @@ class LiveProgress:
         return lines
 
     def _running(self) -> str:
-        from dreamgym_kit.report.clean import one_line
+        from dreamgym_kit.report.sanitize import one_line
 
         now = time.monotonic()
         oldest = sorted(self._course.running.items(), key=lambda item: item[1][1])
@@ -207,7 +207,7 @@ class LiveProgress:
 
 
 @contextmanager
-def progress(*, plain: bool) -> "Iterator[EventSink]":
+def progress(*, plain: bool = False) -> "Iterator[EventSink]":
     """Show a run's progress on stderr for the block."""
     import os
 

@@ -11,8 +11,8 @@ from dreamgym_kit.cli.output import say, say_json, tell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dreamgym_kit.adapters.langgraph.runs import RunResult
-    from dreamgym_kit.vocabulary import ToolSpec
+    from dreamgym_kit.adapters.langgraph.run.run import RunResult
+    from dreamgym_kit.types import ToolSpec
 
 EXAMPLES = (
     "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
@@ -25,39 +25,37 @@ CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped,
 @options.keyed("tasks", "buffer", "simulate.repeats", "budget.max_calls")
 def command(
     given: options.Given,
-    shard: options.Share = None,
+    select: options.Select = None,
     resume: options.Resume = None,
     yes: options.Yes = False,
-    plain: options.Plain = False,
+    verbose: options.Verbose = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Run the tasks on the REAL tools; record every call.
 
     Says first which effects the tools can have, and asks.
     """
-    from dreamgym_kit.report.whole import count_told
+    from dreamgym_kit.report.percent import count_told
 
     settings = given.settings()
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.stores.opening import added_since, opened_to_add, waiting_part
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.stores.factory import added_since, opened_to_add, waiting_part
     from dreamgym_kit.cli.running import carry_out, end
-    from dreamgym_kit.gate.policy import Mode
-    from dreamgym_kit.rollout.tasks import read_tasks
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.routing.router import Mode
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
     spec = options.graph_of(settings, "record")
-    file = options.tasks_of(settings, "record")
-    part, all_tasks = options.shard_of(shard), read_tasks(file)
+    part, all_tasks = options.shard_of(settings), options.selected_tasks(settings, "record", select)
     count = len(part.part(all_tasks) if part is not None else all_tasks) * settings.simulate.repeats
     agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
     path = buffer_of(settings)
     with opened_to_add(path, settings, tell=tell) as store:
         request = RunRequest(
             graph=spec,
-            tasks=file,
+            tasks=all_tasks,
             settings=settings,
             mode=Mode.RECORD,
             store=store,
@@ -67,9 +65,9 @@ def command(
             overlap=given.overlaps(settings),
         )
         added_now = added_since(store)
-        result = carry_out(request, plain=plain)
+        result = carry_out(request)
         added = f"{count_told(added_now(), 'call')} added to {path}{waiting_part(store)}"
-        _show(result, added, dream=_dream_of(given), as_json=as_json)
+        _show(result, added, dream=_dream_of(given), verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=False)
 
 
@@ -77,7 +75,7 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str
     """Say what can happen, and go on only if a person agrees."""
     from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.whole import count_told
+    from dreamgym_kit.report.percent import count_told
 
     tell(f"{count_told(episodes, 'episode')} will run on the REAL tools. What these can do:")
     tell(effects_told(tools))
@@ -94,21 +92,20 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str
 
 def _dream_of(given: options.Given) -> str:
     """The command that dreams what was recorded, with what was said here and is not in the settings."""
-    from dreamgym_kit.cli.running import pasted
-
     own = [one for one in given.typed() if one[0] not in ("--repeats", "--max-calls")]
-    said = [pasted(part) for flag in own for part in flag if part]
-    return " ".join(["dreamgym-kit simulate", *([pasted(given.graph)] if given.graph else []), *said])
+    said = [part for flag in own for part in flag if part]
+    return options.command_line("simulate", *([given.graph] if given.graph else []), *said)
 
 
-def _show(result: "RunResult", added: str, *, dream: str, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
+def _show(result: "RunResult", added: str, *, dream: str, verbose: int, as_json: bool) -> None:
+    from dreamgym_kit.cli.running import look_at, say_episodes, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.terminal import next_steps, render_run
 
     tell_warnings(result)
     if as_json:
         say_json(result.summary.to_json())
         return
+    say_episodes(result.directory, verbose)
     say(render_run(result.summary, paint=stdout_paint()))
     say(f" {added}\n")
     going_on = unfinished(result)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.dream.state.history import Recording
     from dreamgym_kit.dream.state.models import ToolModels
     from dreamgym_kit.dream.state.wording import RuleLine
-    from dreamgym_kit.settings.places import Place
+    from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
 
 _LISTED = 60
@@ -43,7 +42,6 @@ def show(
     tool: Tool = None,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show rules and how often each was right.
@@ -52,7 +50,7 @@ def show(
     settings, inferred from recordings, or drafted. Of inferred ones right and wrong are counted on
     environments that a rule was not made from, of the others on all recordings.
     """
-    known = _known(buffer, tenant, settings_file, tool)
+    known = _known(buffer, tenant, tool)
     lines = [line for line in _all_lines(known.models, known.episodes) if line.tool in known.tools]
     if as_json:
         say_json({"transitions": known.models.transitions, "rules": [line.to_json() for line in lines]})
@@ -67,14 +65,13 @@ def export(
     tool: Tool = None,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Print inferred rules as TOML.
 
     They are printed as [tools.NAME.model] of dreamgym.toml, to take over and correct.
     """
-    known = _known(buffer, tenant, settings_file, tool)
+    known = _known(buffer, tenant, tool)
     told = "\n".join(settings_lines(known.models, known.episodes, known.tools))
     if as_json:
         say_json({"toml": told})
@@ -88,7 +85,6 @@ def draft(
     with_source: WithSource = False,
     buffer: options.Buffer = None,
     tenant: options.Tenant = None,
-    settings_file: options.SettingsFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Let the LLM draft missing rules.
@@ -97,7 +93,7 @@ def draft(
     """
     from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
 
-    settings = options.settings_for(None, settings_file, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
     drafting.draft_tools(settings, tool, with_source=with_source, as_json=as_json)
 
 
@@ -110,13 +106,13 @@ class _Known(NamedTuple):
     path: "Place"
 
 
-def _known(buffer: str | None, tenant: str | None, file: Path | None, tool: str | None) -> _Known:
+def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     from dreamgym_kit.dream.state.mining import mine
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.errors import UnknownName
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, file, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
     path = buffer_of(settings)
     stated = stated_models(settings)
     episodes = recorded(settings, needed=not stated)
@@ -129,9 +125,9 @@ def _known(buffer: str | None, tenant: str | None, file: Path | None, tool: str 
 
 def recorded(settings: "Settings", *, needed: bool = True) -> "list[Recording]":
     """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
-    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.history import recordings
-    from dreamgym_kit.settings.places import buffer_of, is_missing
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place = buffer_of(settings)
     if not needed and is_missing(place):
@@ -210,6 +206,6 @@ def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
 
 
 def _one_line(text: str) -> str:
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
 
     return one_line(text)

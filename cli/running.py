@@ -14,30 +14,31 @@ from dreamgym_kit.cli.output import coloured, say, tell
 from dreamgym_kit.cli.progress import progress
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.langgraph.runs import RunResult
-    from dreamgym_kit.ports import EventSink, TransitionStore
-    from dreamgym_kit.report.figures import Summary
-    from dreamgym_kit.report.paint import Paint
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.run import RunResult
+    from dreamgym_kit.interfaces import EventSink, TransitionStore
+    from dreamgym_kit.report.colors import Paint
+    from dreamgym_kit.report.metrics import RunMetrics
+    from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.schema import Settings
+    from dreamgym_kit.types import Episode
 
 DONE, FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
 
-def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
+def carry_out(request: "RunRequest") -> "RunResult":
     """Run to the end, or to where a signal stopped it."""
-    from dreamgym_kit.adapters.langgraph.runs import run
-    from dreamgym_kit.rollout.loop import run_to_end
-    from dreamgym_kit.rollout.signals import stop_on_signals
-    from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.adapters.langgraph.run.run import run
+    from dreamgym_kit.rollout.event_loop import run_to_end
+    from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        progress(plain=plain) as events,
+        progress() as events,
         prints_on_stderr(),
     ):
         try:
@@ -50,11 +51,10 @@ def carry_out(request: "RunRequest", *, plain: bool = False) -> "RunResult":
 
 
 @contextmanager
-def learning(*, plain: bool, where: str = "dream") -> Iterator[tuple["EventSink", "StopSwitch"]]:
+def learning(*, plain: bool = False, where: str = "dream") -> Iterator[tuple["EventSink", "StopSwitch"]]:
     """While a policy learns: progress, and signals that stop it; what the agent prints goes to stderr."""
     from dreamgym_kit.cli.training_progress import training_progress
-    from dreamgym_kit.rollout.signals import stop_on_signals
-    from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
     stop = StopSwitch()
     with (
@@ -89,8 +89,8 @@ def end(code: int, *, dreamt: bool) -> NoReturn:
 
     After a dream nothing of the agent's runs any more: no thread it left, no exit handler.
     """
-    from dreamgym_kit.rollout.signals import leave
-    from dreamgym_kit.rollout.threads import busy_threads
+    from dreamgym_kit.rollout.event_loop import busy_threads
+    from dreamgym_kit.rollout.stop import leave
 
     if dreamt or busy_threads():
         leave(code)
@@ -103,21 +103,21 @@ def let_go(code: int) -> None:
 
     held = (one for one in threading.enumerate() if one is not threading.main_thread())
     if any(not one.daemon for one in held):
-        from dreamgym_kit.rollout.signals import leave
+        from dreamgym_kit.rollout.stop import leave
 
         leave(code)
 
 
 def stdout_paint() -> "Paint":
     """Colours for stdout, or none."""
-    from dreamgym_kit.report.paint import Paint
+    from dreamgym_kit.report.colors import Paint
 
     return Paint(colour=coloured(sys.stdout))
 
 
 def tell_warnings(result: "RunResult") -> None:
     """Say on stderr what a person should know about how the run was done."""
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
 
     for warning in result.warnings:
         tell(f"warning: {one_line(warning)}")
@@ -125,9 +125,52 @@ def tell_warnings(result: "RunResult") -> None:
         tell(f"blocked outside of any episode: {one_line(stray)}")
 
 
+def opened(run: Path | None) -> "RunDirectory":
+    """A run directory, or the newest one."""
+    from dreamgym_kit.cli import options
+    from dreamgym_kit.rollout.rundir import RunDirectory, latest_run
+
+    if run is not None:
+        return RunDirectory.open(run)
+    settings = options.settings_for()
+    return RunDirectory.open(latest_run(settings.resolve(settings.runs)))
+
+
+def summary_of(directory: "RunDirectory") -> "RunMetrics":
+    """Count a run's episodes; what was torn is said on stderr."""
+    from dreamgym_kit.report.summary import curve_of, facts_of, summarise
+
+    episodes = directory.episodes()
+    summary = summarise(episodes, facts_of(directory), curve_of(directory))
+    if episodes.torn is not None:
+        tell(f"warning: {directory.path}: {episodes.torn}")
+    return summary
+
+
+def say_episode(directory: "RunDirectory", found: "Episode", *, full: bool) -> None:
+    """Print one episode, step by step."""
+    from dreamgym_kit.report.episode import render_episode
+    from dreamgym_kit.report.metrics import RECORDING
+
+    recorded = str(directory.manifest.matters.get("mode")) in RECORDING
+    say(render_episode(found, paint=stdout_paint(), recorded=recorded, full=full).rstrip("\n"))
+
+
+def say_episodes(directory: Path, verbose: int) -> None:
+    """Every episode of a run, step by step, where `-v` asks for it; `-vv` cuts no text."""
+    if not verbose:
+        return
+    from dreamgym_kit.rollout.rundir import RunDirectory
+
+    opened = RunDirectory.open(directory)
+    for episode in opened.episodes():
+        say_episode(opened, episode, full=verbose > 1)
+        say()
+
+
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
-    from dreamgym_kit.report.whole import count_told
+    from dreamgym_kit.report.percent import count_told
 
     if not result.totals.stopped or result.summary.executed:
         return []
@@ -150,9 +193,9 @@ def going_on(directory: str, *, options: Sequence[str] = (), flags: Sequence[str
     return shlex.join(["dreamgym-kit", *kept, "--resume", directory])
 
 
-def look_at(summary: "Summary", directory: Path) -> tuple[str, str, str]:
+def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
     """The step that shows the episode to look at first."""
-    from dreamgym_kit.report.figures import MARKS
+    from dreamgym_kit.report.metrics import MARKS
 
     run = shlex.quote(near(directory))
     lines = [line for lines in summary.tasks.values() for line in lines]
@@ -186,16 +229,16 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
 
 def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
-    from dreamgym_kit.adapters.stores.opening import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.settings.places import buffer_of, is_missing
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place = buffer_of(settings)
     if is_missing(place):
         stated = stated_models(settings)
         known = "goes by what was declared or drafted" if stated else "can answer nothing"
-        if settings.endpoint.urls:
+        if settings.experience.urls:
             known = "asks its model alone" if not stated else f"{known}, then asks its model"
         tell(
             f"warning: {place} holds no recordings yet, so the dream {known}; "

@@ -1,4 +1,4 @@
-"""`dreamgym-kit runs merge`: the shards of a run become one."""
+"""`dreamgym-kit runs`: the runs that there are; the shards of a run become one."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
 
 EXAMPLES = (
+    "dreamgym-kit runs list",
     "dreamgym-kit runs merge shards/1 shards/2 shards/3 --into runs/nightly",
     "dreamgym-kit runs merge shards/* --into runs/nightly --json",
 )
@@ -29,6 +30,26 @@ Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="The run direc
 @app.callback()
 def runs() -> None:
     """Run directories: put shards together."""
+
+
+def list_runs(as_json: options.AsJson = False) -> None:
+    """List runs, newest first."""
+    from dreamgym_kit.cli.running import near
+    from dreamgym_kit.report.sanitize import one_line
+    from dreamgym_kit.rollout.rundir import runs_below
+
+    settings = options.settings_for()
+    rows = []
+    for run in runs_below(settings.resolve(settings.runs)):
+        headline = (run.read_report() or {}).get("headline")
+        said = one_line(headline) if isinstance(headline, str) else ""
+        rows.append((near(run.path), str(run.manifest.matters.get("mode") or ""), said))
+    if as_json:
+        say_json([dict(zip(("run", "mode", "headline"), row, strict=True)) for row in rows])
+        return
+    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    for place, mode, said in rows:
+        say(f"{place:<{widths[0]}}  {mode:<{widths[1]}}  {said}".rstrip())
 
 
 def merge(directories: Directories, into: Into, as_json: options.AsJson = False) -> None:

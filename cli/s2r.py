@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,18 +11,18 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest, S2rResult
-    from dreamgym_kit.ports import Approver
+    from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult
+    from dreamgym_kit.interfaces import Approver
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
-    "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --max-calls 1000 --gate-only",
+    "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --max-calls 1000 --preflight-only",
     "dreamgym-kit s2r my_agent:graph --stage shadow --max-calls 1000",
-    "dreamgym-kit s2r --stage staged --max-calls 200 --approver my_agent.rules:may_run",
+    "dreamgym-kit s2r --stage approve --max-calls 200 --approver my_agent.rules:may_run",
     "dreamgym-kit s2r --stage live --max-calls 1000 --yes --json",
     "dreamgym-kit s2r --resume runs/2026-11-21-s2r-desk-7f3a --max-calls 1500",
-    "dreamgym-kit s2r --verify runs/2026-11-21-s2r-desk-7f3a --head $HEAD",
+    "dreamgym-kit s2r verify runs/2026-11-21-s2r-desk-7f3a --head $HEAD",
 )
 CODES = (
     "Exit codes: 0 done, or its budget spent; 1 the gate is shut, a call was refused, dream and reality "
@@ -34,16 +34,15 @@ Policy = Annotated[
     Path | None,
     typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
 ]
-GateOnly = Annotated[
-    bool, typer.Option("--gate-only", help="Only the gate; no real call is made.", show_default=False)
+PreflightOnly = Annotated[
+    bool, typer.Option("--preflight-only", help="Only the gate; no real call is made.", show_default=False)
 ]
-Verify = Annotated[
-    Path | None,
-    typer.Option("--verify", metavar="RUN", help="Check the audit log of a run.", show_default=False),
-]
+Audited = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or its audit log.")]
 Head = Annotated[
     str | None,
-    typer.Option("--head", metavar="DIGEST", help="With --verify: its last digest.", show_default=False),
+    typer.Option(
+        "--head", metavar="DIGEST", help="The log's last digest, kept elsewhere.", show_default=False
+    ),
 ]
 
 
@@ -51,12 +50,10 @@ Head = Annotated[
 def command(
     given: options.Given,
     policy: Policy = None,
-    gate_only: GateOnly = False,
+    preflight_only: PreflightOnly = False,
     resume: options.Resume = None,
-    verify: Verify = None,
-    head: Head = None,
     yes: options.Yes = False,
-    plain: options.Plain = False,
+    verbose: options.Verbose = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Continue training on the REAL tools, supervised.
@@ -64,19 +61,13 @@ def command(
     First a gate in the dream, then canaries in shadow. No real call passes the budget, a tool's own limit,
     the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.
     """
-    if verify is not None:
-        _verify(verify, head or "", as_json=as_json)
-    if head is not None:
-        from dreamgym_kit.errors import UserError
-
-        raise UserError("--head: goes with --verify RUN, whose audit log it belongs to. Nothing was run.")
     settings = given.settings({"policy.model": policy})
-    from dreamgym_kit.adapters.langgraph.real_calls import bounds_of
-    from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest
-    from dreamgym_kit.adapters.stores.opening import opened_to_add
+    from dreamgym_kit.adapters.langgraph.s2r.supervisor import bounds_of
+    from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
+    from dreamgym_kit.adapters.stores.factory import opened_to_add
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.cli.running import end
-    from dreamgym_kit.settings.places import buffer_of
+    from dreamgym_kit.settings.buffer_url import buffer_of
 
     require_extra("train")
     bounds_of(settings)
@@ -89,12 +80,12 @@ def command(
             store=store,
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
-            gate_only=gate_only,
+            gate_only=preflight_only,
             approver=_terminal(settings),
         )
-        if not gate_only:
+        if not preflight_only:
             _agree(request, yes=yes)
-        result = _carried_out(request, plain=plain or request.approver is not None)
+        result = _carried_out(request, plain=verbose > 0 or request.approver is not None)
     _show(result, settings.s2r.stage, as_json=as_json)
     end(_code(result), dreamt=True)
 
@@ -112,14 +103,14 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
     """Say what the real tools can do, how far the stage lets them, and ask."""
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.cli.tool_table import effects_told
     from dreamgym_kit.errors import UserError
 
     said = request.settings.s2r
     what = {
         "shadow": "Reads will be REAL, writes dreamed",
-        "staged": "Reads will be REAL, and so will each write that is approved",
+        "approve": "Reads will be REAL, and so will each write that is approved",
         "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.auto_approve "
         "names it",
     }[said.stage]
@@ -136,7 +127,7 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
 
 
 def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
-    from dreamgym_kit.adapters.langgraph.s2r import s2r
+    from dreamgym_kit.adapters.langgraph.s2r.s2r import s2r
     from dreamgym_kit.cli.approving import TerminalApprover
     from dreamgym_kit.cli.running import learning
 
@@ -157,10 +148,10 @@ def _code(result: "S2rResult") -> int:
 
 
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
-    from dreamgym_kit.adapters.langgraph.s2r_request import report_of
+    from dreamgym_kit.adapters.langgraph.s2r.types import report_of
     from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.clean import one_line
     from dreamgym_kit.report.s2r_text import render_s2r
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     report = report_of(result)
@@ -172,7 +163,7 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     say(f" {near(result.directory)}")
     say(render_s2r(report, stage=stage, paint=stdout_paint()))
     run = shlex.quote(near(result.directory))
-    steps = [("Verify", f"dreamgym-kit s2r --verify {run}", "every byte of the audit log")]
+    steps = [("Verify", f"dreamgym-kit s2r verify {run}", "every byte of the audit log")]
     if result.weights is not None:
         weights = shlex.quote(near(result.weights))
         steps.append(("Prove", f"dreamgym-kit evaluate --real --policy {weights}", "what it is worth"))
@@ -190,7 +181,7 @@ def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
         return []
     spent = result.stopped is not None and result.stopped.why in ("budget", "limit")
     how = "with a larger budget" if spent else "from where it is"
-    again = going_on(near(result.directory), options=["--max-calls"], flags=["--gate-only"])
+    again = going_on(near(result.directory), options=["--max-calls"], flags=["--preflight-only"])
     return [("Go on", f"{again} --max-calls N", how)]
 
 
@@ -210,17 +201,23 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
     if report is None:
         say(" NOT FINISHED  what was done so far is in its audit log")
         return True
-    say(render_s2r(report, stage=str(directory.manifest.matters.get("stage")), paint=stdout_paint()))
+    say(
+        render_s2r(
+            report,
+            stage=str(directory.manifest.matters.get("stage")).replace("staged", "approve"),
+            paint=stdout_paint(),
+        )
+    )
     return True
 
 
-def _verify(run: Path, head: str, *, as_json: bool) -> NoReturn:
-    """Check the audit log of a run, or a log by its own name."""
+def verify_log(run: Audited, head: Head = None, as_json: options.AsJson = False) -> None:
+    """Check that the audit log is complete and unaltered."""
     from dreamgym_kit.cli.running import end
     from dreamgym_kit.s2r.audit import AUDIT, verify
 
     path = run / AUDIT if run.is_dir() else run
-    checked = verify(path, head=head)
+    checked = verify(path, head=head or "")
     if as_json:
         say_json(
             {

@@ -82,8 +82,7 @@ def command(
     A role of the kit is watched, drained before it stops, and logged to a file. What is deployed is first
     held against its digest.
     """
-    from dreamgym_kit.adapters.models.vllm.launch import Launch, found_program, read_serving_key
-    from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
+    from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, Wanted, found_program, read_serving_key
     from dreamgym_kit.errors import UserError
 
     flags = tuple(more or ())
@@ -162,8 +161,8 @@ def _no_roles_options(model: str | None, log: Path | None, **given: object) -> N
 def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
     """The model directory, and how it is called."""
     from dreamgym_kit.deployment.digests import model_files
-    from dreamgym_kit.deployment.shelf import Shelf as Versions
-    from dreamgym_kit.deployment.use import read_use
+    from dreamgym_kit.deployment.model_registry import ModelRegistry as Versions
+    from dreamgym_kit.deployment.model_registry import read_use
     from dreamgym_kit.errors import UserError
 
     if model is not None:

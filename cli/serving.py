@@ -77,7 +77,7 @@ class _Progress:
 
     def __call__(self, seconds: float, word: str) -> None:
         from dreamgym_kit.replay.masking import masked_text
-        from dreamgym_kit.report.clean import one_line
+        from dreamgym_kit.report.sanitize import one_line
 
         if seconds >= self._next:
             self._next = seconds + _EVERY_S
@@ -86,23 +86,21 @@ class _Progress:
 
 def _told(launch: "Launch", key: Path | None) -> str:
     """What goes into dreamgym.toml, and where the key is."""
-    from dreamgym_kit.deployment.pointing import KEY
+    from dreamgym_kit.deployment.card import KEY
 
-    lines = [f"ready: '{launch.name}' at {launch.url}/v1", "", f"[{_section(launch)}]"]
-    named = {"learned": ("model", "served")}.get(_section(launch), ("", "model"))
-    lines += [f"{named[0]} = {_quoted(launch.model)}"] * bool(named[0])
-    lines += [f'urls = ["{launch.url}/v1"]', f"{named[1]} = {_quoted(launch.name)}"]
+    lines = [
+        f"ready: '{launch.name}' at {launch.url}/v1",
+        "",
+        f"[{'policy' if launch.role == 'policy' else 'experience'}]",
+    ]
+    decides = (Path(launch.model) / "learned.json").is_file()  # brings its words along
+    lines += [f"dir = {_quoted(launch.model)}"] if decides else []
+    name = "served_name" if decides else "model"
+    lines += [f'urls = ["{launch.url}/v1"]', f"{name} = {_quoted(launch.name)}"]
     lines += [f'key_env = "{KEY}"'] if launch.key else []
     if key is not None:
         lines += ["", f"export {KEY}=$(cat {shlex.quote(str(key))})"]
     return "\n".join([*lines, ""])
-
-
-def _section(launch: "Launch") -> str:
-    """Which part of the settings it is for; a model that decides brings its words along."""
-    if launch.role == "policy":
-        return "policy"
-    return "learned" if (Path(launch.model) / "learned.json").is_file() else "endpoint"
 
 
 def _quoted(text: str) -> str:

@@ -2,20 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.cli import gate_options, options
+from dreamgym_kit.cli import export, options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.runs import RunResult
+    from dreamgym_kit.adapters.langgraph.run.run import RunResult
 
 EXAMPLES = (
     "dreamgym-kit simulate my_agent:graph --tasks tasks.jsonl",
     "dreamgym-kit simulate --repeats 4 --set simulate.concurrency=16",
-    "dreamgym-kit simulate --policy models/nano -n 8",
+    "dreamgym-kit simulate -k 'refund and not big' -v",
     "dreamgym-kit simulate --json --fail-on critical > report.json",
-    "dreamgym-kit simulate --min-pass-rate 0.9 --forbid 'delete_*' --junit o.xml",
+    "dreamgym-kit simulate --min-pass-rate 0.9 --forbid 'delete_*' -o junit.xml",
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
+_LIST = ("List", "dreamgym-kit report --list", "every episode of this run")
 CODES = (
     "Exit codes: 0 passed; 1 failed (a real call was blocked, or a rule of the gate broke); 2 cannot run; "
     "3 inconclusive; 4 error; 5 no task; 6 a real call was executed; 130 or 143 stopped, can be resumed."
@@ -28,27 +29,24 @@ CODES = (
 )
 def command(
     given: options.Given,
-    policy: options.Policy = None,
-    shard: options.Share = None,
+    select: options.Select = None,
     resume: options.Resume = None,
-    junit: gate_options.Junit = None,
-    markdown: gate_options.Markdown = None,
-    plain: options.Plain = False,
+    output: options.Output = None,
+    verbose: options.Verbose = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Run the tasks in a dream. No real tool runs.
 
     Shows what it would have done, what to look at first, and how much of it rests on recordings.
     """
-    settings = given.settings()
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.models.policies import opened_policy, with_policy
+    settings, targets = given.settings(), export.targets_of(output)
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.cli.running import carry_out, end, opened_recordings
     from dreamgym_kit.errors import UserError
 
-    settings = with_policy(policy, settings)
-    spec, chosen = options.graph_of(settings, "simulate"), options.tasks_of(settings, "simulate")
-    with opened_policy(policy, settings) as answers, opened_recordings(settings) as store:
+    spec = options.graph_of(settings, "simulate")
+    chosen = options.selected_tasks(settings, "simulate", select)
+    with opened_recordings(settings) as store:
         request = RunRequest(
             graph=spec,
             tasks=chosen,
@@ -56,22 +54,22 @@ def command(
             store=store,
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
-            policy=answers,
-            shard=options.shard_of(shard),
+            shard=options.shard_of(settings),
         )
-        result = carry_out(request, plain=plain)
+        result = carry_out(request)
     try:
-        gate_options.write_reports(result.summary, result.directory, junit, markdown)
+        for target in targets:
+            export.write(target, result.summary, result.directory)
     except UserError as error:
         if not result.summary.executed:  # else there is worse to say than that
             raise
         tell(f"error: {error}")
-    _show(result, as_json=as_json)
+    _show(result, verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=True)
 
 
-def _show(result: "RunResult", *, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings, unfinished
+def _show(result: "RunResult", *, verbose: int, as_json: bool) -> None:
+    from dreamgym_kit.cli.running import look_at, say_episodes, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.terminal import finding_list, next_steps, render_run
 
     tell_warnings(result)
@@ -79,14 +77,9 @@ def _show(result: "RunResult", *, as_json: bool) -> None:
         say_json(result.summary.to_json())
         return
     paint = stdout_paint()
+    say_episodes(result.directory, verbose)
     say(render_run(result.summary, paint=paint))
     if result.summary.findings:
         say(finding_list(result.summary, paint) + "\n")
     going_on = unfinished(result)
-    say(next_steps([*going_on, look_at(result.summary, result.directory), _next(result)]))
-
-
-def _next(result: "RunResult") -> tuple[str, str, str]:
-    if result.summary.abstentions:
-        return "Record", "dreamgym-kit record", "real calls, kept for the next dream"
-    return "List", "dreamgym-kit report --list", "every episode of this run"
+    say(next_steps([*going_on, look_at(result.summary, result.directory), _LIST]))

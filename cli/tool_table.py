@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from dreamgym_kit.report.clean import one_line
-from dreamgym_kit.report.paint import WIDTH, hung
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.report.colors import WIDTH, hung
+from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.types import Effect, ToolSpec
 
 _FIRST = 15  # columns before the names
 _GAP = 2

@@ -11,7 +11,7 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest, TrainResult
+    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult
 
 EXAMPLES = (
     "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
@@ -43,7 +43,7 @@ def command(
     policy: Policy = None,
     resume: options.Resume = None,
     yes: options.Yes = False,
-    plain: options.Plain = False,
+    verbose: options.Verbose = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Train the agent's model in the dream.
@@ -51,7 +51,7 @@ def command(
     Groups of episodes are dreamed, judged and learned from, step by step; the result is what the policy does
     on held-out tasks, before and after. It stops by itself where the figures cannot be trusted.
     """
-    from dreamgym_kit.adapters.trainers.together import lends_a_hand
+    from dreamgym_kit.adapters.trainers.distributed import lends_a_hand
 
     if lends_a_hand():
         _lend_a_hand()
@@ -59,7 +59,7 @@ def command(
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")
-    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
+    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
     from dreamgym_kit.cli.running import end, opened_recordings
 
     spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
@@ -74,7 +74,7 @@ def command(
         )
         if settings.train.eval_real:
             _agree(request, yes=yes)
-        result = _carried_out(request, plain=plain)
+        result = _carried_out(request, plain=verbose > 0)
     _show(result, as_json=as_json)
     end(_code(result), dreamt=True)
 
@@ -83,17 +83,17 @@ def _lend_a_hand() -> None:
     """Of several processes, not the first: learn with it, say nothing, and leave signals to it."""
     import signal
 
+    from dreamgym_kit.adapters.trainers.distributed import run_rank
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.adapters.trainers.ranks import FirstStopped
-    from dreamgym_kit.adapters.trainers.together import lend_a_hand
     from dreamgym_kit.cli.running import end
-    from dreamgym_kit.rollout.signals import SIGNALS
+    from dreamgym_kit.rollout.stop import SIGNALS
 
     require_extra("train")
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     with suppress(FirstStopped):
-        lend_a_hand()
+        run_rank()
     end(0, dreamt=True)
 
 
@@ -101,8 +101,8 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
-    from dreamgym_kit.adapters.langgraph.training_request import sides_of
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+    from dreamgym_kit.adapters.langgraph.training.types import sides_of
     from dreamgym_kit.cli.record import agree
 
     settings, wanted = request.settings, request.settings.train
@@ -118,7 +118,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
 
 
 def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
-    from dreamgym_kit.adapters.langgraph.training import train
+    from dreamgym_kit.adapters.langgraph.training.train import train
     from dreamgym_kit.cli.running import learning
 
     with learning(plain=plain) as (events, stop):
@@ -135,7 +135,7 @@ def _code(result: "TrainResult") -> int:
 
 def _show(result: "TrainResult", *, as_json: bool) -> None:
     from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.report.training_text import render_training
 
@@ -153,13 +153,13 @@ def _show(result: "TrainResult", *, as_json: bool) -> None:
     say(f" {near(result.directory)}")
     say(render_training(result.training, paint=stdout_paint()))
     run = shlex.quote(near(result.directory))
-    steps = [("Page", f"dreamgym-kit report {run} --html", "how it went, step by step")]
+    steps = [("Page", f"dreamgym-kit view {run}", "how it went, step by step")]
     if pictures is not None:
         say(f"  {'pictures':<12}{near(pictures)}")
     if result.weights is not None:
         say(f"  {'weights':<12}{near(result.weights)}\n")
         weights = shlex.quote(near(result.weights))
-        steps.append(("Use", f"dreamgym-kit simulate --policy {weights}", "the agent with what was learned"))
+        steps.append(("Use", f"dreamgym-kit evaluate --policy {weights}", "the agent with what was learned"))
     say(next_steps([*_going_on(result), *steps]))
 
 

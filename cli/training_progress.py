@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from dreamgym_kit.ports import EventSink
+    from dreamgym_kit.interfaces import EventSink
 
 _STEPS_SHOWN = 6
 _BAR = 42
@@ -135,7 +135,7 @@ class PlainLearning:
 
     def emit(self, kind: str, /, **facts: Any) -> None:
         """See `EventSink.emit`."""
-        from dreamgym_kit.report.clean import one_line
+        from dreamgym_kit.report.sanitize import one_line
 
         with self._lock:
             line = self._course.take(kind, facts)
@@ -167,8 +167,8 @@ class LiveLearning:
     def _lines(self) -> list[Any]:
         from rich.text import Text
 
-        from dreamgym_kit.report.clean import cut_middle, one_line
-        from dreamgym_kit.report.whole import duration
+        from dreamgym_kit.report.percent import duration
+        from dreamgym_kit.report.sanitize import cut_middle, one_line
 
         course, room = self._course, max(20, min(self._width, 110) - 1)
         share = course.step / course.steps if course.steps else 0.0

@@ -1,7 +1,7 @@
 """Draws the pictures in docs/images from what the commands really do, in an empty folder.
 
 demo.svg     what `dreamgym-kit demo` prints
-report.png   the page that `dreamgym-kit report --html` makes of that run, in a Chromium of this machine
+report.png   the page that `dreamgym-kit view` makes of that run, in a Chromium of this machine
 
 python docs/pictures.py
 
@@ -44,7 +44,7 @@ def _terminal(folder: Path) -> None:
 
 
 def _page(folder: Path) -> None:
-    command = ["dreamgym-kit", "report", "--runs", "demo/runs", "--to", "report.html"]
+    command = ["dreamgym-kit", "export", str(next((folder / "demo/runs").iterdir())), "-o", "report.html"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:

@@ -19,19 +19,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.deployment.pointing import KEY
+from dreamgym_kit.deployment.card import KEY
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.ports import TransitionStore
+from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.recipes.desk.graph import graph, require_extra
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.world import times_opened
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import half_made
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 GRAPH = "dreamgym_kit.recipes.desk.graph:graph"
 COLLEAGUES = "scripted:mixed"
-_MODEL_NAME = "desk"
 _MOST_READ = 1_000_000  # calls of the crawl: no limit
 
 Tell = Callable[[str], None]
@@ -92,7 +91,7 @@ def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> "Outcome":
     """Go the whole way; everything lies below `out`. What a killed process did there is gone on with.
 
     Raises:
-        MissingExtra: the packages of the extras `desk` and `train` are not all installed.
+        MissingExtra: the packages of the extras `demo` and `train` are not all installed.
         UserError: something else is at `out`, or work by another plan; nothing was done.
     """
     from dreamgym_kit.adapters.trainers.extra import require_extra as require_training
@@ -147,13 +146,13 @@ def record_work(
     What nobody has read the dream cannot tell, and an episode that it cannot tell teaches nothing: mostly
     those in which the model looked where no colleague would.
     """
-    from dreamgym_kit.adapters.langgraph.api import record
-    from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, worlds_of
-    from dreamgym_kit.rollout.loop import run_to_end
+    from dreamgym_kit.adapters.langgraph.run.api import record
+    from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, worlds_of
+    from dreamgym_kit.rollout.event_loop import run_to_end
 
     before = times_opened()
     label = f"work-{plan.seed}"  # who works an episode is drawn by its name: no run's id may be in it
-    done = record(_colleagues, tasks, settings=settings, store=store, n=plan.recorded, label=label)
+    done = record(_colleagues, tasks, settings=settings, buffer=store, repeats=plan.recorded, label=label)
     worked = times_opened() - before
     run_to_end(
         crawl(
@@ -209,17 +208,17 @@ def tried(
     line: str = "4 evaluate",
 ) -> Evaluation:
     """Try a model on the real tools."""
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluate
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
 
     found = evaluate(
         GRAPH,
         tasks,
         real=True,
         settings=settings,
-        n=plan.tries,
+        repeats=plan.tries,
         policy=model,
-        against=against,
-        directory=directory,
+        baseline=against,
+        run_dir=directory,
     )
     tell(f"{line}   {found.sentence if against is None else _alone(found)}")
     return found
@@ -245,8 +244,8 @@ def learn(
 
     A training that is in its folder already, broken off, is gone on with.
     """
-    from dreamgym_kit.adapters.langgraph.training import train
-    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
+    from dreamgym_kit.adapters.langgraph.training.train import train
+    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
 
     before, began = times_opened(), time.monotonic()
     asked = settings.with_overrides({"policy.model": str(start)})
@@ -286,12 +285,9 @@ def learn(
 
 def last_lines(outcome: "Outcome") -> str:
     """Whether it got better and is in use, plainly, and how to point a graph at it."""
-    assert outcome.after.beating is not None  # it was held against the start
-    told = outcome.after.beating.told("the start", "the trained model")
-    said = "It is in use." if outcome.promoted else "It is not in use: the start stays."
     lines = "\n".join(f"  {line}" for line in outcome.pointing.lines)
     key = f"({KEY} is a secret of your own, set where the server runs and where the agent does)"
-    return f"\n{said} {told}\n\nTo put what is in use in place of the agent's model:\n{lines}\n  {key}\n"
+    return f"\n{outcome.sentence}\n\nTo put what is in use in place of the agent's model:\n{lines}\n  {key}\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,34 +2,41 @@
 
     record -> distil -> start -> before -> dream -> dreamed -> real (S2R) -> after -> deploy
 
-What a phase comes to is written down when it is done (`phases`); later phases read files, not memory, so a
-process that was killed anywhere and started again comes to the same weights and the same decision.
+A phase is done when its facts stand in `phases.json`; later phases read files, not memory, so a process that
+was killed anywhere and started again comes to the same weights and the same decision. A phase that was broken
+off is begun anew, from the same seeds, after what it left was cleared; one that can go on by itself (a
+training) finds its folder as it was.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.deploying import deploy
-from dreamgym_kit.adapters.langgraph.evaluating import evaluation_between
-from dreamgym_kit.deployment.pointing import Pointing
-from dreamgym_kit.deployment.records import Deed, Event
-from dreamgym_kit.deployment.shelf import Shelf
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
+from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.deployment.card import Pointing
+from dreamgym_kit.deployment.model_registry import Deed, Event, ModelRegistry
+from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.recipes import train_then_deploy as steps
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.recipes.desk.world import times_opened
-from dreamgym_kit.recipes.phases import Facts, Phases
 from dreamgym_kit.report.evaluation import Evaluation
+from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.s2r.audit import AUDIT, entries_of
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.types import Split
 
 RECORDINGS, SHELF = "recordings.db", "deployed"
+FILE = "phases.json"
+Facts = Mapping[str, JsonValue]
 _SERVED = "desk"  # how a server calls the model
 
 
@@ -51,6 +58,13 @@ class Outcome:
         """Whether the candidate is in use."""
         return self.event.deed is Deed.PROMOTED
 
+    @property
+    def sentence(self) -> str:
+        """Whether it is in use, and whether it got better."""
+        assert self.after.beating is not None  # it was held against the start
+        in_use = "It is in use." if self.promoted else "It is not in use: the start stays."
+        return f"{in_use} {self.after.beating.told('the start', 'the trained model')}"
+
 
 class WholeWay:
     """Goes the whole way in one folder.
@@ -64,6 +78,7 @@ class WholeWay:
     def __init__(self, out: Path, plan: "steps.Plan", tell: "steps.Tell") -> None:
         self.out, self.plan, self._tell = out, plan, tell
         self.phases = Phases(out, asdict(plan))
+        self._phase_lines: list[str] = []  # what the phase that is on says of itself
         self.settings = steps.settings_for(out, plan)
         tasks = drawn_tasks(plan.worlds, seed=plan.seed)
         self.learned_from, self.gate_tasks = tasks[: -plan.gate], tasks[-plan.gate :]
@@ -73,9 +88,8 @@ class WholeWay:
     def go(self) -> Outcome:
         """Every phase in turn."""
         self._phase("record", self._record, clears=(f"{RECORDINGS}*", "runs"))
-        self.settings = self._with_decisions(
-            self._phase("distil", self._distil, clears=("experience",)).get("model")
-        )
+        decides = self._phase("distil", self._distil, clears=("experience",)).get("model")
+        self.settings = self.settings.with_overrides({"experience.dir": str(decides) if decides else None})
         start = Path(str(self._phase("start", self._start, clears=("start",))["model"]))
         self._phase("before", lambda: self._try("before", start), clears=("before",))
         dreamed = Path(str(self._phase("dream", lambda: self._dream(start))["weights"]))
@@ -86,7 +100,8 @@ class WholeWay:
         return self._outcome()
 
     def _phase(self, name: str, work: Callable[[], Facts], *, clears: Sequence[str] = ()) -> Facts:
-        facts, known = self.phases.run(name, work, clears=clears)
+        self._phase_lines = []
+        facts, known = self.phases.run(name, lambda: {"told": self._phase_lines, **work()}, clears=clears)
         for line in _lines(facts):
             self._tell(f"{line}  (done before)" if known else line)
         return facts
@@ -94,15 +109,11 @@ class WholeWay:
     def _record(self) -> Facts:
         from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
-        told: list[str] = []
         before = times_opened()
-        store = SqliteStore(self.out / RECORDINGS)
-        try:
-            steps.record_work(self.recorded, self.settings, store, self.plan, told.append)
+        with closing(SqliteStore(self.out / RECORDINGS)) as store:
+            steps.record_work(self.recorded, self.settings, store, self.plan, self._phase_lines.append)
             rows = store.count()
-        finally:
-            store.close()
-        return {"told": list(told), "recordings": rows, "real_calls": times_opened() - before}
+        return {"recordings": rows, "real_calls": times_opened() - before}
 
     def _distil(self) -> Facts:
         """A model that decides what rules leave open: the package's own, or taught here from nothing."""
@@ -111,29 +122,25 @@ class WholeWay:
         if self.plan.shipped:
             there = (build.WEIGHTS / "model.safetensors").is_file()
             what = f"the package's own, {build.WEIGHTS.name}" if there else "none: the package has none"
-            return {"told": [f"2 distil     {what}"], "model": str(build.WEIGHTS) if there else ""}
+            self._phase_lines.append(f"2 distil     {what}")
+            return {"model": str(build.WEIGHTS) if there else ""}
         began = time.process_time()
         facts = build.build(
             self.out / "experience",
             build.Plan(seed=self.plan.seed, worlds=120, tried=24, held_out=8, buffer=40),
         )
-        told = (
+        self._phase_lines.append(
             f"2 distil     a model of {facts['parameters']:,} parameters that decides what rules leave open, "
             f"taught from nothing by {facts['lessons']:,} recorded calls, "
             f"{time.process_time() - began:.0f} CPU s"
         )
-        return {"told": [told], "model": str(self.out / "experience")}
-
-    def _with_decisions(self, model: JsonValue) -> Settings:
-        return self.settings.with_overrides({"learned.model": str(model) if model else None})
+        return {"model": str(self.out / "experience")}
 
     def _start(self) -> Facts:
-        told: list[str] = []
-        model = steps.taught(self.out, self.plan, told.append)
-        return {"told": list(told), "model": str(model)}
+        model = steps.taught(self.out, self.plan, self._phase_lines.append)
+        return {"model": str(model)}
 
     def _try(self, name: str, model: Path) -> Facts:
-        told: list[str] = []
         before = self.out / "before" if name != "before" else None
         steps.tried(
             model,
@@ -141,24 +148,21 @@ class WholeWay:
             self.settings,
             self.plan,
             before,
-            told.append,
+            self._phase_lines.append,
             directory=self.out / name,
             line=_NUMBERS[name],
         )
-        return {"told": list(told)}
+        return {}
 
     def _dream(self, start: Path) -> Facts:
         from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
-        told: list[str] = []
         settings = self.settings.with_overrides({"curriculum.enabled": self.plan.curriculum})
-        store = SqliteStore(self.out / RECORDINGS, read_only=True)
-        try:
-            learned = steps.learn(start, self.learned_from, settings, store, self.out, told.append)
-        finally:
-            store.close()
+        with closing(SqliteStore(self.out / RECORDINGS, read_only=True)) as store:
+            learned = steps.learn(
+                start, self.learned_from, settings, store, self.out, self._phase_lines.append
+            )
         return {
-            "told": list(told),
             "weights": str(learned.weights),
             "run": str(learned.directory),
             "real_calls": learned.real,
@@ -169,7 +173,7 @@ class WholeWay:
 
     def _real(self, dreamed: Path) -> Facts:
         """Go on on the real tools: the gate first, then a budget of real calls."""
-        from dreamgym_kit.adapters.langgraph.s2r_api import sim_to_real
+        from dreamgym_kit.adapters.langgraph.s2r.api import sim_to_real
 
         place = self.out / "s2r"
         if half_made(place):
@@ -181,17 +185,19 @@ class WholeWay:
             approve=sandbox_says_yes,
             held_out=self.gate_tasks,
             settings=self._real_settings(),
-            store=self.out / RECORDINGS,
-            directory=place,
+            buffer=self.out / RECORDINGS,
+            run_dir=place,
             resume=(place / "manifest.json").exists(),
         )
         weights = done.weights or dreamed
         stopped = done.stopped.text if done.stopped is not None else ""
         what = f"{done.real_calls:,} of {done.budget:,} real calls"
         gate = done.gate.text if done.dream is not None else _gate_before(place)
-        told = f"7 s2r        {what}; {gate}"
+        self._phase_lines += [
+            f"7 s2r        {what}; {gate}",
+            *([f"             stopped: {stopped}"] if stopped else []),
+        ]
         return {
-            "told": [told, *([f"             stopped: {stopped}"] if stopped else [])],
             "weights": str(weights),
             "run": str(done.training.directory) if done.training is not None else "",
             "real_calls": done.real_calls,
@@ -228,11 +234,12 @@ class WholeWay:
         }
         deploy(start, force="the start, which nothing was deployed before", **shared)
         done = deploy(candidate, evaluated=self.out / "after", against=self.out / "before", **shared)
-        return {"told": [f"9 deploy     {done.sentence}"], "promoted": done.done}
+        self._phase_lines.append(f"9 deploy     {done.sentence}")
+        return {"promoted": done.done}
 
     def _outcome(self) -> Outcome:
         before = self.out / "before"
-        with Shelf(self.out / SHELF) as shelf:
+        with ModelRegistry(self.out / SHELF) as shelf:
             event, card = shelf.events[-1], shelf.merged / "README.md"
             pointing = Pointing(shelf.merged, _SERVED, str(self.out / RECORDINGS), str(self.out / SHELF))
         return Outcome(
@@ -265,3 +272,72 @@ def _gate_before(place: Path) -> str:
 def _lines(facts: Facts) -> list[str]:
     told: JsonValue = facts.get("told")
     return [str(line) for line in told] if isinstance(told, list) else []
+
+
+class Phases:
+    """The phases of one piece of work, in one folder.
+
+    Args:
+        out: the folder; made where there is none.
+        plan: what must be the same for going on.
+
+    Raises:
+        UserError: something else is at `out`, or work by another plan.
+    """
+
+    def __init__(self, out: Path, plan: Facts) -> None:
+        self.out, self._plan = out, json.loads(json.dumps(plan))
+        self._done = self._read()
+        if not self._done:
+            out.mkdir(parents=True, exist_ok=True)
+            self._write()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Wall time of each phase that is done, of its last leg."""
+        return {name: float(str(facts.get("seconds", 0.0))) for name, facts in self._done.items()}
+
+    def facts(self, name: str) -> Facts | None:
+        """What a phase that is done wrote down; None where it is not done."""
+        return self._done.get(name)
+
+    def run(self, name: str, work: Callable[[], Facts], *, clears: Sequence[str] = ()) -> tuple[Facts, bool]:
+        """Do a phase, or give what it wrote down: its facts, and whether it was done before.
+
+        Args:
+            name: of the phase.
+            work: does it; what it gives is kept as JSON.
+            clears: names in the folder that a broken-off leg may have left, as patterns; removed before.
+        """
+        known = self._done.get(name)
+        if known is not None:
+            return known, True
+        for pattern in clears:
+            for path in self.out.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        began = time.monotonic()
+        facts = {**work(), "seconds": round(time.monotonic() - began, 1)}
+        self._done[name] = json.loads(json.dumps(facts))
+        self._write()
+        return self._done[name], False
+
+    def _write(self) -> None:
+        told = {"plan": self._plan, "done": self._done}
+        write_atomically(self.out / FILE, (json.dumps(told, indent=1) + "\n").encode("ascii"))
+
+    def _read(self) -> dict[str, dict[str, JsonValue]]:
+        path = self.out / FILE
+        try:
+            told = read_json(read_whole(path))
+        except FileNotFoundError:
+            if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+                raise UserError(
+                    f"{self.out}: is there already; name another folder, or delete it first"
+                ) from None
+            return {}
+        except NotSerializable as error:
+            raise UserError(f"{path}: is damaged ({error}); begin anew in another folder") from error
+        if not isinstance(told, dict) or told.get("plan") != self._plan:
+            raise UserError(f"{path}: was begun by another plan; go on with that one, or name another folder")
+        done = told.get("done")
+        return {name: dict(facts) for name, facts in done.items()} if isinstance(done, dict) else {}

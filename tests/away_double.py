@@ -8,13 +8,13 @@ from enum import StrEnum
 
 import pytest
 
-from dreamgym_kit.adapters.stores import opening
+from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreError, StoreUnavailable
-from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room, TransitionStore
-from dreamgym_kit.settings.places import Address
+from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room, TransitionStore
+from dreamgym_kit.settings.buffer_url import Address
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 
 class Fault(StrEnum):
@@ -49,7 +49,7 @@ class AwayServerDouble:
 
 
 class AwayStoreDouble:
-    """Implements `ports.TransitionStore`: a client of the server double."""
+    """Implements `interfaces.TransitionStore`: a client of the server double."""
 
     def __init__(self, server: AwayServerDouble) -> None:
         self._server = server
@@ -120,7 +120,7 @@ def open_away(
 
 def behind_addresses(patch: pytest.MonkeyPatch, **servers: AwayServerDouble) -> None:
     """Put servers behind `weaviate://NAME` for one test."""
-    patch.setattr(opening, "_ADAPTERS", {"weaviate": opening._Adapter(__name__, "open_away", "json", "")})
+    patch.setattr(factory, "_ADAPTERS", {"weaviate": factory._Adapter(__name__, "open_away", "json", "")})
     for name, server in servers.items():
         patch.setitem(SERVERS, name, server)
 

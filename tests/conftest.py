@@ -124,7 +124,7 @@ def _awake_afterwards() -> Iterator[None]:
     And the process looks for new secrets once a second, so that the next test would be given this one's.
     """
     yield
-    if "dreamgym_kit.gate.registry" in sys.modules:
+    if "dreamgym_kit.routing.process" in sys.modules:
         import fresh
 
         fresh.forget_dreams()

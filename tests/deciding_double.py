@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from math import log
 
 from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
-from dreamgym_kit.dream.learned.teaching import Lesson
+from dreamgym_kit.dream.learned.training_data import Lesson
 
 
 class DecidingDouble:
-    """Implements `ports.ChatEndpoint`."""
+    """Implements `interfaces.ChatEndpoint`."""
 
     def __init__(self, says: Callable[[str], str], probability: float = 0.9) -> None:
         self._says, self._probability = says, probability

@@ -1,7 +1,7 @@
 """Makes this process one that never dreamt, so that no test hears of another one's dream."""
 
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.guard import egress
+from dreamgym_kit.routing.process import PROCESS
 
 
 def forget_dreams() -> None:

@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (88_620, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
-    "files": (639, "House II ends at 380"),
+    "lines": (87_500, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
+    "files": (525, "House II ends at 380"),
     "setting_declarations": (8, "House I ends at 0 beside one for each key"),
-    "single_importer_modules": (182, "House II ends at 45"),
+    "single_importer_modules": (125, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (105, "none"),
     "docs_words": (52_900, "What people read ends at 27,000"),

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World, history_digest
 
 READS = {"get_order": "order_id", "get_customer": "customer_id"}
 WRITES = ("reship", "pay", "hurry")

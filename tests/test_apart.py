@@ -6,11 +6,11 @@ from contextvars import ContextVar
 
 import pytest
 
-from dreamgym_kit.apart import apart, aside
+from dreamgym_kit.threads import run_in_thread, run_in_thread_async
 
 
 def test_it_runs_in_another_thread_of_that_name_and_gives_what_came_of_it() -> None:
-    assert apart(lambda: threading.current_thread().name, name="aside") == "aside"
+    assert run_in_thread(lambda: threading.current_thread().name, name="aside") == "aside"
 
 
 def test_what_it_raises_is_raised_where_it_is_waited_for() -> None:
@@ -18,7 +18,7 @@ def test_what_it_raises_is_raised_where_it_is_waited_for() -> None:
         raise KeyError("gone")
 
     with pytest.raises(KeyError, match="gone"):
-        apart(fail, name="aside")
+        run_in_thread(fail, name="aside")
 
 
 def test_on_a_loop_it_is_waited_for_in_the_callers_context() -> None:
@@ -26,7 +26,7 @@ def test_on_a_loop_it_is_waited_for_in_the_callers_context() -> None:
 
     async def wait() -> tuple[str, str]:
         here.set("here")
-        return await aside(lambda: (here.get(), threading.current_thread().name), name="aside")
+        return await run_in_thread_async(lambda: (here.get(), threading.current_thread().name), name="aside")
 
     assert asyncio.run(wait()) == ("here", "aside")
 
@@ -37,14 +37,16 @@ def test_what_it_raises_is_raised_on_the_loop(raised: type[Exception], told: typ
         raise raised("gone")
 
     with pytest.raises(told):
-        asyncio.run(aside(fail, name="aside"))
+        asyncio.run(run_in_thread_async(fail, name="aside"))
 
 
 def test_work_that_hangs_holds_no_loop_whose_wait_is_over() -> None:
     hanging = threading.Event()
     try:
         with pytest.raises(TimeoutError):
-            work = aside(hanging.wait, name="aside")  # for ever: only a wait that ends gets past it
+            work = run_in_thread_async(
+                hanging.wait, name="aside"
+            )  # for ever: only a wait that ends gets past it
             asyncio.run(asyncio.wait_for(work, 0.1))  # expires: the wait that is over
     finally:
         hanging.set()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, Codec, Count, FilledText, Number, Share
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import NotSerializable
 
 
 class Color(StrEnum):
@@ -55,7 +55,7 @@ FULL = Box("b", Color.RED, "odd", (Part("p", 2.5),), {"left": Part("q")}, ({"a":
 
 
 def said(codec: Codec[Box], record: object) -> str:
-    with pytest.raises(NotJson) as caught:
+    with pytest.raises(NotSerializable) as caught:
         codec.read(record)
     return str(caught.value)
 
@@ -115,7 +115,7 @@ def test_a_wrong_field_is_named_by_its_path(change: dict[str, object], message: 
 
 @pytest.mark.parametrize("box", [Box("b", share=1.5), Box("b", counts={"x": 1.5}), Box(3)])
 def test_what_could_not_be_read_again_is_not_written(box: Box) -> None:
-    with pytest.raises(NotJson):
+    with pytest.raises(NotSerializable):
         PLAIN.write(box)
 
 
@@ -154,7 +154,7 @@ def test_what_is_computed_is_compared_also_inside() -> None:
     shelves = Codec(Shelf, nested=(BOXES,))
     inside = shelves.write(Shelf((FULL,)))
     inside["boxes"][0]["name"] = "other"
-    with pytest.raises(NotJson, match=r"^boxes\[0\]\.label: "):
+    with pytest.raises(NotSerializable, match=r"^boxes\[0\]\.label: "):
         shelves.read(inside)
     assert shelves.read(inside, compare=False).boxes[0].name == "other"
 

@@ -8,7 +8,7 @@ import dreamgym_kit
 
 
 def test_every_public_name_resolves_and_none_is_hidden_by_a_room_of_that_name() -> None:
-    for room in ("dream", "gate", "report", "rollout", "settings"):
+    for room in ("dream", "guard", "routing", "report", "rollout", "settings"):
         importlib.import_module(f"dreamgym_kit.{room}")
     for name in dreamgym_kit.__all__:
         value = getattr(dreamgym_kit, name)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-LARGE = ("dreamgym_kit.adapters.langgraph.runs", "dreamgym_kit.report.terminal")
+LARGE = ("dreamgym_kit.adapters.langgraph.run.run", "dreamgym_kit.report.terminal")
 
 
 class WarmCommand:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.settings.places import Address, place_of
+from dreamgym_kit.adapters.models.addresses import Key
+from dreamgym_kit.settings.buffer_url import Address, place_of
 
 if find_spec("weaviate") is None:  # whoever imports this has nothing to test
     pytest.skip(

@@ -4,54 +4,62 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.api import arecord as arecord
-    from dreamgym_kit.adapters.langgraph.api import asimulate as asimulate
-    from dreamgym_kit.adapters.langgraph.api import dreaming as dreaming
-    from dreamgym_kit.adapters.langgraph.api import record as record
-    from dreamgym_kit.adapters.langgraph.api import recording as recording
-    from dreamgym_kit.adapters.langgraph.api import simulate as simulate
-    from dreamgym_kit.adapters.langgraph.deploying import deploy as deploy
-    from dreamgym_kit.adapters.langgraph.evaluating import aevaluate as aevaluate
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluate as evaluate
-    from dreamgym_kit.adapters.langgraph.in_use import deployed as deployed
-    from dreamgym_kit.adapters.langgraph.s2r_api import sim_to_real as sim_to_real
-    from dreamgym_kit.adapters.langgraph.staging import staging as staging
-    from dreamgym_kit.adapters.langgraph.training_api import train as train
-    from dreamgym_kit.gate.effects import effect as effect
-    from dreamgym_kit.vocabulary import Answer as Answer
-    from dreamgym_kit.vocabulary import Effect as Effect
-    from dreamgym_kit.vocabulary import Episode as Episode
-    from dreamgym_kit.vocabulary import Task as Task
-    from dreamgym_kit.vocabulary import Verdict as Verdict
-    from dreamgym_kit.vocabulary import World as World
+    from dreamgym_kit.adapters.langgraph.deploy.deployed import deployed as deployed
+    from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy as deploy
+    from dreamgym_kit.adapters.langgraph.run.api import arecord as arecord
+    from dreamgym_kit.adapters.langgraph.run.api import asimulate as asimulate
+    from dreamgym_kit.adapters.langgraph.run.api import dreaming as dreaming
+    from dreamgym_kit.adapters.langgraph.run.api import record as record
+    from dreamgym_kit.adapters.langgraph.run.api import recording as recording
+    from dreamgym_kit.adapters.langgraph.run.api import simulate as simulate
+    from dreamgym_kit.adapters.langgraph.run.evaluation import aevaluate as aevaluate
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate as evaluate
+    from dreamgym_kit.adapters.langgraph.s2r.api import sim_to_real as sim_to_real
+    from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised as supervised
+    from dreamgym_kit.adapters.langgraph.training.api import train as train
+    from dreamgym_kit.routing.effects import effect as effect
+    from dreamgym_kit.types import Answer as Answer
+    from dreamgym_kit.types import Effect as Effect
+    from dreamgym_kit.types import Episode as Episode
+    from dreamgym_kit.types import Task as Task
+    from dreamgym_kit.types import Verdict as Verdict
+    from dreamgym_kit.types import World as World
 
 _PUBLIC = {
-    "Answer": "dreamgym_kit.vocabulary",
-    "Effect": "dreamgym_kit.vocabulary",
-    "Episode": "dreamgym_kit.vocabulary",
-    "Task": "dreamgym_kit.vocabulary",
-    "Verdict": "dreamgym_kit.vocabulary",
-    "World": "dreamgym_kit.vocabulary",
-    "aevaluate": "dreamgym_kit.adapters.langgraph.evaluating",
-    "arecord": "dreamgym_kit.adapters.langgraph.api",
-    "asimulate": "dreamgym_kit.adapters.langgraph.api",
-    "deploy": "dreamgym_kit.adapters.langgraph.deploying",
-    "deployed": "dreamgym_kit.adapters.langgraph.in_use",
-    "dreaming": "dreamgym_kit.adapters.langgraph.api",
-    "effect": "dreamgym_kit.gate.effects",
-    "evaluate": "dreamgym_kit.adapters.langgraph.evaluating",
-    "record": "dreamgym_kit.adapters.langgraph.api",
-    "recording": "dreamgym_kit.adapters.langgraph.api",
-    "sim_to_real": "dreamgym_kit.adapters.langgraph.s2r_api",
-    "simulate": "dreamgym_kit.adapters.langgraph.api",
-    "staging": "dreamgym_kit.adapters.langgraph.staging",
-    "train": "dreamgym_kit.adapters.langgraph.training_api",
+    "Answer": "dreamgym_kit.types",
+    "Effect": "dreamgym_kit.types",
+    "Episode": "dreamgym_kit.types",
+    "Task": "dreamgym_kit.types",
+    "Verdict": "dreamgym_kit.types",
+    "World": "dreamgym_kit.types",
+    "aevaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
+    "arecord": "dreamgym_kit.adapters.langgraph.run.api",
+    "asimulate": "dreamgym_kit.adapters.langgraph.run.api",
+    "deploy": "dreamgym_kit.adapters.langgraph.deploy.promotion",
+    "deployed": "dreamgym_kit.adapters.langgraph.deploy.deployed",
+    "dreaming": "dreamgym_kit.adapters.langgraph.run.api",
+    "effect": "dreamgym_kit.routing.effects",
+    "evaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
+    "record": "dreamgym_kit.adapters.langgraph.run.api",
+    "recording": "dreamgym_kit.adapters.langgraph.run.api",
+    "sim_to_real": "dreamgym_kit.adapters.langgraph.s2r.api",
+    "simulate": "dreamgym_kit.adapters.langgraph.run.api",
+    "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervised",
+    "train": "dreamgym_kit.adapters.langgraph.training.api",
 }
+OLD_NAMES = {
+    "ports": "dreamgym_kit.interfaces",
+    "staging": "dreamgym_kit.supervised",
+    "vocabulary": "dreamgym_kit.types",
+}
+"""Public names of earlier versions, and what each is called now."""
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import dreamgym_kit` stays cheap."""
+    if name in OLD_NAMES:
+        raise AttributeError(f"{__name__}.{name} is now {OLD_NAMES[name]}")
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

@@ -3,14 +3,14 @@
 Decides: object keys are strings (others are refused: `{1: x}` and `{"1": x}` must not meet), numbers
 that are equal are spelled alike (1.0 is 1, -0.0 is 0), text is ASCII with escapes (lone surrogates
 survive every file and database), NaN and infinity are refused. Arbitrary Python values are first
-made plain by `plain.to_plain`.
+made plain by `serialization.to_json`.
 """
 
 import hashlib
 import json
 import uuid
 
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import NotSerializable
 
 _NAMESPACE = uuid.UUID("6d0b5a3e-2f0c-5c1e-9f27-8a4f8f3c9d11")
 
@@ -26,17 +26,17 @@ def canonical(value: object) -> str:
     `json.loads(canonical(x)) == x` for every accepted x.
 
     Raises:
-        NotJson: NaN, infinity, a key that is no string, a foreign type, nesting too deep, or an
+        NotSerializable: NaN, infinity, a key that is no string, a foreign type, nesting too deep, or an
             integer of more than 4,300 digits.
     """
     try:
         return _spell(_one_spelling(value))
     except RecursionError:
-        raise NotJson("nested too deep for a canonical form") from None
-    except NotJson:
+        raise NotSerializable("nested too deep for a canonical form") from None
+    except NotSerializable:
         raise
     except ValueError as error:
-        raise NotJson(f"no canonical form: {error}") from error
+        raise NotSerializable(f"no canonical form: {error}") from error
 
 
 def digest(value: object) -> str:
@@ -56,7 +56,7 @@ def _one_spelling(value: object) -> object:
         if not _TEXT.issuperset(map(type, value)):
             for key in value:
                 if not isinstance(key, str):
-                    raise NotJson(f"object key {key!r} is not a string")
+                    raise NotSerializable(f"object key {key!r} is not a string")
         return {key: item if type(item) in _AS_IT_IS else _one_spelling(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [item if type(item) in _AS_IT_IS else _one_spelling(item) for item in value]
@@ -66,4 +66,4 @@ def _one_spelling(value: object) -> object:
         return int(value)
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
-    raise NotJson(f"{type(value).__name__} is not a JSON value")
+    raise NotSerializable(f"{type(value).__name__} is not a JSON value")

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_t
 
 import msgspec
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.serialization import JsonValue
 
 Record = TypeVar("Record")
 _Place = tuple[str | int, ...]
@@ -83,7 +83,7 @@ class Codec(Generic[Record]):
         """Give the record as a JSON object that `read` takes; values of any type are taken as they are.
 
         Raises:
-            NotJson: a field is not what the class says.
+            NotSerializable: a field is not what the class says.
         """
         made = self._written(record)
         self._convert(made, ())
@@ -99,11 +99,11 @@ class Codec(Generic[Record]):
             compare: compare what is computed with what the file says.
 
         Raises:
-            NotJson: names the missing, wrong or unknown field, a newer schema, or a computed field that
-                the content does not have.
+            NotSerializable: names the missing, wrong or unknown field, a newer schema, or a computed field
+                that the content does not have.
         """
         if type(value) is not dict:
-            raise NotJson(f"{where or what}: expected an object, got {shown(value)}")
+            raise NotSerializable(f"{where or what}: expected an object, got {shown(value)}")
         at = (where,) if where else ()
         record = self._checked(value, at)
         made = self._convert(record, at)
@@ -145,7 +145,7 @@ class Codec(Generic[Record]):
             return msgspec.convert(record, self.kind)
         except (msgspec.ValidationError, UnicodeError):
             # msgspec's message quotes values, which may look like a path: ours is made from the fields
-            raise NotJson(self._fault(record, at) or f"{_path(*at)}: cannot be read") from None
+            raise NotSerializable(self._fault(record, at) or f"{_path(*at)}: cannot be read") from None
 
     def _fault(self, value: Mapping[str, Any], at: "_Place") -> str:
         """The first wrong field; empty where each alone is right."""
@@ -165,10 +165,10 @@ class Codec(Generic[Record]):
         if self._schema is not None:
             self._check_schema(value, at)
         if not value.keys() <= self._set:
-            raise NotJson(next(self._unknown(value, at)))
+            raise NotSerializable(next(self._unknown(value, at)))
         if not self._required <= value.keys():
             missing = next(name for name in self.names if name in self._required and name not in value)
-            raise NotJson(f"{_path(*at, missing)}: missing")
+            raise NotSerializable(f"{_path(*at, missing)}: missing")
         for one in self._inner:
             if one.name in value:
                 before = value[one.name]
@@ -184,13 +184,13 @@ class Codec(Generic[Record]):
             return
         path = _path(*at, "schema")
         if schema is _GONE:
-            raise NotJson(f"{path}: missing")
+            raise NotSerializable(f"{path}: missing")
         if type(schema) is not int:
-            raise NotJson(f"{path}: expected a whole number, got {shown(schema)}")
+            raise NotSerializable(f"{path}: expected a whole number, got {shown(schema)}")
         if schema > newest:
             known = f"{newest}, the newest here; update dreamgym-kit"
-            raise NotJson(f"{path}: {shown(schema)} is newer than {known}")
-        raise NotJson(f"{path}: there is no schema {shown(schema)}; known: 1 to {newest}")
+            raise NotSerializable(f"{path}: {shown(schema)} is newer than {known}")
+        raise NotSerializable(f"{path}: there is no schema {shown(schema)}; known: 1 to {newest}")
 
     def _unknown(self, value: Mapping[str, object], at: "_Place") -> Iterator[str]:
         for name in value:
@@ -205,7 +205,7 @@ class Codec(Generic[Record]):
         name = self._computed
         if name is not None and name in value and value[name] != getattr(made, name):
             edited = "" if name in self._required else f"; if it was edited on purpose, remove its {name}"
-            raise NotJson(
+            raise NotSerializable(
                 f"{_path(*at, name)}: {shown(value[name])} is not the {name} of this content "
                 f"({getattr(made, name)}){edited}"
             )
@@ -232,7 +232,7 @@ class _Field:
     def check(self, value: Any, at: "_Place") -> Any:
         """Hold the records inside to their own rules; gives the value with today's names."""
         if self.many == "list" and isinstance(value, (set, frozenset)):  # msgspec takes one for a list
-            raise NotJson(f"{_path(*at)}: expected a list, got {shown(value)}")
+            raise NotSerializable(f"{_path(*at)}: expected a list, got {shown(value)}")
         codec = self.codec
         if codec is None:
             return value
@@ -259,7 +259,7 @@ class _Field:
         try:
             self.check(value, at)
             msgspec.convert(value, self.hint)
-        except NotJson as error:
+        except NotSerializable as error:
             return str(error)
         except (msgspec.ValidationError, UnicodeError) as error:
             for place, item in self._items(value):

@@ -8,21 +8,21 @@ DreamgymError(Exception)
     StoreError           a buffer that cannot be read or written as asked
       StoreUnavailable   its server cannot be reached now; what was asked may be asked again
     RunDirectoryError    a run directory that cannot be used as asked
-    ShapeRefused         the graph holds something that cannot be simulated
+    UnsupportedGraph         the graph holds something that cannot be simulated
     GraphNotLoaded       the graph's own module or factory failed; says what it misses
-    SeveralGraphs        a project file names several graphs, and nobody said which
+    AmbiguousGraph        a project file names several graphs, and nobody said which
   EndpointError          a model's endpoint gave no usable answer; says whether another try helps
   TrainingStopped        an alarm ended the training at its last good checkpoint  -> exit code 1
-  NotJson(ValueError)    a value that the canonical form or the reader refuses
+  NotSerializable(ValueError)    a value that the canonical form or the reader refuses
 
 EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except Exception` in an
                              agent, a tool node or a retry cannot swallow it
-  GateRefused            something real was about to run where it must not   -> violation, latches
+  RealCallBlocked            something real was about to run where it must not   -> violation, latches
   RealCallExecuted       something real ran where it must not                -> failure, ends the run
-  DreamAbstained         the dream cannot tell what the tool would answer    -> inconclusive
-  BudgetSpent            a hard limit was reached                            -> inconclusive
-  TimeIsUp               its wall time is over, and something still asked    -> inconclusive
-  CutOff                 its worker was given up, and it still asked         -> nobody hears of it
+  CallUnanswered         the dream cannot tell what the tool would answer    -> inconclusive
+  BudgetExceeded            a hard limit was reached                            -> inconclusive
+  EpisodeTimeout               its wall time is over, and something still asked    -> inconclusive
+  WorkerDetached                 its worker was given up, and it still asked         -> nobody hears of it
   ContextFull            the agent talked until its model's context was full -> failure of a policy
 """
 
@@ -31,25 +31,25 @@ from difflib import get_close_matches
 from typing import Any
 
 __all__ = [
-    "BudgetSpent",
+    "BudgetExceeded",
     "ContextFull",
-    "CutOff",
-    "DreamAbstained",
+    "WorkerDetached",
+    "CallUnanswered",
     "DreamgymError",
     "EndpointError",
     "EpisodeStop",
-    "GateRefused",
+    "RealCallBlocked",
     "GraphNotLoaded",
     "MissingExtra",
     "NoTaskSelected",
-    "NotJson",
+    "NotSerializable",
     "RealCallExecuted",
     "RunDirectoryError",
-    "SeveralGraphs",
-    "ShapeRefused",
+    "AmbiguousGraph",
+    "UnsupportedGraph",
     "StoreError",
     "StoreUnavailable",
-    "TimeIsUp",
+    "EpisodeTimeout",
     "TrainingStopped",
     "UnknownName",
     "UserError",
@@ -116,7 +116,7 @@ class RunDirectoryError(UserError):
     """A run directory cannot be used as asked; nothing in it was changed."""
 
 
-class ShapeRefused(UserError):
+class UnsupportedGraph(UserError):
     """The graph holds something that the gate cannot answer in place of.
 
     Args:
@@ -142,7 +142,7 @@ class GraphNotLoaded(UserError):
         super().__init__(text)
 
 
-class SeveralGraphs(UserError):
+class AmbiguousGraph(UserError):
     """A project file names several graphs, and nobody said which.
 
     Args:
@@ -155,7 +155,7 @@ class SeveralGraphs(UserError):
         super().__init__(f"{source}: has {len(self.choices)} graphs; name one: {', '.join(self.choices)}")
 
 
-class NotJson(DreamgymError, ValueError):
+class NotSerializable(DreamgymError, ValueError):
     """A value that has no canonical JSON form, or a text that our bounded reader refuses."""
 
 
@@ -225,7 +225,7 @@ class EpisodeStop(BaseException):
     """
 
 
-class GateRefused(EpisodeStop):
+class RealCallBlocked(EpisodeStop):
     """Something real was about to run. The refusal is kept in the session too."""
 
 
@@ -233,11 +233,11 @@ class RealCallExecuted(EpisodeStop):
     """Something real ran; it stands in the session and in the journal, and the run ends."""
 
 
-class DreamAbstained(EpisodeStop):
+class CallUnanswered(EpisodeStop):
     """The dream cannot tell what the tool would answer; the episode is inconclusive."""
 
 
-class BudgetSpent(EpisodeStop):
+class BudgetExceeded(EpisodeStop):
     """A hard limit was reached before the call; the call did not run."""
 
     def __init__(self, what: str, *, limit: float) -> None:
@@ -246,14 +246,14 @@ class BudgetSpent(EpisodeStop):
         super().__init__(f"budget spent: {what} (limit {limit:g})")
 
 
-class TimeIsUp(EpisodeStop):
+class EpisodeTimeout(EpisodeStop):
     """The episode's wall time was over before the call; the call did not run."""
 
     def __init__(self, tool: str, *, limit: float) -> None:
         super().__init__(f"the episode's time limit ({limit:g} s) was over before {tool}; it did not run")
 
 
-class CutOff(EpisodeStop):
+class WorkerDetached(EpisodeStop):
     """The worker that runs the episode was given up, or hears nothing of who did; the call did not run."""
 
     def __init__(self) -> None:

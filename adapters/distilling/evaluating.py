@@ -7,19 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dreamgym_kit.adapters.distilling.material import Material, steps_of
-from dreamgym_kit.adapters.langgraph.asking_model import reasoned_over
+from dreamgym_kit.adapters.langgraph.run.llm_experience import reasoned_over
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.dream.reasoned_audit import as_seen
+from dreamgym_kit.dream.llm_audit import as_seen
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.ports import ChatEndpoint, Situation
-from dreamgym_kit.rollout.spending import RunAccount
-from dreamgym_kit.training.distil.exactness import HeldOutCall
+from dreamgym_kit.interfaces import ChatEndpoint, Situation
+from dreamgym_kit.rollout.budgets import RunAccount
+from dreamgym_kit.training.distil.gate import HeldOutCall
 from dreamgym_kit.training.distil.lessons import situation_of
-from dreamgym_kit.vocabulary import Answer, Transition, World
+from dreamgym_kit.types import Answer, Transition, World
 
+_AT_ONCE = 8  # questions
 Put = tuple[Transition, Situation]
 
 
@@ -30,20 +31,13 @@ async def held_out_calls(
     without: frozenset[str] = frozenset(),
     most: int = 0,
     seed: int = 0,
-    at_once: int = 8,
     tell: Callable[[int, int], None] = lambda *_: None,
 ) -> list[HeldOutCall]:
     """Ask held-out calls; nothing of their groups is known to any way of answering.
 
-    Args:
-        material: the taught side answers, the measured side is asked.
-        chat: the model; None: only code is asked.
-        without: trajectories that the model was taught: it is not measured with them, whatever side they
-            are on now.
-        most: calls, as many of each tool as can be; 0: all.
-        seed: draws which.
-        at_once: questions at the same time.
-        tell: hears how many are done.
+    Of `material`, the taught side answers and the measured side is asked. `chat`: the model; None: only code.
+    `without`: trajectories that the model was taught: it is not measured with them, whatever side they are on
+    now. `most`: calls, as many of each tool as can be, drawn by the seed; 0: all.
     """
     seen = steps_of(material.sides.taught)
 
@@ -63,7 +57,7 @@ async def held_out_calls(
         shown = frozenset(row.id for row in seen)
         model = reasoned_over(material.store, chat, settings, only=shown, following=chain.following)
     put = _drawn(_situations(material, without), most, seed)
-    gate, done = asyncio.Semaphore(at_once), 0
+    gate, done = asyncio.Semaphore(_AT_ONCE), 0
 
     async def asked(row: Transition, situation: Situation) -> HeldOutCall:
         nonlocal done
@@ -98,15 +92,12 @@ async def _asked(
     if model is None:
         return told
     account = RunAccount()
-    decided = await model.decide(row.call, _charged(situation, account))
+    decided = await model.decide(row.call, replace(situation, account=account))
     spend = account.spend
     if decided is None:
         return told
-    return HeldOutCall(
-        tool=told.tool,
-        failed=told.failed,
-        recorded=told.recorded,
-        composed=told.composed,
+    return replace(
+        told,
         model=exact(decided.answer),
         model_failed=not decided.answer.abstained and failed(observation(decided.answer)),
         form=decided.form,
@@ -114,10 +105,6 @@ async def _asked(
         prompt_tokens=spend.prompt_tokens,
         completion_tokens=spend.completion_tokens,
     )
-
-
-def _charged(situation: Situation, account: RunAccount) -> Situation:
-    return replace(situation, account=account)
 
 
 def _situations(material: Material, without: frozenset[str]) -> list[Put]:

@@ -10,26 +10,28 @@ because a later command was given other words.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers
-from dreamgym_kit.dream.following import Following
+from dreamgym_kit.adapters.langgraph.run.llm_experience import RecordedAnswers
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.ports import TransitionStore
-from dreamgym_kit.rollout.files import read_whole, write_atomically
+from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.interfaces import TransitionStore
+from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
+from dreamgym_kit.rollout.journal import JournalReader
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.annotation import Trajectory
 from dreamgym_kit.training.distil.lessons import Sight
-from dreamgym_kit.training.distil.splitting import Sides, split
-from dreamgym_kit.training.distil.trajectories import trajectories
-from dreamgym_kit.vocabulary import Effect, ToolSpec, Transition
+from dreamgym_kit.training.distil.splitting import Sides, split, trajectories
+from dreamgym_kit.types import Effect, Episode, ToolSpec, Transition, Verdict
 
 BEGUN, MODEL, CHECKPOINTS = "distil.json", "model", "checkpoints"
+_MOST = 2_000  # characters of what was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Material:
     store: TransitionStore
     settings: Settings
 
-    def sight(self, seen: Sequence[Trajectory], *, calibrated: bool = False) -> Sight:
+    def sight(self, seen: Sequence[Trajectory]) -> Sight:
         """What may be shown where only `seen` is known."""
         rows = steps_of(seen)
         recorded = RecordedAnswers(self.store, frozenset(row.id for row in rows))
@@ -60,7 +62,7 @@ class Material:
         def of_tenant(tenant: str) -> list[Transition]:
             return [row for row in rows if row.tenant == tenant]
 
-        following = Following(of_tenant, stated=stated_models(self.settings), calibrated=calibrated)
+        following = StateTracker(of_tenant, stated=stated_models(self.settings), calibrated=False)
         following.keep_known()
         return Sight(recorded.examples, recorded.schema, following)
 
@@ -82,14 +84,7 @@ def begin(
 ) -> Begun:
     """Begin a distillation, or go on with it.
 
-    Args:
-        folder: made where it is not there.
-        store: the buffer.
-        settings: of the graph.
-        tools: as the graph has them; empty: as far as recordings tell.
-        by: what the sides must not share.
-        share: of the groups, that measures.
-        seed: draws them.
+    `tools`: as the graph has them; empty: as far as recordings tell. `by`: what the sides must not share.
 
     Raises:
         UserError: it was begun otherwise.
@@ -148,7 +143,7 @@ def read_begun(folder: Path) -> Begun:
         raise UserError(
             f"{folder}: no distillation was begun there; begin one: dreamgym-kit experience annotate {folder}"
         ) from None
-    except (NotJson, KeyError, TypeError, ValueError) as error:
+    except (NotSerializable, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); begin again in another folder.") from None
 
 
@@ -184,3 +179,29 @@ def _recorded_tools(store: TransitionStore, settings: Settings) -> dict[str, Too
 
 def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def outcomes_of(runs: Iterable[Path]) -> tuple[dict[str, str], dict[str, bool]]:
+    """By recorded episode: what was asked, and whether it succeeded; inconclusive ones are left out.
+
+    Raises:
+        RunDirectoryError: one of them is no run directory.
+    """
+    texts: dict[str, str] = {}
+    successes: dict[str, bool] = {}
+    for path in runs:
+        directory = RunDirectory.open(path)
+        for episode in JournalReader(directory.path / "episodes.jsonl"):
+            name = f"{directory.manifest.run}:{episode.id}"
+            texts[name] = _asked(episode)
+            if episode.verdict.conclusive:
+                successes[name] = episode.verdict is Verdict.PASSED
+    return texts, successes
+
+
+def _asked(episode: Episode) -> str:
+    for message in episode.messages:
+        said: Any = message.get("content")
+        if message.get("role") in ("user", "human") and isinstance(said, str):
+            return said[:_MOST]
+    return ""

@@ -3,9 +3,9 @@
 from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
-from dreamgym_kit.adapters.models.keys import read_key
+from dreamgym_kit.adapters.models.addresses import read_key
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import Embedder
+from dreamgym_kit.interfaces import Embedder
 from dreamgym_kit.settings.schema import Settings
 
 HASHED = "hashed"

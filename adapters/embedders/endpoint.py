@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.models.addresses import read_address
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.adapters.models.transport import Transport
-from dreamgym_kit.errors import EndpointError, NotJson, UserError
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.adapters.models.addresses import Key, read_address
+from dreamgym_kit.adapters.models.http import Transport
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import EndpointError, NotSerializable, UserError
 
 _BATCH = 64  # texts a request
 _TRIES = 3
@@ -27,7 +26,7 @@ _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class EndpointEmbedder:
-    """Implements `ports.Embedder` over HTTP.
+    """Implements `interfaces.Embedder` over HTTP.
 
     Args:
         url: the endpoint's base ("http://localhost:8000/v1").
@@ -109,7 +108,7 @@ class EndpointEmbedder:
     def _read(self, body: bytes) -> Any:
         try:
             return read_json(body, max_bytes=_LARGEST)
-        except NotJson as error:
+        except NotSerializable as error:
             raise self._refused(f"answered no JSON ({error})") from None
 
     def _refused(self, what: str) -> UserError:

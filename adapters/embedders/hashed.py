@@ -29,7 +29,7 @@ _KIND = bytes(  # 0: separates words; else the byte itself, lower case
 
 
 class HashedEmbedder:
-    """Implements `ports.Embedder`; equal on every machine and every run."""
+    """Implements `interfaces.Embedder`; equal on every machine and every run."""
 
     name = "hashed-256-v1"
     dimension = DIMENSION

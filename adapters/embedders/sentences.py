@@ -16,7 +16,7 @@ from dreamgym_kit.errors import MissingExtra, UserError
 
 
 class SentenceEmbedder:
-    """Implements `ports.Embedder` over a model folder, after which it is named; loads it when first asked.
+    """Implements `interfaces.Embedder` over a model folder, which names it; loads it when first asked.
 
     Args:
         folder: what `SentenceTransformer.save` wrote.

@@ -1,10 +1,10 @@
 """Which host the settings want workers on."""
 
 from dreamgym_kit.adapters.engines.processes import Processes
-from dreamgym_kit.adapters.engines.ray_extra import checked_address, require_extra
+from dreamgym_kit.adapters.engines.ray_cluster import checked_address, require_extra
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import WorkerHost
+from dreamgym_kit.interfaces import WorkerHost
 from dreamgym_kit.settings.schema import WorkersSettings
 
 

@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from dreamgym_kit.adapters.engines.frames import ANSWER, ASK, HEAD, REQUEST, RESULT, framed
-from dreamgym_kit.gate import egress
-from dreamgym_kit.rollout.wire import failure_to_bytes, read, spec_of
-from dreamgym_kit.rollout.working import Working
+from dreamgym_kit.adapters.engines.processes import ANSWER, ASK, HEAD, REQUEST, RESULT, framed
+from dreamgym_kit.guard import egress
+from dreamgym_kit.rollout.worker import EpisodeWorker
+from dreamgym_kit.rollout.worker_protocol import failure_to_bytes, read, spec_of
 
 _PR_SET_PDEATHSIG = 1
 _CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
@@ -37,7 +37,7 @@ class Line:
         self._send(ASK, number, question)
         return waiting.result()
 
-    def serve(self, working: Working) -> None:
+    def serve(self, working: EpisodeWorker) -> None:
         """Hand requests on until the driver goes; then the process ends, whatever it does."""
         try:
             while True:
@@ -119,7 +119,7 @@ def main() -> None:
     if sys.platform == "linux":
         _die_with_driver()
     line = Line(int(sys.argv[1]))
-    working = Working(line.ask)
+    working = EpisodeWorker(line.ask)
     threading.Thread(target=line.serve, args=(working,), daemon=True, name="dreamgym-line").start()
     working.run()
 

@@ -10,13 +10,17 @@ import asyncio
 import contextlib
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
 
-from dreamgym_kit.adapters.engines.frames import ANSWER, ASK, HEAD, REQUEST, RESULT, framed
 from dreamgym_kit.errors import UserError, WorkerLost
-from dreamgym_kit.gate import egress
+from dreamgym_kit.guard import egress
+
+REQUEST, RESULT = b"c", b"r"  # the driver's request, and the worker's answer to it with its number
+ASK, ANSWER = b"a", b"b"  # the worker's question, and the driver's answer to it
+HEAD = struct.Struct(">cQQ")  # of a frame: kind, number, length of the message
 
 _MAIN = "dreamgym_kit.adapters.engines.process_main"
 _STDERR = 2  # descriptor
@@ -25,8 +29,13 @@ _LEAVE_S = 0.5  # from the end of its socket to its death
 _TOLD_S = 5.0  # from the end of its socket until the system says how it ended, which takes a processor
 
 
+def framed(kind: bytes, number: int, message: bytes) -> bytes:
+    """One frame of the stream."""
+    return HEAD.pack(kind, number, len(message)) + message
+
+
 class Processes:
-    """Implements `ports.WorkerHost` on this machine."""
+    """Implements `interfaces.WorkerHost` on this machine."""
 
     def __init__(self) -> None:
         self._workers: list[ProcessWorker] = []
@@ -70,7 +79,7 @@ def _started(descriptor: int) -> "subprocess.Popen[bytes]":
 
 
 class ProcessWorker:
-    """Implements `ports.Worker`: one process, and the socket to it."""
+    """Implements `interfaces.Worker`: one process, and the socket to it."""
 
     def __init__(
         self, number: int, process: "subprocess.Popen[bytes]", answer: Callable[[bytes], bytes]

@@ -12,39 +12,96 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.engines.ray_extra import check_reached, checked_address, require_extra
-from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.guard.egress import exempt
+
+_NEEDED = ("ray", "psutil")
+_REACH_S = 5.0
+
+
+def require_extra(needed_by: str) -> None:
+    """Raise MissingExtra where one of the packages is not installed. Imports none of them."""
+    if any(find_spec(package) is None for package in _NEEDED):
+        raise MissingExtra("ray", needed_by=needed_by)
+
+
+def checked_address(address: str | None) -> str | None:
+    """The cluster to join, or None for one of this machine's own.
+
+    Raises:
+        UserError: it is one that cannot be used; or none was named where RAY_ADDRESS names one, which Ray
+            would silently join.
+    """
+    if address is None:
+        if there := os.environ.get("RAY_ADDRESS"):
+            raise UserError(
+                f'RAY_ADDRESS is set ({there}): set workers.address = "auto" to join that cluster, or unset '
+                "it to start one of this machine's own. Nothing was run."
+            )
+        return None
+    if "://" in address:
+        raise UserError(
+            f"workers.address {address}: the client protocol is not supported, since it drops every call "
+            'when its connection drops. Run the command on a machine of it, workers.address = "auto" '
+            "(from outside: ray job submit -- dreamgym-kit ...). Nothing was run."
+        )
+    host, _, port = address.rpartition(":")
+    if address != "auto" and not (host and port.isdecimal() and 0 < int(port) < 65536):
+        raise UserError(f"workers.address {address}: write HOST:PORT, or auto. Nothing was run.")
+    return address
+
+
+def check_reached(address: str) -> None:
+    """Raise where nobody listens at HOST:PORT: Ray itself needs most of a minute to say so."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+    except OSError as error:
+        why = f"no Ray cluster answers there ({error})"
+        raise UserError(f"workers.address {address}: {why}. Nothing was run.") from None
+
+
+def usable(address: str | None) -> str:
+    """Which Ray there is, and what a run would do with it; nothing is started or joined.
+
+    Raises:
+        MissingExtra: it is not installed.
+        UserError: the address cannot be used, or nobody listens there.
+    """
+    require_extra('workers.backend = "ray"')
+    there = checked_address(address)
+    if there is None:
+        return f"{version('ray')}; a run starts a cluster of its own on this machine"
+    check_reached(there)
+    return f"{version('ray')}; a run joins the cluster at {there}"
+
 
 _OBJECTS_BYTES = 100 * 2**20  # episodes travel inline; this holds nothing
 _END_S = 3.0  # what a process gets between being asked to end and being ended
 _MEMORY_MONITOR = "RAY_memory_monitor_refresh_ms"  # ends workers where memory is full, whoever filled it
-_MEMORY_MONITOR = "RAY_memory_monitor_refresh_ms"  # ends workers where memory is full, whoever filled it
 _QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a run was given."""
-
-    own: bool  # it is on this machine, and ends with the block
-
-
 @contextmanager
-def ray_cluster(address: str | None, workers: int) -> Iterator[Cluster]:
+def ray_cluster(address: str | None, workers: int) -> Iterator[bool]:
     """Start a cluster with room for so many workers, or join the one at `address`.
 
-    A process that is in a cluster already uses that one, and stays in it.
+    Yields whether it is this command's own: on this machine, and at its end with the block. A process that is
+    in a cluster already uses that one, and stays in it.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -56,15 +113,15 @@ def ray_cluster(address: str | None, workers: int) -> Iterator[Cluster]:
         import ray
 
     if ray.is_initialized():
-        yield Cluster(own=False)
+        yield False
         return
     there = checked_address(address)
-    with _silence(), _own(workers) if there is None else _joined(there) as cluster:
-        yield cluster
+    with _silence(), _own(workers) if there is None else _joined(there) as own:
+        yield own
 
 
 @contextmanager
-def _own(workers: int) -> Iterator[Cluster]:
+def _own(workers: int) -> Iterator[bool]:
     import ray
 
     with _environment(), _folder() as folder:
@@ -84,7 +141,7 @@ def _own(workers: int) -> Iterator[Cluster]:
                 f"Ray could not be started here: {_first_line(error)}. Nothing was run."
             ) from error
         try:
-            yield Cluster(own=True)
+            yield True
         finally:
             with exempt():
                 ours = _processes(folder)
@@ -93,7 +150,7 @@ def _own(workers: int) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[Cluster]:
+def _joined(address: str) -> Iterator[bool]:
     import ray
 
     with exempt():
@@ -108,7 +165,7 @@ def _joined(address: str) -> Iterator[Cluster]:
                 "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH. Nothing was run."
             ) from error
     try:
-        yield Cluster(own=False)
+        yield False
     finally:
         with exempt():
             ray.shutdown()

@@ -1,6 +1,6 @@
 """Client of any OpenAI-compatible `/chat/completions`: tries again where that helps, and counts it all.
 
-Implements `ports.ChatEndpoint`. Every request carries its sampling parameters and its own time limit.
+Implements `interfaces.ChatEndpoint`. Every request carries its sampling parameters and its own time limit.
 Another try is made after 429 (as long as the server asks for), 5xx, a lost connection, a late or torn
 answer, each time at the next replica; never after 400, 401, 403, 404. Nothing is tried again in secret:
 `ChatReply.attempts` and `EndpointCounts` say how often. Siblings of a group go to the same replica, and a
@@ -17,15 +17,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dreamgym_kit.adapters.models.addresses import Address, read_address
-from dreamgym_kit.adapters.models.keys import Key, read_key
-from dreamgym_kit.adapters.models.transport import MAX_BODY, Response, Transport
-from dreamgym_kit.adapters.models.trusted import Trusted
+from dreamgym_kit.adapters.models.addresses import Address, Key, read_address, read_key
+from dreamgym_kit.adapters.models.http import MAX_BODY, Response, Transport
+from dreamgym_kit.adapters.models.replica_verifier import Trusted
 from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.settings.schema import EndpointSettings, Settings
+from dreamgym_kit.interfaces import ChatEndpoint
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 
 Answered = TypeVar("Answered")
 
@@ -52,17 +51,13 @@ class EndpointCounts:
 class OpenAIEndpoint:
     """One model behind one or several replicas. Usable from any event loop and thread.
 
-    Args:
-        addresses: the replicas, from settings only.
-        settings: limits, prices and the model's name.
-        key: sent with each request, masked in each error.
-        wait_unit_s: length of the first pause; tests shorten it.
+    `wait_unit_s`: length of the first pause; tests shorten it.
     """
 
     def __init__(
         self,
         addresses: tuple[Address, ...],
-        settings: EndpointSettings,
+        settings: ExperienceSettings,
         key: Key,
         *,
         wait_unit_s: float = _FIRST_WAIT_S,
@@ -142,7 +137,7 @@ class OpenAIEndpoint:
 
         `ask` gives what was answered, and by which connection.
         """
-        attempts, replicas = self._settings.attempts, self._ordered(affinity)
+        attempts, replicas = self._settings.max_attempts, self._ordered(affinity)
         for sent in range(1, attempts + 1):
             address = replicas[(sent - 1) % len(replicas)]
             try:
@@ -254,21 +249,34 @@ def _hashed(text: str) -> str:
 def open_endpoint(
     settings: Settings,
     *,
+    role: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> OpenAIEndpoint | None:
     """The endpoint that settings name; None where they name none. Nothing is sent yet.
 
+    `role`: "judge", "user" or "teacher", which may have a model of their own.
+
     Raises:
         UserError: a URL, the model or the key's variable is missing or wrong.
     """
-    said = settings.endpoint
+    said = settings.experience.of(role) if role else settings.experience
     if not said.urls:
+        if said.model is not None:
+            raise UserError(
+                f"{settings.where('experience', 'model')}: experience.model is the name of a served model, "
+                "and experience.urls names no server; a directory is experience.dir."
+            )
         return None
     if said.model is None:
-        raise UserError(f"{settings.where('endpoint')}: endpoint.urls is set, but no endpoint.model.")
-    source = settings.where("endpoint", "urls")
+        if said.dir is not None:
+            return None
+        raise UserError(
+            f"{settings.where('experience')}: experience.urls is set, but neither experience.model (a served "
+            "name) nor experience.dir (the directory that is served)."
+        )
+    source = settings.where("experience", "urls")
     addresses = tuple(read_address(url, source=source) for url in said.urls)
-    asked = settings.where("endpoint", "key_env" if said.key_env is not None else "key_file")
+    asked = settings.where("experience", "key_env" if said.key_env is not None else "key_file")
     key = read_key(said.key_env, file=said.key_file, source=asked, environ=environ)
     return OpenAIEndpoint(addresses, said, key)
 

@@ -1,33 +1,36 @@
 """A model directory as a policy in this process: the same port as a remote server, exact ids and log-probs.
 
-Implements `ports.PolicyServer` for any causal language model of the transformers library: one thread owns the
-model, requests of any thread and event loop share its batches, float32 on the CPU and one torch thread unless
-said otherwise. Needs the extra `train`; importing this module does not.
+Implements `interfaces.PolicyServer` for any causal language model of the transformers library: one thread
+owns the model, requests of any thread and event loop share its batches, float32 on the CPU and one torch
+thread unless said otherwise. Needs the extra `train`; importing this module does not.
 """
 
 import asyncio
 import hashlib
+import json
 import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.models.hermes import Said, read_said
-from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
-from dreamgym_kit.errors import EndpointError, MissingExtra, UserError
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens, ToolRequest
+from dreamgym_kit.errors import EndpointError, MissingExtra, NotSerializable, UserError
 
 if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.kv_cache import PrefixCache
     from dreamgym_kit.adapters.models.local_batch import Ask, Sampled
     from dreamgym_kit.adapters.models.local_directory import ModelFiles
     from dreamgym_kit.adapters.models.local_engine import Engine
     from dreamgym_kit.adapters.models.local_grammar import Grammars
-    from dreamgym_kit.adapters.models.local_kept import KeptTurns
     from dreamgym_kit.adapters.models.local_prompts import Prompts
 
 _KEPT_BYTES = 512 * 2**20
+_OPENS, _CLOSES = "<tool_call>", "</tool_call>"
+_MOST_CALL = 2**20  # characters of one call
 
 
 class LocalPolicy:
@@ -39,7 +42,7 @@ class LocalPolicy:
         engine: "Engine",
         prompts: "Prompts",
         grammars: "Grammars",
-        kept: "KeptTurns",
+        kept: "PrefixCache",
         ends: frozenset[int],
     ) -> None:
         self.weights = files.folder  # what answers now
@@ -119,7 +122,7 @@ class LocalPolicy:
 
     async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `PolicyServer.score`."""
-        from dreamgym_kit.adapters.models.local_scoring import score
+        from dreamgym_kit.adapters.models.local_network import score
 
         engine = self._engine
         rows = [tuple(row) for row in ids]
@@ -133,8 +136,7 @@ class LocalPolicy:
         self._engine.close()
 
     def _asked(self, request: ChatRequest) -> "Ask":
-        from dreamgym_kit.adapters.models.local_batch import Ask
-        from dreamgym_kit.adapters.models.local_sampling import sampling
+        from dreamgym_kit.adapters.models.local_batch import Ask, sampling
 
         tools = request.tools if request.tool_choice != "none" else ()
         rendered = self._prompts.render(request.messages, tools)
@@ -221,9 +223,9 @@ def open_local(
     from dreamgym_kit.adapters.models.local_directory import read_files
 
     try:
+        from dreamgym_kit.adapters.models.kv_cache import PrefixCache
         from dreamgym_kit.adapters.models.local_engine import Engine, Pace
         from dreamgym_kit.adapters.models.local_grammar import Grammars
-        from dreamgym_kit.adapters.models.local_kept import KeptTurns
         from dreamgym_kit.adapters.models.local_loading import load_network, load_tokenizer
         from dreamgym_kit.adapters.models.local_prompts import Prompts
 
@@ -237,7 +239,7 @@ def open_local(
     prompts = Prompts(tokenizer)
     own = tokenizer.eos_token_id
     ends = files.ends | ({own} if isinstance(own, int) else set())
-    kept = KeptTurns(most_bytes=kept_bytes, ends=ends)
+    kept = PrefixCache(most_bytes=kept_bytes, ends=ends)
     pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
     engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, kept=kept, threads=threads)
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)
@@ -247,3 +249,51 @@ def open_local(
 def _turn(prompt: Sequence[int], ids: Sequence[int]) -> str:
     """Names a turn by what was read and said in it."""
     return hashlib.blake2b(array("q", (*prompt, -1, *ids)).tobytes(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer taken apart."""
+
+    content: str
+    calls: tuple[ToolRequest, ...]
+
+
+def read_said(text: str, turn: str) -> Said:
+    """Take an answer's text apart, with calls as Hermes writes them.
+
+    One malformed call leaves all of it as content: the agent and its parser see what the model wrote. Else
+    the text before the first call is the content, without the line's end that the form puts between. `turn`
+    goes into the calls' ids, which no other turn of the conversation may have.
+    """
+    outside, inside = _apart(text)
+    calls = [_call(one.strip(), f"call_{turn}_{number}") for number, one in enumerate(inside)]
+    whole = [one for one in calls if one is not None]
+    if not whole or len(whole) < text.count(_OPENS):
+        return Said(text, ())
+    before, after = outside[0], "".join(outside[1:]).strip()
+    content = before.removesuffix("\n") + (f"\n{after}" if after else "")
+    return Said(content if content.strip() else "", tuple(whole))
+
+
+def _apart(text: str) -> tuple[list[str], list[str]]:
+    """What stands outside of the marks of calls, and what stands within each pair of them."""
+    outside, inside, at = list[str](), list[str](), 0
+    while (opens := text.find(_OPENS, at)) >= 0 and (closes := text.find(_CLOSES, opens)) >= 0:
+        outside.append(text[at:opens])
+        inside.append(text[opens + len(_OPENS) : closes])
+        at = closes + len(_CLOSES)
+    return [*outside, text[at:]], inside
+
+
+def _call(text: str, name: str) -> ToolRequest | None:
+    try:
+        said = read_json(text, max_bytes=_MOST_CALL)
+    except NotSerializable:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not said["name"]:
+        return None
+    args = said.get("arguments", {})
+    if not isinstance(args, dict):
+        return None
+    return ToolRequest(said["name"], json.dumps(args, ensure_ascii=False), name)

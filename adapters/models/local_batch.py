@@ -1,6 +1,8 @@
 """Rows that are decoded together: each step gives each of them one token; rows join and leave between steps.
 
-Equal rows in equal order give equal floats: nothing here looks at a clock or at another batch.
+Equal rows in equal order give equal floats: nothing here looks at a clock or at another batch. A row draws
+one number a token from a generator of its own, seeded by its request, and takes the token whose stretch of
+the cumulated probabilities holds it: rows do not touch each other's randomness.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,29 +10,101 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from dreamgym_kit.adapters.models.kv_cache import KeptRow, Places, Rows
 from dreamgym_kit.adapters.models.local_network import Network
-from dreamgym_kit.adapters.models.local_rows import KeptRow, Places, Rows
-from dreamgym_kit.adapters.models.local_sampling import Chooser, Sampling
 from dreamgym_kit.errors import EndpointError
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.local_grammar import Grammar
 
 _ATTENTION = 2**25  # query-key pairs of one pass while prompts are read: bounds the mask in memory
 _DEAD_SHARE = 0.25  # of rows that have ended; with more of them the others are packed
 
 
-class Grammar(Protocol):
-    """Which tokens one answer may go on with."""
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one row's tokens are chosen."""
 
-    def forbidden(self) -> torch.Tensor:
-        """[vocabulary] True where a token is not allowed now."""
-        ...
+    temperature: float  # 0: always the likeliest
+    top_p: float
+    draws: tuple[float, ...]  # in [0, 1), one for each token there may be
 
-    def took(self, token: int) -> bool:
-        """Go on with this token; False once the answer is whole."""
-        ...
+
+def sampling(temperature: float, top_p: float, seed: int | None, tokens: int) -> Sampling:
+    """What a request asks for; without a seed, no two are alike."""
+    if temperature == 0:
+        return Sampling(0.0, 1.0, ())
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed % 2**63)
+    drawn = torch.rand(tokens, generator=generator, dtype=torch.float64)
+    return Sampling(temperature, top_p, tuple(drawn.tolist()))
+
+
+class Chooser:
+    """Chooses for the rows of a batch, as long as these are the same."""
+
+    def __init__(self, rows: Sequence[Sampling], device: torch.device) -> None:
+        self._greedy = [row.temperature == 0 for row in rows]
+        self._rows = rows
+        divisors = [1.0 if row.temperature == 0 else row.temperature for row in rows]
+        plain = all(one == 1.0 for one in divisors)
+        self._divisors = None if plain else torch.tensor(divisors, device=device)[:, None]
+        self._top_p = (
+            torch.tensor([row.top_p for row in rows], device=device, dtype=torch.float64)[:, None]
+            if any(row.top_p < 1 for row in rows)
+            else None
+        )
+        self._is_greedy = torch.tensor(self._greedy, device=device)
+
+    def choose(
+        self, logits: Tensor, made: Sequence[int], forbidden: Tensor | None
+    ) -> tuple[list[int], list[float]]:
+        """The next token of each row and its log-prob over all tokens at the row's temperature.
+
+        Args:
+            logits: float32 [rows, vocabulary].
+            made: how many tokens each row has already.
+            forbidden: True where a grammar allows no token; the log-probs do not know of it.
+        """
+        scaled = logits if self._divisors is None else logits / self._divisors
+        logprobs = torch.log_softmax(scaled, -1)
+        allowed = logprobs if forbidden is None else logprobs.masked_fill(forbidden, -torch.inf)
+        if all(self._greedy):
+            chosen = allowed.argmax(-1)
+        else:
+            chosen = self._drawn(allowed, made)
+            if any(self._greedy):
+                chosen = torch.where(self._is_greedy, allowed.argmax(-1), chosen)
+        picked = logprobs.gather(-1, chosen[:, None])[:, 0]
+        return chosen.tolist(), picked.tolist()
+
+    def _drawn(self, allowed: Tensor, made: Sequence[int]) -> Tensor:
+        draws = [
+            row.draws[count] if count < len(row.draws) else 0.0
+            for row, count in zip(self._rows, made, strict=True)
+        ]
+        chances = allowed.double().exp_()
+        if self._top_p is not None:
+            chances = _nucleus(chances, self._top_p)
+        cumulated = chances.cumsum(-1)
+        mark = torch.tensor(draws, device=allowed.device, dtype=torch.float64)[:, None] * cumulated[:, -1:]
+        return torch.searchsorted(cumulated, mark, right=True)[:, 0].clamp_(max=allowed.shape[-1] - 1)
+
+
+def _nucleus(chances: Tensor, top_p: Tensor) -> Tensor:
+    """Zeros outside of the fewest tokens whose chances sum to `top_p` (arXiv 1904.09751)."""
+    ordered, order = chances.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    kept = torch.where(before < top_p * chances.sum(-1, keepdim=True), ordered, 0.0)
+    return torch.zeros_like(chances).scatter_(-1, order, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +119,7 @@ class Ask:
     sampling: Sampling
     seed: int | None
     stop: tuple[str, ...]
-    grammar: Grammar | None
+    grammar: "Grammar | None"
     future: "Future[Sampled]" = field(compare=False, default_factory=Future)
 
 
@@ -75,11 +149,7 @@ class _Row:
 class Batch:
     """What runs on one model at one time.
 
-    Args:
-        network: the model; a batch ends with the one it began with.
-        version: of its weights.
-        ends: ids that end an answer.
-        decode: ids to text, for stop texts.
+    A batch ends with the network that it began with.
     """
 
     def __init__(
@@ -177,20 +247,14 @@ class Batch:
         return min((at for stop in row.ask.stop if (at := text.find(stop)) >= 0), default=-1)
 
     def _forbidden(self) -> torch.Tensor | None:
-        if not any(row.ask.grammar for row in self._rows):
-            return None
         masks = [
             row.ask.grammar.forbidden() if row.ask.grammar is not None and not row.over else None
             for row in self._rows
         ]
-        size = (
-            next(mask.shape[0] for mask in masks if mask is not None)
-            if any(mask is not None for mask in masks)
-            else 0
-        )
-        if not size:
+        one = next((mask for mask in masks if mask is not None), None)
+        if one is None:
             return None
-        free = torch.zeros(size, dtype=torch.bool)
+        free = torch.zeros_like(one)
         return torch.stack([free if mask is None else mask for mask in masks]).to(self._network.device)
 
     def _pack(self) -> None:
@@ -245,12 +309,9 @@ class Batch:
     def _read_piece(self, rows: Sequence[_Row], mine: Rows, start: int, width: int) -> None:
         """Read `width` tokens of each row, from its `start`-th new one on."""
         device = self._network.device
-        tokens = [_padded(row.ask.prompt[row.reused + start : row.length], width) for row in rows]
+        pieces = [row.ask.prompt[row.reused + start : row.length][:width] for row in rows]
+        tokens = [[*piece, *[0] * (width - len(piece))] for piece in pieces]
         first = torch.tensor([[row.reused + start] for row in rows], device=device)
         end = max(row.reused for row in rows) + start + width
         at = Places(first + torch.arange(width, device=device), end, window=self._network.window)
         self._network.read(torch.tensor(tokens, device=device), at, mine)
-
-
-def _padded(tokens: Sequence[int], width: int) -> list[int]:
-    return [*tokens[:width], *[0] * (width - len(tokens[:width]))]

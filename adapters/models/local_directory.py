@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, UserError
 
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -66,7 +66,9 @@ def read_files(folder: Path) -> ModelFiles:
     tensors: dict[str, tuple[int, ...]] = {}
     for shard in shards:
         tensors |= _header(shard)
-    _check_index(folder, tensors)
+    gone = sorted(_weight_map(folder).keys() - tensors.keys()) if (folder / _INDEX).is_file() else []
+    if gone:
+        raise UserError(f"{folder / _INDEX}: names '{gone[0]}', which no shard holds; copy it again.")
     return ModelFiles(folder, config, shards, tensors, _vocabulary(folder, config), _ends(folder, config))
 
 
@@ -97,13 +99,6 @@ def _weight_map(folder: Path) -> dict[str, str]:
     return said
 
 
-def _check_index(folder: Path, tensors: Mapping[str, object]) -> None:
-    if (folder / _INDEX).is_file():
-        gone = sorted(set(_weight_map(folder)) - set(tensors))
-        if gone:
-            raise UserError(f"{folder / _INDEX}: names '{gone[0]}', which no shard holds; copy it again.")
-
-
 def _header(path: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a safetensors file; its own library checks that all bytes are there."""
     from safetensors import SafetensorError, safe_open
@@ -117,7 +112,7 @@ def _header(path: Path) -> dict[str, tuple[int, ...]]:
             return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(
-            f"{path}: no whole safetensors file ({_line(error)}); write or copy it again."
+            f"{path}: no whole safetensors file ({one_line(error)}); write or copy it again."
         ) from None
 
 
@@ -141,14 +136,15 @@ def _ends(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:
 def _json_object(path: Path) -> dict[str, Any]:
     try:
         said = read_json(path.read_bytes())
-    except (NotJson, OSError) as error:
-        raise UserError(f"{path}: cannot be read ({_line(error)}); copy the directory again.") from None
+    except (NotSerializable, OSError) as error:
+        raise UserError(f"{path}: cannot be read ({one_line(error)}); copy the directory again.") from None
     if not isinstance(said, dict):
         raise UserError(f"{path}: is no JSON object; copy the directory again.")
     return said
 
 
-def _line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What an error says, short enough for a message."""
     return " ".join(str(error).split())[:200]
 
 
@@ -194,4 +190,4 @@ def _tokens(path: Path, text: bytes) -> list[Any]:
         said = json.loads(text)
         return [said.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")]
     except (ValueError, RecursionError, AttributeError) as error:
-        raise UserError(f"{path}: cannot be read ({_line(error)}); copy the directory again.") from None
+        raise UserError(f"{path}: cannot be read ({one_line(error)}); copy the directory again.") from None

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from dreamgym_kit.adapters.models.kv_cache import PrefixCache, Told
 from dreamgym_kit.adapters.models.local_batch import Ask, Batch, Sampled
-from dreamgym_kit.adapters.models.local_kept import KeptTurns, Told
+from dreamgym_kit.adapters.models.local_directory import one_line
 from dreamgym_kit.adapters.models.local_network import Network
-from dreamgym_kit.adapters.models.local_rows import KeptRow
 from dreamgym_kit.errors import EndpointError
 
 
@@ -26,25 +26,13 @@ class Pace:
     """When a batch starts."""
 
     lockstep: bool = False
-    window_s: float = (
-        0.002  # how long the first request waits for others; in lockstep: for more of its episode
-    )
+    window_s: float = 0.002  # how long the first request waits for others; in lockstep: an episode for more
     patience_s: float = 60.0  # how long lockstep waits for an episode that does not ask
     most_rows: int = 256
 
 
 class Engine:
-    """Serves one model until it is closed.
-
-    Args:
-        network: the model.
-        version: of its weights.
-        pace: when batches start.
-        ends: ids that end an answer.
-        decode: ids to text.
-        kept: where turns are left for the next.
-        threads: that one operation of the model may use.
-    """
+    """Serves one model until it is closed."""
 
     def __init__(
         self,
@@ -54,7 +42,7 @@ class Engine:
         pace: Pace,
         ends: frozenset[int],
         decode: Callable[[Sequence[int]], str],
-        kept: KeptTurns,
+        kept: PrefixCache,
         threads: int = 1,
     ) -> None:
         self.version = version
@@ -170,7 +158,10 @@ class Engine:
         if not self._waiting or (not idle and lockstep):
             return []
         chosen = self._in_step() if lockstep else self._in_window(idle=idle)
-        chosen = sorted(chosen, key=lambda ask: (ask.key, ask.seed or 0, ask.prompt))[: self._room(idle=idle)]
+        held = 0 if self._batch is None else len(self._batch.asks)
+        chosen = sorted(chosen, key=lambda ask: (ask.key, ask.seed or 0, ask.prompt))[
+            : max(0, self._pace.most_rows - held)
+        ]
         taken = set(map(id, chosen))
         self._waiting = [ask for ask in self._waiting if id(ask) not in taken]
         self._first = time.monotonic()
@@ -203,17 +194,10 @@ class Engine:
             waits.append(self._since + self._pace.patience_s - now)
         return max(0.0005, min((one for one in waits if one > 0), default=0.0005))
 
-    def _room(self, *, idle: bool) -> int:
-        held = 0 if idle or self._batch is None else len(self._batch.asks)
-        return max(0, self._pace.most_rows - held)
-
     def _join(self, asks: Sequence[Ask]) -> None:
         if self._batch is None:
             self._batch = Batch(self.network, self.version, ends=self._ends, decode=self._decode)
-        found: list[tuple[Ask, KeptRow | None, int]] = []
-        for ask in asks:
-            found.append((ask, *self._kept.find(ask.key, ask.prompt)))
-        self._batch.join(found)
+        self._batch.join([(ask, *self._kept.find(ask.key, ask.prompt)) for ask in asks])
 
     def _step(self, batch: Batch) -> None:
         for ask, sampled, row in batch.step():
@@ -221,7 +205,8 @@ class Engine:
             text = ask.text + ask.said(sampled.ids)
             self._kept.keep(ask.key, Told(text, (*ask.prompt, *sampled.ids), ended, row))
             del self._under_way[id(ask)]
-            _answer(ask.future, sampled)
+            if not ask.future.done() and ask.future.set_running_or_notify_cancel():
+                ask.future.set_result(sampled)
         if not batch.asks:
             self._batch = None
             self._under_way.clear()  # those that were cancelled
@@ -253,11 +238,6 @@ def _run_job(job: Callable[[], Any], done: "Future[Any]") -> None:
         done.set_exception(error)
 
 
-def _answer(future: "Future[Sampled]", sampled: Sampled) -> None:
-    if not future.done() and future.set_running_or_notify_cancel():
-        future.set_result(sampled)
-
-
 def _fail(future: "Future[Any]", error: EndpointError) -> None:
     if not future.done() and future.set_running_or_notify_cancel():
         future.set_exception(error)
@@ -266,5 +246,4 @@ def _fail(future: "Future[Any]", error: EndpointError) -> None:
 def _told(error: BaseException) -> EndpointError:
     if isinstance(error, EndpointError):
         return error
-    why = " ".join(str(error).split())[:200]
-    return EndpointError("server", f"the policy's engine failed: {type(error).__name__}: {why}")
+    return EndpointError("server", f"the policy's engine failed: {type(error).__name__}: {one_line(error)}")

@@ -14,10 +14,10 @@ import torch
 from llguidance import LLMatcher
 from transformers import PreTrainedTokenizerBase
 
-from dreamgym_kit.adapters.models.spacing import SPACING, SPELLED
+from dreamgym_kit.adapters.models.wire import SPACING, SPELLED
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _MARKS = ("<tool_call>", "</tool_call>")
 _MOST_KEPT = 256  # compiled grammars

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from dreamgym_kit.adapters.models.local_directory import ModelFiles
-from dreamgym_kit.adapters.models.local_network import Network, TransformersNetwork
-from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network, fits
-from dreamgym_kit.adapters.models.local_rows import Places, Rows
+from dreamgym_kit.adapters.models.kv_cache import Places, Rows
+from dreamgym_kit.adapters.models.local_directory import ModelFiles, one_line
+from dreamgym_kit.adapters.models.local_network import Network, Qwen3Network, TransformersNetwork, fits_qwen3
+from dreamgym_kit.adapters.trainers.folders import no_bars
 from dreamgym_kit.errors import UserError
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -34,7 +34,7 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
             )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise UserError(
-            f"{folder}: its tokenizer cannot be loaded ({_line(error)}); copy it there."
+            f"{folder}: its tokenizer cannot be loaded ({one_line(error)}); copy it there."
         ) from None
     most = max(tokenizer.get_vocab().values(), default=-1)
     vocabulary = files.vocabulary
@@ -48,30 +48,26 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_network(
-    files: ModelFiles, *, device: str = "cpu", dtype: torch.dtype = torch.float32, plain: bool = True
-) -> Network:
+def load_network(files: ModelFiles, *, device: str = "cpu", plain: bool = True) -> Network:
     """The directory's model, ready to be asked; `plain`: written out where it can be, for speed.
 
     Raises:
         UserError: the weights are not those of the architecture, or the engine cannot run it.
     """
-    model = load_model(files, device=device, dtype=dtype)
+    model = load_model(files, device=device)
     try:
-        network: Network = Qwen3Network(model) if plain and fits(model) else TransformersNetwork(model)
+        network: Network = Qwen3Network(model) if plain and fits_qwen3(model) else TransformersNetwork(model)
         _check(network, model)
     except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
         raise UserError(
-            f"{files.folder}: {type(model).__name__} cannot be served in process ({_line(error)}); "
+            f"{files.folder}: {type(model).__name__} cannot be served in process ({one_line(error)}); "
             "serve it with vLLM and name its URL."
         ) from None
     return network
 
 
-def load_model(
-    files: ModelFiles, *, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> PreTrainedModel:
-    """The directory's model as the library makes it.
+def load_model(files: ModelFiles, *, device: str = "cpu") -> PreTrainedModel:
+    """The directory's model as the library makes it, in float32.
 
     Raises:
         UserError: an unknown architecture, or weights that are not its own.
@@ -81,7 +77,7 @@ def load_model(
         with _quiet():
             model, told = AutoModelForCausalLM.from_pretrained(
                 folder,
-                dtype=dtype,
+                dtype=torch.float32,
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
@@ -90,7 +86,7 @@ def load_model(
             )
     except Exception as error:  # noqa: BLE001  configurations are checked by raising anything
         raise UserError(
-            f"{folder / 'config.json'}: no causal language model that can be loaded ({_line(error)})."
+            f"{folder / 'config.json'}: no causal language model that can be loaded ({one_line(error)})."
         ) from None
     for what, said in (("missing_keys", "lack"), ("mismatched_keys", "have another shape for")):
         if told.get(what):
@@ -106,7 +102,7 @@ def load_model(
 
 def _check(network: Network, model: PreTrainedModel) -> None:
     """Read two rows of unequal length in pieces, and compare with the library's plain pass."""
-    top = min(_vocabulary_of(model), 1000)
+    top = min(int(model.config.get_text_config(decoder=True).vocab_size), 1000)
     tokens = torch.arange(22, device=network.device).reshape(2, 11) * 7919 % top
     with torch.inference_mode():
         plain = model(tokens, use_cache=False).logits.float()
@@ -123,30 +119,20 @@ def _check(network: Network, model: PreTrainedModel) -> None:
         raise ValueError("its layers keep more than keys and values at positions")
 
 
-def _vocabulary_of(model: PreTrainedModel) -> int:
-    return int(model.config.get_text_config(decoder=True).vocab_size)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """What the library warns of while it loads is checked here, and said in our words."""
     from transformers.utils import logging as theirs
 
-    level, bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    level = theirs.get_verbosity()
     theirs.set_verbosity(logging.ERROR + 10)
-    theirs.disable_progress_bar()
     try:
-        yield
+        with no_bars():
+            yield
     finally:
         theirs.set_verbosity(level)
-        if bars:
-            theirs.enable_progress_bar()
 
 
 def _first(keys: Any) -> str:
     one = sorted(map(str, keys))[0]
     return one[:120]
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -2,24 +2,100 @@
 
 What the policy said before is put in with the ids that it sampled, not tokenised again, wherever the
 template renders it as it was: so an episode's turns extend each other. Special tokens come from the template
-and from what was sampled; where data spells one, it stays text.
+and from what was sampled; where data spells one, it stays text: a tool's answer with `<|im_end|>` in it must
+not end the tool's turn. Before a template sees data, each special token spelled in it is cut behind its first
+letter by a mark, a character that the data lacks; behind the template the text is tokenised in pieces, from
+mark to mark, and no piece spells a special token that the template did not write.
 """
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from dreamgym_kit.adapters.models.local_spelled import MARK, Rendered, SpelledTokens
+from dreamgym_kit.adapters.models.local_directory import one_line
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ToolRequest
-from dreamgym_kit.errors import EndpointError, NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.errors import EndpointError, NotSerializable
+from dreamgym_kit.serialization import JsonValue
 
+_MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # noncharacters: no text that is exchanged has them
+_MARK = _MARKS[0]  # unless data has it
 _HALVES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a template wrote."""
+
+    text: str
+    mark: str = ""  # stands in the text where data would spell a special token; "": nowhere
+
+
+class SpelledTokens:
+    """Finds the special tokens of one tokenizer in data."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        longest_first = sorted({one for one in tokens if len(one) > 1}, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def may_stand_in(self, texts: Iterable[str]) -> bool:
+        """Whether one of the texts, or a JSON text that is written with escapes, might spell one; quick."""
+        joined = "\n".join(texts)
+        return self._any is not None and ("\\u" in joined or self._any.search(joined) is not None)
+
+    def mark_for(self, data: Any) -> str:
+        """The mark that this data needs; "" where it spells no special token.
+
+        Raises:
+            EndpointError: the data uses up every mark there is, as no text does by chance.
+        """
+        if self._any is None or not any(map(self._any.search, _texts_in(data))):
+            return ""
+        for mark in _MARKS:
+            if not any(mark in text for text in _texts_in(data)):
+                return mark
+        raise EndpointError(
+            "rejected", "the messages spell special tokens between noncharacters (U+FDD0 ...)"
+        )
+
+    def marked(self, data: Any, mark: str) -> Any:
+        """The data, each special token in it cut by the mark."""
+        return _mapped(data, lambda text: mark.join(self._pieces(text))) if mark else data
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """The text, cut so that no piece spells a special token, overlapping ones neither."""
+        begin = 0
+        while self._any is not None and (found := self._any.search(text, begin)) is not None:
+            yield text[begin : found.start() + 1]
+            begin = found.start() + 1
+        yield text[begin:]
+
+
+def _texts_in(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _texts_in(key)
+            yield from _texts_in(value)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _texts_in(value)
+
+
+def _mapped(data: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(data, str):
+        return change(data)
+    if isinstance(data, Mapping):
+        return {_mapped(key, change): _mapped(value, change) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_mapped(value, change) for value in data]
+    return data
 
 
 class Prompts:
@@ -55,10 +131,8 @@ class Prompts:
                     tokenize=False,
                 )
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            why = " ".join(str(error).split())[:200]
-            raise EndpointError(
-                "rejected", f"the model's chat template refuses these messages: {why}"
-            ) from None
+            why = f"the model's chat template refuses these messages: {one_line(error)}"
+            raise EndpointError("rejected", why) from None
         return Rendered(str(text), mark)
 
     def encode(self, rendered: Rendered) -> tuple[int, ...]:
@@ -75,7 +149,7 @@ class Prompts:
         whole = len(ids) - 1 if ids[-1] in ends else len(ids)
         if self._special.isdisjoint(ids[:whole]):
             return self.decode(ids)
-        return str(self._spelled.marked(self.decode(ids[:whole]), mark or MARK)) + self.decode(ids[whole:])
+        return str(self._spelled.marked(self.decode(ids[:whole]), mark or _MARK)) + self.decode(ids[whole:])
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(whole_characters(text), add_special_tokens=False)["input_ids"]
@@ -121,6 +195,6 @@ def _as_template(message: ChatMessage) -> dict[str, Any]:
 def _as_call(call: ToolRequest) -> dict[str, Any]:
     try:
         args = read_json(call.args)
-    except NotJson:
+    except NotSerializable:
         args = call.args
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": args}}

@@ -1,6 +1,6 @@
 """A policy behind vLLM servers: exact tokens by the chat route, scores by the completions route.
 
-Implements `ports.PolicyServer`. What the servers can do is found by asking them (`check`, or the first
+Implements `interfaces.PolicyServer`. What the servers can do is found by asking them (`check`, or the first
 `load`); new weights come to every replica as `vllm.weights` says, from a directory that they can read, too.
 """
 
@@ -11,26 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.addresses import read_address, read_key
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.keys import read_key
-from dreamgym_kit.adapters.models.vllm import scores
 from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, require_tokens
-from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.adapters.models.vllm.replica import COMPLETIONS, Replica, read_scores, scores_body
 from dreamgym_kit.adapters.models.vllm.weights import ServedWeights, Serving
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.gate.connections import of_the_kit
-from dreamgym_kit.settings.schema import AlarmSettings, EndpointSettings, PolicySettings
+from dreamgym_kit.guard.connections import of_the_kit
+from dreamgym_kit.settings.schema import AlarmSettings, ExperienceSettings, PolicySettings
 
 
 class RemotePolicy:
     """The model that servers serve, as a policy. Usable from any thread and event loop.
 
-    Args:
-        endpoint: where it is asked.
-        weights: what its replicas serve.
-        source: where settings name it, for errors.
+    `source`: where settings name it, for errors.
     """
 
     def __init__(self, endpoint: OpenAIEndpoint, weights: ServedWeights, *, source: str) -> None:
@@ -50,9 +45,8 @@ class RemotePolicy:
     def check(self, *, temperature: float = 1.0, adapters: bool | None = None) -> None:
         """Ask every server what it can do, and whether all serve the same; blocks this thread.
 
-        Args:
-            temperature: at which it will be asked.
-            adapters: whether new weights will come as adapters, too; None: none will come.
+        `temperature`: at which it will be asked. `adapters`: whether new weights will come as adapters, too;
+        None: none will come.
 
         Raises:
             UserError: one is not there, lacks what a policy needs, or serves other weights than the others.
@@ -119,9 +113,9 @@ class RemotePolicy:
                 return []
             async with turns:
                 return await self._endpoint.ask(
-                    scores.ROUTE,
-                    scores.scores_body(serving.name, row),
-                    lambda response, where: scores.read_scores(response, where, row),
+                    COMPLETIONS,
+                    scores_body(serving.name, row),
+                    lambda response, where: read_scores(response, where, row),
                     affinity=number,
                 )
 
@@ -140,13 +134,8 @@ def open_remote(
 ) -> RemotePolicy:
     """The policy that settings name: URLs of vLLM replicas, the served name, the key's variable.
 
-    Args:
-        said: the section [policy].
-        source: where it stands ("dreamgym.toml:14"), for errors.
-        environ: instead of the process's own.
-        timeout_s: of one request, whatever it does in that time.
-        attempts: requests for one answer, at most; another is only made where no answer came.
-        most: nats that a canary's log-prob may be off after new weights were loaded.
+    `source`: where settings name it ("dreamgym.toml:14"), for errors. `timeout_s`: of one request, whatever
+    it does in that time. `most`: nats that a canary's log-prob may be off after new weights were loaded.
 
     Raises:
         UserError: a URL, the model or the key's variable is missing or wrong. Nothing is sent yet.
@@ -156,7 +145,7 @@ def open_remote(
     addresses = tuple(read_address(url, source=source) for url in said.urls)
     own = tuple(read_address(url, source=source) for url in said.replicas or said.urls)
     key = read_key(said.key_env, file=said.key_file, source=source, environ=environ)
-    asked = EndpointSettings(urls=said.urls, model=said.model, timeout_s=timeout_s, attempts=attempts)
+    asked = ExperienceSettings(urls=said.urls, model=said.model, timeout_s=timeout_s, max_attempts=attempts)
     endpoint = OpenAIEndpoint(addresses, asked, key)
     weights = ServedWeights(
         [Replica(address, key, endpoint.transport) for address in own],

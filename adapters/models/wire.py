@@ -1,9 +1,9 @@
 """Chat completions on the wire: a request as JSON, and a server's bytes as a reply or a named error.
 
-An exact answer also brings token ids and log-probs: `wire_tokens` says what has to hold of them.
-
 Servers spell errors in at least three ways, leave fields out that the form asks for and refuse fields
 that others want; what a refusal says about a field is read here, what is then sent is `Dialect`.
+
+An exact answer also brings ids and log-probs, one for one, or it is no answer. Their fields are vLLM's.
 """
 
 import json
@@ -11,24 +11,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dreamgym_kit.adapters.models.spacing import SPACING, SPELLED
-from dreamgym_kit.adapters.models.transport import Response
-from dreamgym_kit.adapters.models.wire_tokens import EXACT, NOTHING_CUT, read_tokens
-from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
-from dreamgym_kit.errors import EndpointError, NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.adapters.models.http import Response
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, SampledTokens, ToolRequest
+from dreamgym_kit.errors import EndpointError, NotSerializable
+from dreamgym_kit.serialization import JsonValue
 
+# How a constrained answer spells its JSON: as `json.dumps` does, which is what models were taught with; what
+# follows other spacing is less likely in each token. llguidance reads this from the schema itself, in this
+# process and behind vLLM; others pass the key over, or refuse it once.
+SPACING: dict[str, JsonValue] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+SPELLED = "x-guidance"  # the schema's key that holds it
 _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _KINDS = {401: "unauthorized", 403: "unauthorized", 404: "not_found", 408: "timeout", 429: "rate_limit"}
 _ADVICE = {
     401: "check the key in the variable that endpoint.key_env names",
     403: "check the key in the variable that endpoint.key_env names",
-    404: "check endpoint.urls and endpoint.model",
+    404: "check experience.urls and experience.model",
 }
 _MAX_SAID = 200  # characters of a server's own words in a message
 _SAMPLING = ("temperature", "top_p", "seed")
 _VLLM = b'"kv_transfer_params"'  # a field of vLLM's answers, whatever is asked
+_EXACT: dict[str, JsonValue] = {
+    "logprobs": True,
+    "return_token_ids": True,
+    "return_tokens_as_token_ids": True,  # each log-prob then names its token's id: they cannot slip
+}
+# A server fills in what is left out from the model's own generation settings, and log-probs are then those
+# of the distribution that they cut.
+_NOTHING_CUT: dict[str, JsonValue] = {
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+_CUT_OFF = -9000.0  # a server's stand-in for minus infinity is -9999: such a token was not drawn from these
+_OVER = 1e-4  # of a log-prob above 0: rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +108,9 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
     if request.stop:
         body["stop"] = list(request.stop)
     if dialect.explicit or request.exact:
-        body |= NOTHING_CUT
+        body |= _NOTHING_CUT
     if request.exact:
-        body |= EXACT
+        body |= _EXACT
     return json.dumps(body, ensure_ascii=True).encode("ascii")
 
 
@@ -137,7 +156,7 @@ def read_body(response: Response, where: str) -> Any:
         raise _refusal(response, where)
     try:
         return read_json(response.body)
-    except NotJson as error:
+    except NotSerializable as error:
         raise EndpointError(
             "malformed", f"{where} sent what is not JSON ({error})", status=200, retryable=True
         ) from None
@@ -151,9 +170,9 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
             tokens of an exact answer.
     """
     body = read_body(response, where)
-    choice = _first(body)
-    message = choice.get("message") if choice else None
-    if choice is None or not isinstance(message, dict):
+    choice = first_choice(body)
+    message = choice.get("message")
+    if not isinstance(message, dict):
         raise EndpointError("malformed", f"{where} sent no chat completion", status=200, retryable=True)
     if choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
         raise EndpointError("server", f"{where} stopped before its answer ended", status=200, retryable=True)
@@ -171,7 +190,7 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
         cached_tokens=_count(cached),
         cache_told=isinstance(cached, int),
         tool_calls=_calls(message, where),
-        tokens=read_tokens(body, choice, request, where) if request is not None and request.exact else None,
+        tokens=_tokens(body, choice, request, where) if request is not None and request.exact else None,
     )
 
 
@@ -208,7 +227,7 @@ def _is_too_long(body: bytes) -> bool:
     """Whether it is the prompt that leaves no room for an answer, as vLLM and as OpenAI say it."""
     try:
         said: Any = read_json(body[:100_000])
-    except NotJson:
+    except NotSerializable:
         return False
     error = said.get("error") if isinstance(said, dict) else None
     if not isinstance(error, dict):
@@ -220,7 +239,7 @@ def _said(body: bytes) -> str:
     """A server's own words, one printable line: {"error": {"message"}}, {"error": "..."} or {"detail"}."""
     try:
         said: Any = read_json(body[:100_000])
-    except NotJson:
+    except NotSerializable:
         said = body[: 4 * _MAX_SAID].decode("utf-8", "replace")
     if isinstance(said, dict):
         said = said.get("error", said.get("detail", said.get("message", said)))
@@ -232,10 +251,11 @@ def _said(body: bytes) -> str:
     return line[:_MAX_SAID] or "nothing"
 
 
-def _first(body: Any) -> dict[str, Any] | None:
+def first_choice(body: Any) -> dict[str, Any]:
+    """The first choice of an answer; empty where there is none."""
     choices = body.get("choices") if isinstance(body, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
-    return first if isinstance(first, dict) else None
+    return first if isinstance(first, dict) else {}
 
 
 def _count(value: Any) -> int:
@@ -250,3 +270,65 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds < 10**6 else None
+
+
+def _tokens(body: dict[str, Any], choice: dict[str, Any], request: ChatRequest, where: str) -> SampledTokens:
+    """Ids and log-probs of an answer.
+
+    Raises:
+        EndpointError: they are not there, or do not fit each other.
+    """
+    prompt, ids = _token_ids(body.get("prompt_token_ids")), _token_ids(choice.get("token_ids"))
+    told = choice.get("logprobs")
+    content = told.get("content") if isinstance(told, dict) else None
+    if prompt is None or ids is None or not isinstance(content, list):
+        raise EndpointError(
+            "malformed",
+            f"{where} sent no token ids and log-probs; an exact answer needs a vLLM server that knows "
+            "return_token_ids",
+            status=200,
+        )
+    logprobs = tuple(_logprob(entry, where) for entry in content)
+    if len(logprobs) != len(ids) or not ids:
+        raise EndpointError(
+            "malformed", f"{where} sent {len(ids)} token ids and {len(logprobs)} log-probs", status=200
+        )
+    for at, (id_, entry) in enumerate(zip(ids, content, strict=True)):
+        named = entry.get("token")
+        if isinstance(named, str) and named.startswith("token_id:") and named != f"token_id:{id_}":
+            raise EndpointError(
+                "malformed", f"{where} sent a log-prob of {named} for token {at}, which is {id_}", status=200
+            )
+    return SampledTokens(
+        prompt_ids=prompt,
+        ids=ids,
+        logprobs=logprobs,
+        version=str(body.get("model") or "")[:200],
+        constrained=_is_constrained(request),
+    )
+
+
+def _is_constrained(request: ChatRequest) -> bool:
+    forced = bool(request.tools) and request.tool_choice not in ("auto", "none")
+    strict = request.tool_choice != "none" and any(_is_strict(tool) for tool in request.tools)
+    narrowed = request.top_p < 1 and request.temperature > 0
+    return request.schema is not None or forced or strict or narrowed
+
+
+def _is_strict(tool: Any) -> bool:
+    function = tool.get("function", tool)
+    return isinstance(function, dict) and function.get("strict") is True
+
+
+def _token_ids(said: Any) -> tuple[int, ...] | None:
+    whole = isinstance(said, list) and all(
+        isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**31 for one in said
+    )
+    return tuple(said) if whole else None
+
+
+def _logprob(entry: Any, where: str) -> float:
+    said = entry.get("logprob") if isinstance(entry, dict) else None
+    if isinstance(said, int | float) and not isinstance(said, bool) and _CUT_OFF < said <= _OVER:
+        return float(said)
+    raise EndpointError("malformed", f"{where} sent {str(said)[:40]} as a log-prob", status=200)

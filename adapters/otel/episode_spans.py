@@ -1,23 +1,28 @@
 """One episode as one trace: the agent, its model's turns, its calls, in OpenTelemetry's GenAI convention.
 
     invoke_agent GRAPH      what was asked, what was said last; verdict and findings as events
-      chat                  a turn of the agent's model; its time is inferred (see `timeline`)
+      chat                  a turn of the agent's model; its time is inferred
       execute_tool TOOL     a call and its answer; where that came from is in `dreamgym.*`
 
-Not told, because a run does not keep it: the model's name and provider, and tokens by turn.
+A run directory keeps the time of every call and of the episode, and none of the model: a model's turn is put
+from the end of what came before to the start of the first call that it asked for. Turns are marked so. Not
+told, because a run does not keep it: the model's name and provider, and tokens by turn. The form of messages:
+https://github.com/open-telemetry/semantic-conventions-genai (gen-ai-input-messages.json, of output alike)
 """
 
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from dreamgym_kit.adapters.otel.messages import Message, input_messages, output_message
-from dreamgym_kit.adapters.otel.timeline import ModelTurn, begun, ended, model_turns
 from dreamgym_kit.adapters.otel.tracing import PastTracer, Value, cleaned, cleaned_text, nanoseconds
 from dreamgym_kit.adapters.traces.own_spans import spelled, to_attributes
 from dreamgym_kit.report.episode import text_of
-from dreamgym_kit.vocabulary import Episode, Finding, Transition
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Episode, Finding, Transition
+
+Message = Mapping[str, JsonValue]
 
 _FAILED = ("error", "violation", "executed")
 
@@ -32,11 +37,21 @@ class RunFacts:
     created_at: float  # Unix time
 
 
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """One message of the agent's model."""
+
+    heard: tuple[Mapping[str, JsonValue], ...]  # what was new since it last spoke
+    said: Mapping[str, JsonValue]
+    start_s: float  # Unix time
+    end_s: float
+
+
 def write_episode(tracer: PastTracer, episode: Episode, facts: RunFacts) -> None:
     """Give the spans of an episode to the tracer's sink, the agent's own span last.
 
     Raises:
-        NotJson: a call holds a value without JSON form.
+        NotSerializable: a call holds a value without JSON form.
     """
     trace = f"{facts.name} {episode.id}"
     start = begun(episode, facts.created_at)
@@ -155,3 +170,83 @@ def _found(finding: Finding) -> dict[str, Value]:
         "dreamgym.finding.severity": finding.severity,
         "dreamgym.finding.steps": [str(step) for step in finding.steps],
     }
+
+
+def begun(episode: Episode, otherwise: float) -> float:
+    """When an episode began; `otherwise` where it does not say and has no call with a time."""
+    known = [step.recorded_at for step in episode.transitions if step.recorded_at > 0]
+    return episode.started_at if episode.started_at > 0 else min(known, default=otherwise)
+
+
+def ended(episode: Episode, start_s: float) -> float:
+    """When an episode that began at `start_s` was over: never before its last call."""
+    last = max((step.recorded_at + step.elapsed_s for step in episode.transitions), default=0.0)
+    return max(start_s + max(0.0, episode.elapsed_s), last)
+
+
+def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelTurn]:
+    """The turns of the agent's model, in the order of the transcript."""
+    waiting: dict[str, deque[Transition]] = defaultdict(deque)
+    for step in episode.transitions:
+        if step.call.call_id is not None:
+            waiting[step.call.call_id].append(step)
+    final = max((place for place, said in enumerate(episode.messages) if _by_model(said)), default=-1)
+    turns: list[ModelTurn] = []
+    heard: list[Mapping[str, JsonValue]] = []
+    now = start_s
+    for place, message in enumerate(episode.messages):
+        if not _by_model(message):
+            heard.append(message)
+            continue
+        asked = [call.get("id") for call in message.get("tool_calls") or ()]
+        steps = [waiting[name].popleft() for name in asked if waiting.get(name)]
+        unasked = end_s if place == final else now
+        said_at = max(now, min((step.recorded_at for step in steps), default=unasked))
+        turns.append(ModelTurn(tuple(heard), message, now, said_at))
+        heard = []
+        now = max([said_at, *(step.recorded_at + step.elapsed_s for step in steps)])
+    return turns
+
+
+def _by_model(message: Mapping[str, JsonValue]) -> bool:
+    return message.get("role") == "assistant"
+
+
+def input_messages(messages: Iterable[Message]) -> list[JsonValue]:
+    """Messages that a model or an agent was given."""
+    return [{"role": _role(message), "parts": list(_parts(message))} for message in messages]
+
+
+def output_message(message: Message) -> JsonValue:
+    """A message that a model said."""
+    reason = "tool_call" if message.get("tool_calls") else "stop"
+    return {"role": _role(message), "parts": list(_parts(message)), "finish_reason": reason}
+
+
+def _role(message: Message) -> str:
+    return str(message.get("role", "user"))
+
+
+def _parts(message: Message) -> Iterator[JsonValue]:
+    content = message.get("content")
+    if message.get("role") == "tool":
+        yield {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": content}
+        return
+    blocks = content if isinstance(content, list) else [content]
+    for block in blocks:
+        if block not in (None, ""):
+            yield _part(block)
+    for call in message.get("tool_calls") or ():
+        name, args = call.get("name"), call.get("args")
+        yield {"type": "tool_call", "id": call.get("id"), "name": name, "arguments": args}
+
+
+def _part(block: JsonValue) -> JsonValue:
+    """Text as text; any other block as it is where it has a type, which the convention allows."""
+    if isinstance(block, str):
+        return {"type": "text", "content": block}
+    if isinstance(block, Mapping) and block.get("type") == "text":
+        return {"type": "text", "content": str(block.get("text", ""))}
+    if isinstance(block, Mapping) and isinstance(block.get("type"), str):
+        return dict(block)
+    return {"type": "json", "content": block}

@@ -1,26 +1,24 @@
 """A run directory to where spans are wanted: one episode in memory at a time, spans sent in batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import environ
 from pathlib import Path
-from typing import Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from dreamgym_kit.adapters.otel.endpoint_sink import EndpointSink, headers_from
 from dreamgym_kit.adapters.otel.episode_spans import RunFacts, write_episode
-from dreamgym_kit.adapters.otel.file_sink import FileSink
+from dreamgym_kit.adapters.otel.sinks import EndpointSink, FileSink, headers_from
 from dreamgym_kit.adapters.otel.tracing import PastTracer, Value
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
-from dreamgym_kit.rollout.files import is_folder
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.masked import masked_episode
-from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode, Transition
+from dreamgym_kit.rollout.atomic_files import is_folder
+from dreamgym_kit.rollout.records import masked_episode
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
+from dreamgym_kit.types import Episode, Transition
 
+Send = Callable[[Sequence[ReadableSpan]], None]  # takes a batch for good, or raises
 _SPANS, _CHARACTERS = 500, 1_000_000  # of one request; collectors take 20 MiB, some backends 4
 SERVICE = "dreamgym-kit"
 _PROJECT = "openinference.project.name"  # where Phoenix puts traces; else among those of no project
@@ -45,14 +43,6 @@ class Exported:
     warnings: tuple[str, ...] = ()
 
 
-class Sink(Protocol):
-    """Takes spans for good, or raises."""
-
-    def send(self, spans: Sequence[ReadableSpan]) -> None:
-        """Take a batch."""
-        ...
-
-
 def is_endpoint(target: str) -> bool:
     """Whether a target is an address and no file."""
     return target.strip().lower().startswith(("http://", "https://"))
@@ -72,7 +62,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
     """
     if is_endpoint(target):
         with EndpointSink(target, headers_from(headers)) as endpoint:
-            done = _export(directory, endpoint, to=endpoint.url)
+            done = _export(directory, endpoint.send, to=endpoint.url)
         lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.said})",)
         return replace(
             done, refused=endpoint.refused, warnings=(*done.warnings, *(lost if endpoint.refused else ()))
@@ -81,16 +71,16 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
         raise UserError("--otel-headers: a file has no headers; leave it out, or name an endpoint.")
     path = Path(target)
     if "://" in target or is_folder(path) or not is_folder(path.absolute().parent):
-        raise UserError(f"--otel {target}: name a file in a folder that is there, or an http(s) endpoint.")
+        raise UserError(f"-o otel:{target}: name a file in a folder that is there, or an http(s) endpoint.")
     with FileSink(path) as file:
-        return _export(directory, file, to=str(path))
+        return _export(directory, file.send, to=str(path))
 
 
 class _Batches:
     """Collects spans until they are a request."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink, self._waiting, self._size = sink, list[ReadableSpan](), 0
+    def __init__(self, send: Send) -> None:
+        self._send, self._waiting, self._size = send, list[ReadableSpan](), 0
         self.count = 0
 
     def take(self, span: ReadableSpan) -> None:
@@ -104,13 +94,13 @@ class _Batches:
         """Send what waits."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         if waiting:
-            self._sink.send(waiting)
+            self._send(waiting)
             self.count += len(waiting)
 
 
-def _export(directory: RunDirectory, sink: Sink, *, to: str) -> Exported:
+def _export(directory: RunDirectory, send: Send, *, to: str) -> Exported:
     manifest = directory.manifest
-    batches, masker = _Batches(sink), process_masker()
+    batches, masker = _Batches(send), process_masker()
     kit = version("dreamgym-kit")
     # the run's short id may come again on another machine, its moment does not
     name = f"{manifest.run}-{manifest.created_at!r}"

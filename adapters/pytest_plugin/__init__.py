@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.pytest_plugin.dream import Dream as Dream
     from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode as DreamedEpisode
-    from dreamgym_kit.adapters.pytest_plugin.held import DreamWarning as DreamWarning
-    from dreamgym_kit.adapters.pytest_plugin.steps import Step as Step
-    from dreamgym_kit.adapters.pytest_plugin.steps import call as call
+    from dreamgym_kit.adapters.pytest_plugin.episode import Step as Step
+    from dreamgym_kit.adapters.pytest_plugin.episode import call as call
+    from dreamgym_kit.adapters.pytest_plugin.fixture_scope import DreamWarning as DreamWarning
 
 _PUBLIC = {
     "Dream": "dream",
-    "DreamWarning": "held",
+    "DreamWarning": "fixture_scope",
     "DreamedEpisode": "episode",
-    "Step": "steps",
-    "call": "steps",
+    "Step": "episode",
+    "call": "episode",
 }
 __all__ = sorted(_PUBLIC)
 

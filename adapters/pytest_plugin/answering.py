@@ -1,22 +1,34 @@
-"""What answers tool calls in a test's dream: the test's own words, then the cassette, then a buffer if asked.
+"""What answers in a test's dream: tool calls, and the agent's model.
 
-What none of them answers is a miss: the episode ends there, and the test says what came nearest.
+Tool calls: the test's own words, then the cassette, then a buffer if asked. What none of them answers is a
+miss: the episode ends there, and the test says what came nearest. The model: one tape of a cassette keeps
+what it says, one says it again to the same request.
 """
 
 import inspect
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
-from dreamgym_kit.adapters.pytest_plugin.differences import call_miss, shown_call
+from langchain_core.language_models.chat_models import BaseChatModel
+
+from dreamgym_kit.adapters.langgraph.intercept.model_replay import Asked, of_provider
+from dreamgym_kit.adapters.pytest_plugin.cassette import ModelTurn
+from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.plain import to_plain
-from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.report.clean import clean
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
+from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.replay.masking import Masker
+from dreamgym_kit.report.differences import MISSING, changes, nearest_told, shown, shown_call
+from dreamgym_kit.report.sanitize import clean
+from dreamgym_kit.serialization import JsonValue, to_json
+from dreamgym_kit.types import Answer, Call, Provenance, Transition, World
 
 
 class CassetteExperience:
-    """Implements `ports.ExperienceModel` for one run of a test's agent.
+    """Implements `interfaces.ExperienceModel` for one run of a test's agent.
 
     Args:
         said: what the test says that tools answer, by name: a value, an exception, or a function of the
@@ -43,9 +55,10 @@ class CassetteExperience:
             return await self._told_by_the_test(call)
         told = await self._cassette.answer(call, situation)
         if told.abstained and not told.final and self._further is not None:
-            told = await self._further.answer(call, situation)
+            further = await self._further.answer(call, situation)
+            told = replace(further, nearest=told.nearest or further.nearest) if further.abstained else further
         if told.abstained:
-            self.misses.append(call_miss(call, situation, self._recorded))
+            self.misses.append(explain_unanswered(call, told, situation, self._recorded))
         return told
 
     async def _told_by_the_test(self, call: Call) -> Answer:
@@ -88,8 +101,187 @@ async def _scripted(said: Any, call: Call) -> Answer:
             raise value
     except Exception as error:  # noqa: BLE001  a test may raise anything in a tool's place
         return Answer(provenance=Provenance.SCRIPTED, error=str(error), error_type=type(error).__name__)
-    return Answer(content=to_plain(value), provenance=Provenance.SCRIPTED)
+    return Answer(content=to_json(value), provenance=Provenance.SCRIPTED)
 
 
 def _is_failure(value: Any) -> bool:
     return isinstance(value, Exception) or (isinstance(value, type) and issubclass(value, Exception))
+
+
+def explain_unanswered(call: Call, told: Answer, situation: Situation, recorded: Sequence[Transition]) -> str:
+    """Say of a tool call that no recording answers which one came nearest.
+
+    Args:
+        call: the call.
+        told: what the dream could say of it.
+        situation: where it stands.
+        recorded: everything in the cassette.
+    """
+    first = f"{shown_call(call.tool, call.args)} is not in the cassette: {clean(told.why)}"
+    if told.nearest is not None:
+        return "\n  ".join([first, *nearest_told(call, told.nearest, situation.history)])
+    worlds = sorted({clean(str(entry.world)) for entry in recorded if entry.call.tool == call.tool})
+    elsewhere = f"recorded in world {', '.join(worlds)}"
+    return f"{first}\n  {elsewhere if worlds else _other_tools(call.tool, recorded)}"
+
+
+def _other_tools(tool: str, recorded: Sequence[Transition]) -> str:
+    names = sorted({entry.call.tool for entry in recorded})
+    if not names:
+        return "the cassette holds no call at all"
+    near = get_close_matches(tool, names, n=1)
+    hint = f"; nearest name: {near[0]}" if near else ""
+    return f"recorded: {', '.join(map(clean, names))}{hint}"
+
+
+def _wanted(model: BaseChatModel, models: str) -> bool:
+    return models == "recorded" or (models == "auto" and of_provider(model))
+
+
+class RecordingTape:
+    """Implements `model_replay.ModelTape`: keeps what models say, without secrets."""
+
+    playing = False
+
+    def __init__(self, task: str, models: str, masker: Masker) -> None:
+        self._task, self._models, self._masker = task, models, masker
+        self._turns: list[ModelTurn] = []
+        self._spelt: set[str] = set()
+        self._lock = threading.Lock()
+
+    def takes(self, model: BaseChatModel) -> bool:
+        """See `ModelTape.takes`."""
+        return _wanted(model, self._models)
+
+    def play(self, asked: Asked) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  it only keeps
+        """See `ModelTape.play`."""
+        return None
+
+    def keep(self, asked: Asked, answer: Mapping[str, JsonValue]) -> None:
+        """See `ModelTape.keep`."""
+        asked = masked(asked, self._masker)
+        with self._lock:
+            told = [name_of_message(message) for message in asked.messages]
+            new = [
+                message for name, message in zip(told, asked.messages, strict=True) if name not in self._spelt
+            ]
+            self._spelt.update(told)
+            turn = ModelTurn(
+                task=self._task,
+                turn=len(self._turns) + 1,
+                model=asked.model,
+                tools=asked.tools,
+                options=asked.options,
+                told=tuple(told),
+                new=tuple(new),
+                said=self._masker.plain(dict(answer)),
+            )
+            self._turns.append(turn)
+
+    def turns(self) -> tuple[ModelTurn, ...]:
+        """What was kept, in the order heard."""
+        return tuple(self._turns)
+
+
+class PlayingTape:
+    """Implements `model_replay.ModelTape`: says again what was said to the very same request.
+
+    A request that was made several times is answered in the order recorded, and the last answer repeats.
+    """
+
+    playing = True
+
+    def __init__(self, task: str, models: str, turns: Sequence[ModelTurn], masker: Masker) -> None:
+        self._models, self._masker = models, masker
+        own = [turn for turn in turns if turn.task == task]
+        self._turns = own or list(turns)
+        self._spelt = {name_of_message(message): message for turn in turns for message in turn.new}
+        self._by_request: dict[str, list[ModelTurn]] = defaultdict(list)
+        for turn in self._turns:
+            self._by_request[_request(turn.model, turn.told, turn.tools, turn.options)].append(turn)
+        self._played: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self.misses: list[str] = []
+
+    def takes(self, model: BaseChatModel) -> bool:
+        """See `ModelTape.takes`."""
+        return _wanted(model, self._models)
+
+    def play(self, asked: Asked) -> Mapping[str, JsonValue] | None:
+        """See `ModelTape.play`."""
+        asked = masked(asked, self._masker)
+        told = tuple(name_of_message(message) for message in asked.messages)
+        request = _request(asked.model, told, asked.tools, asked.options)
+        with self._lock:
+            turns = self._by_request.get(request)
+            if not turns:
+                self.misses.append(_model_miss(asked, told, self._turns, self._spelt))
+                return None
+            turn = turns[min(self._played[request], len(turns) - 1)]
+            self._played[request] += 1
+            return turn.said
+
+    def keep(self, asked: Asked, answer: Mapping[str, JsonValue]) -> None:
+        """See `ModelTape.keep`."""
+
+
+def masked(asked: Asked, masker: Masker) -> Asked:
+    """A request as it is kept and compared: without secrets."""
+    return replace(asked, messages=tuple(masker.plain(dict(one)) for one in asked.messages))
+
+
+def _request(model: str, told: Sequence[str], tools: Sequence[str], options: str) -> str:
+    return digest([model, list(told), list(tools), options])
+
+
+def name_of_message(message: Mapping[str, JsonValue]) -> str:
+    """Names a message by what it says."""
+    return digest(dict(message))[:16]
+
+
+def _model_miss(
+    asked: Asked,
+    told: Sequence[str],
+    turns: Sequence[ModelTurn],
+    spelt: Mapping[str, Mapping[str, JsonValue]],
+) -> str:
+    """Say of a request to the agent's model that no recording answers which one came nearest.
+
+    Args:
+        asked: what the model was asked now.
+        told: its messages' digests.
+        turns: what is in the cassette.
+        spelt: messages by their digest.
+    """
+    first = f"the agent's model ({clean(asked.model)}) was asked something that is not in the cassette"
+    if not turns:
+        return (
+            f"{first}\n  no answer of a model was recorded for this test (models='live': it answers itself)"
+        )
+    nearest = max(turns, key=lambda turn: (_in_common(turn.told, told), -abs(len(turn.told) - len(told))))
+    lines = [first, f"  nearest: turn {nearest.turn} of {nearest.task}"]
+    if nearest.model != asked.model:
+        lines.append(f"    model: recorded {shown(nearest.model)}, now {shown(asked.model)}")
+    if nearest.tools != asked.tools:
+        lines.append(f"    tools: recorded {', '.join(nearest.tools)}, now {', '.join(asked.tools)}")
+    place = _in_common(nearest.told, told)
+    if tuple(nearest.told) != tuple(told):
+        old = spelt.get(nearest.told[place], {}) if place < len(nearest.told) else MISSING
+        new = asked.messages[place] if place < len(told) else MISSING
+        role = new.get("role") if isinstance(new, Mapping) else "?"
+        name = f"message {place + 1} ({role})"
+        old, new = (dict(one) if isinstance(one, Mapping) else one for one in (old, new))
+        lines.extend(f"    {name} {line}" for line in changes(old, new))
+    elif len(lines) == 2:
+        lines.append("    what the tools or options say of themselves differs (a description, a schema)")
+    return "\n".join(lines)
+
+
+def _in_common(recorded: Sequence[str], now: Sequence[str]) -> int:
+    """How many messages are the same from the first on."""
+    count = 0
+    for old, new in zip(recorded, now, strict=False):
+        if old != new:
+            break
+        count += 1
+    return count

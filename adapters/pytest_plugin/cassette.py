@@ -2,11 +2,14 @@
 
 `NAME.jsonl` holds tool calls in the form of the buffer's exports (`buffer import` takes them), without ids
 and clocks, so that recording the same again gives the same bytes. `NAME.models.jsonl` holds what the
-agent's model was told and said. Both are written whole, under a lock of their folder: tests that share a
-cassette replace their own lines only, whichever worker runs them.
+agent's model was told and said: a turn names the messages that it was told by their digests and spells only
+those that no earlier turn of its task was told, so a file reads like the conversation, and grows no faster.
+Both are written whole, under a lock of their folder: tests that share a cassette replace their own lines
+only, whichever worker runs them.
 """
 
 import fcntl
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +18,54 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from dreamgym_kit.adapters.pytest_plugin.turns import TURNS, ModelTurn, turn_from_record
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.replay.jsonl import Row, read_lines
+from dreamgym_kit.adapters.langgraph.intercept.model_replay import message_of
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.codec import Codec
+from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.replay.records import transition_to_record
-from dreamgym_kit.rollout.files import write_atomically
-from dreamgym_kit.vocabulary import SCHEMA_VERSION, Provenance, Transition
+from dreamgym_kit.replay.transfer import Row, read_lines
+from dreamgym_kit.rollout.atomic_files import write_atomically
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import SCHEMA_VERSION, Provenance, Transition
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """One answer of the agent's model.
+
+    Attributes:
+        turn: its number in the task.
+        new: those of the messages that are spelt here, in order.
+        said: the answer (`model_replay.answer_record`).
+        told: digests of the messages that it was told.
+    """
+
+    task: str
+    turn: int
+    new: tuple[Mapping[str, JsonValue], ...]
+    said: Mapping[str, JsonValue]
+    model: str
+    tools: tuple[str, ...]
+    options: str
+    told: tuple[str, ...]
+
+
+TURNS = Codec(ModelTurn)
+
+
+def turn_from_record(record: object) -> ModelTurn:
+    """Read what `TURNS` wrote.
+
+    Raises:
+        NotSerializable: names the wrong field.
+    """
+    turn = TURNS.read(record, what="a recorded turn")
+    try:
+        message_of(turn.said)
+    except ValueError as error:
+        raise NotSerializable(f"said: {' '.join(str(error).split())[:200]}") from None
+    return turn
+
 
 _FIRST = ("task", "step", "effect", "call", "answer", "world", "after")
 
@@ -59,8 +102,6 @@ class Cassette:
         Raises:
             UserError: a line is no recorded call; names it.
         """
-        if not _is_there(self.path):
-            return []
         found: list[Transition] = []
         with _reading(self.path) as stream:
             for item in read_lines(stream):
@@ -75,14 +116,12 @@ class Cassette:
         Raises:
             UserError: a line is no recorded turn; names it.
         """
-        if not _is_there(self.models):
-            return []
         found: list[ModelTurn] = []
         with _reading(self.models) as stream:
             for number, line in enumerate(stream, start=1):
                 try:
                     found.append(turn_from_record(read_json(line)))
-                except NotJson as error:
+                except NotSerializable as error:
                     raise UserError(f"{self.models}:{number}: {error}; record the test again") from None
         return found
 
@@ -108,21 +147,18 @@ class Cassette:
             raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is a file to read.
-
-    Raises:
-        UserError: something else stands there: a device or a pipe would be read for ever.
-    """
-    if path.is_file():
-        return True
-    if path.exists() or path.is_symlink():
-        raise UserError(f"{path}: is no file; remove it, and record the test again")
-    return False
-
-
 @contextmanager
 def _reading(path: Path) -> Iterator[BinaryIO]:
+    """Open a file; an empty one where there is none.
+
+    Raises:
+        UserError: it cannot be read, or something else stands there: a device would be read for ever.
+    """
+    if not path.is_file():
+        if path.exists() or path.is_symlink():
+            raise UserError(f"{path}: is no file; remove it, and record the test again")
+        yield io.BytesIO()
+        return
     try:
         with path.open("rb") as stream:
             yield stream

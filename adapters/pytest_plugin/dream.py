@@ -1,62 +1,46 @@
 """The `dream` fixture's object: runs the user's agent on one request, in a dream or to record it.
 
-`run` and `arun` are one course, written once as a generator that says what is to be run and is told what
-came of it. A test that has to be recorded runs its agent on the REAL tools: that happens only where the
-command line or the ini says so.
+`run` and `arun` are one course, written once as a coroutine; that of `run` waits for no loop. A test that has
+to be recorded runs its agent on the REAL tools: that happens only where the command line or the ini says so.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.api import arecord, asimulate, record, simulate
-from dreamgym_kit.adapters.langgraph.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.runs import RunResult
-from dreamgym_kit.adapters.langgraph.tapes import taped
-from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience
+from dreamgym_kit.adapters.langgraph.intercept.model_replay import replay_models
+from dreamgym_kit.adapters.langgraph.run.api import arecord, asimulate, record, simulate
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.run import RunResult
+from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience, PlayingTape, RecordingTape
 from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to, recordable
-from dreamgym_kit.adapters.pytest_plugin.differences import shown
-from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
-from dreamgym_kit.adapters.pytest_plugin.held import TasksBegun, gate_held
-from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, RecordMode, options_of
-from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED
-from dreamgym_kit.adapters.pytest_plugin.steps import arguments_of
-from dreamgym_kit.adapters.pytest_plugin.tape import PlayingTape, RecordingTape
+from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, arguments_of
+from dreamgym_kit.adapters.pytest_plugin.fixture_scope import TasksBegun, intercepting
+from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, options_of
+from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED, RecordMode
+from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.opening import open_store
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.registry import awake
-from dreamgym_kit.plain import to_plain
-from dreamgym_kit.ports import ExperienceModel
+from dreamgym_kit.interfaces import ExperienceModel
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.report.clean import clean
+from dreamgym_kit.report.differences import shown
 from dreamgym_kit.report.executed import executed_line, what_to_do
+from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.routing.process import awake
+from dreamgym_kit.serialization import to_json
+from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.places import buffer_of, is_missing
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Task, Verdict, World
+from dreamgym_kit.types import Task, Verdict, World
 
 _ENDED = ("finished", "interrupted")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One run that the course asks for: on the real tools, or in a dream."""
-
-    real: bool
-    graph: object
-    tasks: Sequence[Task]
-    options: Mapping[str, Any]
-
-
-Course = Generator[Order, RunResult, DreamedEpisode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +49,9 @@ class _Run:
 
     graph: object
     task: Task
-    answers: Mapping[str, Any] = field(default_factory=dict)
-    unfinished: bool = False
+    answers: Mapping[str, Any]
+    unfinished: bool
+    on_loop: bool  # runs on the test's own loop
 
 
 class Dream:
@@ -126,7 +111,8 @@ class Dream:
         __tracebackhide__ = True
         with _told_as_failures(), self._alone():
             task = self._task(said, expect, checker, replies, world)
-            return _driven(self._course(_Run(graph, task, answers or {}, unfinished)), _now)
+            run = _Run(graph, task, answers or {}, unfinished, on_loop=False)
+            return _to_its_end(self._course(run))
 
     async def arun(
         self,
@@ -147,9 +133,7 @@ class Dream:
             async with self._one_at_a_time:
                 task = self._task(said, expect, checker, replies, world)
                 with self._alone():
-                    return await _driven_async(
-                        self._course(_Run(graph, task, answers or {}, unfinished)), _later
-                    )
+                    return await self._course(_Run(graph, task, answers or {}, unfinished, on_loop=True))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -181,9 +165,7 @@ class Dream:
         self._count += 1
         name = self.options.test if self._count == 1 else f"{self.options.test}#{self._count}"
         if isinstance(said, Task):
-            return Task(
-                name, said.input, said.world, said.checker, said.expect, said.replies, said.split, said.meta
-            )
+            return replace(said, id=name)
         if isinstance(said, bytes) or not isinstance(said, str | Mapping | Iterable):
             raise UserError(
                 f"dream: {shown(said)} cannot be said to an agent; say a text, a list of messages, the "
@@ -199,38 +181,38 @@ class Dream:
             where if isinstance(where, World) else World(where),
             checker,
             expect or {},
-            tuple(to_plain(list(replies))),
+            tuple(to_json(list(replies))),
         )
 
-    def _course(self, run: _Run) -> Course:
+    async def _course(self, run: _Run) -> DreamedEpisode:
         """Dream, or record, or dream and then record what the dream could not tell.
 
         A run in which the test itself answers for tools is not recorded: those must not be the real ones.
         """
         if run.answers or not self._recording:
-            result, misses = yield from self._dreamt(run)
+            result, misses = await self._dreamt(run)
             if not misses:
                 return self._episode(run, result, recorded=False)
             if run.answers or self.options.mode is not RecordMode.NEW:
                 self._fail(misses, result)
-        return (yield from self._recorded(run))
+        return await self._recorded(run)
 
-    def _dreamt(self, run: _Run) -> Generator[Order, RunResult, tuple[RunResult, list[str]]]:
+    async def _dreamt(self, run: _Run) -> tuple[RunResult, list[str]]:
         calls = self._cassette.calls()
         masker = process_masker()
         tape = PlayingTape(run.task.id, self.options.models, self._cassette.turns(), masker)
-        with self._further() as further, taped(run.task.id, tape):
+        with self._further() as further, replay_models(run.task.id, tape):
             experience = CassetteExperience(run.answers, calls, further)
-            result = yield self._order(run, real=False, experience=experience, store=self._store(run))
+            result = await self._result(run, real=False, experience=experience)
         _stop_if_executed(result)  # before anything is recorded, or told of a cassette
         if experience.mistakes:
             _stop(experience.mistakes[0])
         return result, [*tape.misses, *experience.misses]
 
-    def _recorded(self, run: _Run) -> Course:
+    async def _recorded(self, run: _Run) -> DreamedEpisode:
         tape = RecordingTape(run.task.id, self.options.models, process_masker())
-        with awake(), taped(run.task.id, tape):
-            result = yield self._order(run, real=True, store=self._store(run), label=self.options.test)
+        with awake(), replay_models(run.task.id, tape):
+            result = await self._result(run, real=True, label=self.options.test)
         episode = self._episode(run, result, recorded=True)
         recording = Recording(run.task.id, recordable(episode.record.transitions), tape.turns())
         anew = self._recording and not any(earlier.recorded for earlier in self.episodes[:-1])
@@ -239,14 +221,17 @@ class Dream:
         self._item.user_properties.append((RECORDED, self._shown_path()))
         return episode
 
-    def _store(self, run: _Run) -> MemoryStore:
-        """An empty one; of a graph that has a name, `dreamgym.lock` stands beside the cassette."""
-        return MemoryStore(path=self._cassette.path if isinstance(run.graph, str) else None)
-
-    def _order(self, run: _Run, *, real: bool, **options: Any) -> Order:
+    async def _result(self, run: _Run, *, real: bool, **options: Any) -> RunResult:
+        """Run the agent on the real tools, or in a dream, with an empty store."""
+        __tracebackhide__ = True
         self._tries += 1
-        options |= {"settings": self._settings, "directory": self._directory / f"run-{self._tries}"}
-        return Order(real, run.graph, [run.task], options)
+        # of a graph that has a name, `dreamgym.lock` stands beside the cassette
+        store = MemoryStore(path=self._cassette.path if isinstance(run.graph, str) else None)
+        directory = self._directory / f"run-{self._tries}"
+        options |= {"settings": self._settings, "buffer": store, "run_dir": directory}
+        if run.on_loop:
+            return await (arecord if real else asimulate)(run.graph, [run.task], **options)
+        return (record if real else simulate)(run.graph, [run.task], **options)
 
     def _episode(self, run: _Run, result: RunResult, *, recorded: bool) -> DreamedEpisode:
         """The episode of a run, if a test can go by it."""
@@ -261,7 +246,7 @@ class Dream:
         )
         self.episodes.append(episode)
         self._item.add_report_section(
-            "call", "dream", f"{run.task.id}\n{episode}\nmore: dreamgym-kit report {result.directory} --html"
+            "call", "dream", f"{run.task.id}\n{episode}\nmore: dreamgym-kit view {result.directory}"
         )
         refused = [*record.violations, *result.strays]
         if refused:
@@ -319,7 +304,7 @@ def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
     """The fixture's life: the gate is in from before the test until after it."""
     with _told_as_failures():
         dream = Dream(item, options_of(item), directory)
-    with gate_held(armed=not dream.recording, tasks=dream.tasks):
+    with intercepting(armed=not dream.recording, tasks=dream.tasks):
         yield dream
 
 
@@ -331,52 +316,21 @@ def _settings(options: DreamOptions) -> Settings:
             "simulate.repeats": 1,
             "simulate.concurrency": 1,
             "simulate.on_unanswered": "stop",
-            "endpoint.urls": (),
+            "experience.urls": (),
             "faults": {},
         }
     )
 
 
-def _driven(course: Course, run: Callable[[Order], RunResult]) -> DreamedEpisode:
+def _to_its_end(course: Coroutine[Any, Any, DreamedEpisode]) -> DreamedEpisode:
+    """Run a course that waits for no loop."""
     __tracebackhide__ = True
     try:
-        order = next(course)
-        while True:
-            try:
-                result = run(order)
-            except BaseException as error:  # noqa: BLE001  the course closes what it holds open
-                order = course.throw(error)
-            else:
-                order = course.send(result)
+        course.send(None)
     except StopIteration as done:
         episode: DreamedEpisode = done.value
         return episode
-
-
-async def _driven_async(
-    course: Course, run: Callable[[Order], Coroutine[Any, Any, RunResult]]
-) -> DreamedEpisode:
-    __tracebackhide__ = True
-    try:
-        order = next(course)
-        while True:
-            try:
-                result = await run(order)
-            except BaseException as error:  # noqa: BLE001  as in `_driven`
-                order = course.throw(error)
-            else:
-                order = course.send(result)
-    except StopIteration as done:
-        episode: DreamedEpisode = done.value
-        return episode
-
-
-def _now(order: Order) -> RunResult:
-    return (record if order.real else simulate)(order.graph, order.tasks, **order.options)
-
-
-async def _later(order: Order) -> RunResult:
-    return await (arecord if order.real else asimulate)(order.graph, order.tasks, **order.options)
+    raise AssertionError("the run of a plain test waited for a loop")
 
 
 @contextmanager

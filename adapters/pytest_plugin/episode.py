@@ -4,17 +4,102 @@ Every assertion is a method that raises `AssertionError` with what happened inst
 back, so that it reads with and without `assert`. Plain assertions on the attributes work as well.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from dreamgym_kit.adapters.pytest_plugin.steps import Expected, Step, step_of
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.clean import clean
+from dreamgym_kit.dream.faults import took_effect
+from dreamgym_kit.report.differences import shown, shown_call
+from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.rollout.records import episode_to_record
-from dreamgym_kit.vocabulary import Episode, Finding, Verdict
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Effect, Episode, Finding, ToolSpec, Transition, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A tool call of the agent, with its answer."""
+
+    number: int  # 1-based place among the episode's calls
+    tool: str
+    args: Mapping[str, JsonValue]
+    answer: JsonValue
+    error: str | None
+    effect: Effect
+    provenance: str  # recorded, scripted, real, ...
+    took_effect: bool  # it would have changed the world; a write that failed may have, too
+
+    def __str__(self) -> str:
+        said = f"error: {clean(self.error)}" if self.error is not None else shown(self.answer)
+        return f"{self.number} {self.call} -> {said}  [{self.effect.value}, {self.provenance}]"
+
+    @property
+    def call(self) -> str:
+        """The call as one would write it."""
+        return shown_call(self.tool, self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A call that a test speaks of: a tool or pattern, and those arguments that matter."""
+
+    tool: str
+    args: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return shown_call(self.tool, self.args) if self.args else clean(self.tool)
+
+    def names(self, step: Step) -> bool:
+        """Whether a call is of this tool."""
+        return fnmatchcase(step.tool, self.tool)
+
+    def fits(self, step: Step) -> bool:
+        """Whether a call is of this tool and has these arguments; others do not matter."""
+        return self.names(step) and not self.unlike(step)
+
+    def unlike(self, step: Step) -> list[str]:
+        """Where a call's arguments are others."""
+        return [
+            f"{name} is {shown(step.args[name])}, expected {shown(value)}"
+            if name in step.args
+            else f"{name} was not given, expected {shown(value)}"
+            for name, value in self.args.items()
+            if name not in step.args or not bool(value == step.args[name])
+        ]
+
+
+def call(tool: str, /, **args: Any) -> Expected:
+    """A call to speak of in `order` and `exactly`: `call("refund_payment", payment="p1")`."""
+    return Expected(tool, args)
+
+
+def step_of(entry: Transition) -> Step:
+    """A transition as a test meets it."""
+    return Step(
+        number=entry.step,
+        tool=entry.call.tool,
+        args=entry.call.args,
+        answer=entry.answer.content,
+        error=entry.answer.error,
+        effect=entry.effect,
+        provenance=entry.answer.provenance.value,
+        took_effect=entry.effect.changes_world and took_effect(entry.answer),
+    )
+
+
+def arguments_of(tools: Iterable[ToolSpec]) -> dict[str, list[str]]:
+    """What each tool takes; tools that may take more than they say are left out."""
+    schemas = {tool.name: tool.args_schema for tool in tools}
+    return {
+        name: list(properties)
+        for name, schema in schemas.items()
+        if isinstance(properties := schema.get("properties"), Mapping)
+        and not schema.get("additionalProperties")
+    }
+
 
 _VARIES = ("started_at", "elapsed_s", "recorded_at", "traceback")  # clocks, and paths
 
@@ -24,7 +109,7 @@ class DreamedEpisode:
 
     Attributes:
         record: the whole episode, as in a run directory.
-        directory: the run directory; `dreamgym-kit report DIRECTORY --html` shows it.
+        directory: the run directory; `dreamgym-kit view DIRECTORY` shows it.
         recorded: whether real tools ran, to be recorded.
     """
 

@@ -6,29 +6,18 @@ line or in the ini alone, never by a mark, and a CI system (`CI` set) heeds the 
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.pytest_plugin.plugin import mode_of
+from dreamgym_kit.adapters.pytest_plugin.plugin import MODELS, RecordMode, mode_of
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.places import Place, place_of
-from dreamgym_kit.vocabulary import World
+from dreamgym_kit.settings.buffer_url import Place, place_of
+from dreamgym_kit.types import World
 
 MARK_KEYS = ("cassette", "models", "buffer", "settings", "world")
-MODELS = ("auto", "recorded", "live")
-
-
-class RecordMode(StrEnum):
-    """When real tools run, to be recorded."""
-
-    NONE = "none"  # never
-    ONCE = "once"  # for a test that has no recording
-    NEW = "new"  # for a run that the recording does not answer
-    ALL = "all"  # always
 
 
 @dataclass(frozen=True, slots=True)

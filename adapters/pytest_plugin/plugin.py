@@ -6,6 +6,7 @@ the fixture.
 
 import os
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,17 @@ import pytest
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.pytest_plugin.dream import Dream
 
-_MODES = ("none", "once", "new", "all")
-_MODELS = ("auto", "recorded", "live")
+MODELS = ("auto", "recorded", "live")
 RECORDED = "dream_recorded"
+
+
+class RecordMode(StrEnum):
+    """When real tools run, to be recorded."""
+
+    NONE = "none"  # never
+    ONCE = "once"  # for a test that has no recording
+    NEW = "new"  # for a run that the recording does not answer
+    ALL = "all"  # always
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("dream", "dreams (dreamgym-kit)")
     group.addoption(
         "--dream-record",
-        choices=_MODES,
+        choices=[mode.value for mode in RecordMode],
         default=None,
         dest="dream_record",
         help="When the REAL tools of a test's agent run, to be recorded: none (default): never; once: where "
@@ -53,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "dream(cassette, models, buffer, settings, world): how the test's `dream` fixture dreams "
         "(dreamgym-kit, docs/pytest.md)",
     )
-    for key, known in (("dream_record", _MODES), ("dream_models", _MODELS)):
+    for key, known in (("dream_record", tuple(RecordMode)), ("dream_models", MODELS)):
         said = config.getini(key)
         if said not in known:
             raise pytest.UsageError(f"{key}: '{said}' is none of {', '.join(known)}")

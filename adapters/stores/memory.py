@@ -5,18 +5,24 @@ Keeps all of the port's promise but the durable part: what was put is gone when 
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from dreamgym_kit.errors import NotJson, StoreError
-from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
+import numpy as np
+
+from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.records import dump_transition, load_transition
-from dreamgym_kit.vocabulary import Provenance, Transition, World
+from dreamgym_kit.replay.retrieval import Fused, best, fits, may_be_found, retrieve, sameness, score_words
+from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
+from dreamgym_kit.types import Provenance, Transition, World
 
 
 class MemoryStore:
-    """Implements `ports.TransitionStore` over a dict; threads may share it.
+    """Implements `interfaces.TransitionStore` over a dict; threads may share it.
 
     Keeps each transition as text, as a file would: who changes an answer that was read from here
     changes nobody else's, and what no file could take is refused here too.
@@ -36,7 +42,7 @@ class MemoryStore:
             rows: dict[str, tuple[tuple[str, World, str, str], str]] = {}
             for row in transitions:
                 rows.setdefault(row.id, (_place(row), dump_transition(row)))
-        except NotJson as error:
+        except NotSerializable as error:
             raise StoreError(f"memory: a transition cannot be stored, so none was: {error}") from error
         with self._lock:
             self._refuse_closed()
@@ -60,7 +66,6 @@ class MemoryStore:
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`; looks at every row."""
         from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-        from dreamgym_kit.adapters.stores.memory_search import search_all
 
         if self._chosen is None:
             self._chosen = HashedEmbedder()
@@ -105,3 +110,46 @@ class MemoryStore:
 def _place(transition: Transition) -> tuple[str, World, str, str]:
     call = transition.call
     return (transition.tenant, transition.world, call.tool, call.key)
+
+
+def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Embedder | None) -> list[Fused]:
+    """The best rows for a query, by looking at each."""
+    known = {number: row for number, row in rows.items() if may_be_found(row)}
+    texts = {number: search_text(row) for number, row in known.items()}
+    terms = {number: set(terms_of(text)) for number, text in texts.items()}
+
+    def rank(provenances: frozenset[Provenance], depth: int) -> Mapping[str, Sequence[int]]:
+        asked = replace(query, provenances=provenances)
+        allowed = [number for number, row in known.items() if fits(row, asked)]
+        rankings = {"words": _by_words(query.text, terms, allowed, depth)}
+        if embedder is not None and not query.words_only:
+            rankings["vectors"] = _by_vectors(query.text, texts, allowed, embedder, depth)
+        return rankings
+
+    return retrieve(query, rank, lambda numbers: [sameness(known[number]) for number in numbers])
+
+
+def _by_words(text: str, terms: Mapping[int, set[str]], allowed: Sequence[int], depth: int) -> list[int]:
+    rows_with = Counter(term for has in terms.values() for term in has)
+    asked = rarest(terms_of(text), rows_with)
+    pairs = [
+        (number, len(terms[number]), rarity(len(terms), rows_with[term]))
+        for term in asked
+        for number in allowed
+        if term in terms[number]
+    ]
+    if not pairs:
+        return []
+    rows, lengths, weights = zip(*pairs, strict=True)
+    average = sum(map(len, terms.values())) / len(terms)
+    return best(*score_words(np.array(rows), np.array(lengths), np.array(weights), average), depth)
+
+
+def _by_vectors(
+    text: str, texts: Mapping[int, str], allowed: Sequence[int], embedder: Embedder, depth: int
+) -> list[int]:
+    if not allowed:
+        return []
+    asked = embedder.embed([text])[0]
+    vectors = embedder.embed([texts[number] for number in allowed]).astype(np.float16).astype(np.float32)
+    return best(np.array(allowed), vectors @ asked, depth)

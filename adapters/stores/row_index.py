@@ -8,13 +8,40 @@ filters ask for are columns over all rows, looked at only for the best few.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.stores.growing import Growing
-from dreamgym_kit.adapters.stores.word_scores import Numbers, best
-from dreamgym_kit.vocabulary import Provenance
+from dreamgym_kit.replay.retrieval import Numbers, best
+from dreamgym_kit.types import Provenance
+
+
+class Growing:
+    """A numpy array with room at its end: the room doubles when it is used up.
+
+    The first filling takes just what it needs, so that a buffer that is only read wastes nothing.
+    """
+
+    def __init__(self, dtype: type[np.generic], width: int | None = None) -> None:
+        self._room: NDArray[Any] = np.empty((0,) if width is None else (0, width), dtype=dtype)
+        self._size = 0
+
+    @property
+    def used(self) -> NDArray[Any]:
+        """What was put in so far; stays what it is while more is added."""
+        return self._room[: self._size]
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Add rows at the end."""
+        size = self._size + len(values)
+        if size > len(self._room):
+            room = np.empty((max(size, 2 * self._size), *self._room.shape[1:]), dtype=self._room.dtype)
+            room[: self._size] = self.used
+            self._room = room
+        self._room[self._size : size] = values
+        self._size = size
+
 
 _PROVENANCES = list(Provenance)
 _NUMBER = {str(provenance): number for number, provenance in enumerate(_PROVENANCES)}

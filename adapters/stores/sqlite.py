@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.stores.crowding import Crowding
+from dreamgym_kit.adapters.stores.eviction_policy import Crowding
 from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_file import (
@@ -32,9 +32,9 @@ from dreamgym_kit.adapters.stores.sqlite_file import (
     create,
     is_new,
     is_unsettled,
+    migrate,
     write_ahead,
 )
-from dreamgym_kit.adapters.stores.sqlite_migrations import migrate
 from dreamgym_kit.adapters.stores.sqlite_places import (
     Searchable,
     Vectors,
@@ -43,6 +43,8 @@ from dreamgym_kit.adapters.stores.sqlite_places import (
     drop,
     embedder_of,
     fill_in,
+    merge_some,
+    scattered,
     searchable,
 )
 from dreamgym_kit.adapters.stores.sqlite_rows import (
@@ -56,19 +58,18 @@ from dreamgym_kit.adapters.stores.sqlite_rows import (
     row_of,
 )
 from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
-from dreamgym_kit.adapters.stores.sqlite_words import merge_some, scattered
-from dreamgym_kit.errors import NotJson, StoreError
-from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
+from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.retrieval import fits
-from dreamgym_kit.vocabulary import Provenance, Transition, World
+from dreamgym_kit.types import Provenance, Transition, World
 
 LOCK_WAIT_S = 5.0
 _LARGEST = 2**63 - 1
 
 
 class SqliteStore:
-    """Implements `ports.TransitionStore` in one file.
+    """Implements `interfaces.TransitionStore` in one file.
 
     Args:
         path: the file; made when it is absent (its folder must exist).
@@ -210,7 +211,7 @@ class SqliteStore:
                 if row[0] not in searched:  # of two with one id, the first is kept
                     rows.append(row)
                     searched[row[0]] = searchable(transition, str(row[-1]))
-        except NotJson as error:
+        except NotSerializable as error:
             raise StoreError(f"{self._path}: a transition cannot be stored, so none was: {error}") from error
         return rows, searched
 

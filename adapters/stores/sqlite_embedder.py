@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.ports import Embedder
+from dreamgym_kit.interfaces import Embedder
 
 Named = tuple[str, int]  # name and dimension
 

@@ -4,6 +4,9 @@ A path is looked at without SQLite first, since opening somebody else's database
 it (journals, checkpoints). Only an absent or empty file is made into a buffer. The tables are created in
 one transaction with the marks in the header, so a killed process leaves either nothing or a buffer, or a
 journal beside the file that makes it one of these when it is next written to.
+
+Older buffers become what this version writes by one named function a version, all in one transaction: a
+killed migration leaves the old buffer. Reading needs none; the first write makes it, or the first search.
 """
 
 import sqlite3
@@ -13,9 +16,16 @@ from contextlib import closing
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
-from dreamgym_kit.adapters.stores.sqlite_places import SEARCH_TABLES
-from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES
-from dreamgym_kit.errors import StoreError
+from dreamgym_kit.adapters.stores.sqlite_places import (
+    COUNT_DREAMT,
+    MERGE_LATER,
+    SEARCH_TABLES,
+    add,
+    searchable,
+)
+from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES, exact_number, packed
+from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.replay.records import load_transition
 
 APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
 SCHEMA = 3  # `user_version`, in the file header at byte 60
@@ -188,3 +198,89 @@ def _check_marks(path: Path, application: int, schema: int) -> None:
         )
     if schema < 1:
         raise damaged(path, f"schema {schema}")
+
+
+_PAGE = 256
+_OLD_ROWS = """select seq, id, tenant, world, tool, key, payload from old_transitions
+    where seq > ? order by seq limit ?"""
+
+
+def migrate(writer: sqlite3.Connection, path: Path) -> None:
+    """Bring a buffer to the newest version; does nothing where it is, also by another process.
+
+    Raises:
+        StoreError: a row cannot be read; the buffer is left as it was.
+    """
+    if _version(writer) >= SCHEMA:
+        return
+    writer.execute("begin immediate")
+    try:
+        version = _version(writer)  # asked again: now nobody else can write
+        if version < 2:
+            add_search(writer, path)
+        if version < 3:
+            shorten_indexes(writer, path)
+        writer.execute(f"pragma user_version = {SCHEMA}")
+        writer.execute("commit")
+    except BaseException:
+        if writer.in_transaction:
+            writer.execute("rollback")
+        raise
+
+
+def add_search(writer: sqlite3.Connection, path: Path) -> None:
+    """Version 1 to 2: places, words and the tables of vectors; the vectors come with the first search."""
+    for statement in SEARCH_TABLES:
+        writer.execute(statement)
+    seq = 0
+    while True:
+        page = writer.execute(
+            "select seq, payload from transitions where seq > ? order by seq limit ?", (seq, _PAGE)
+        ).fetchall()
+        rows = []
+        for number, payload in page:
+            if not isinstance(number, int) or number <= seq:
+                raise damaged(path, f"row {number} after row {seq}")
+            seq = number
+            try:
+                transition = load_transition(payload)
+                rows.append((number, None, searchable(transition, payload)))
+            except (NotSerializable, TypeError) as error:
+                raise damaged(path, f"row {number}: {error}") from error
+        add(writer, rows, None)
+        if len(page) < _PAGE:
+            return
+
+
+def shorten_indexes(writer: sqlite3.Connection, path: Path) -> None:
+    """Version 2 to 3: ids of 16 bytes and one number for where a call belongs, where there was text."""
+    sequence = "select coalesce(max(seq), 0) from sqlite_sequence where name = 'transitions'"
+    (last,) = writer.execute(sequence).fetchone()
+    writer.execute("drop index transitions_exact")
+    writer.execute("alter table transitions rename to old_transitions")
+    for statement in ROW_TABLES:
+        writer.execute(statement)
+    seq = 0
+    while True:
+        page = writer.execute(_OLD_ROWS, (seq, _PAGE)).fetchall()
+        rows = []
+        for number, name, *names, payload in page:
+            if not isinstance(number, int) or number <= seq:
+                raise damaged(path, f"row {number} after row {seq}")
+            seq = number
+            try:
+                rows.append((number, packed(name), exact_number(*names), *names, payload))
+            except (ValueError, AttributeError) as error:
+                raise damaged(path, f"row {number}: no id") from error
+        writer.executemany("insert into transitions values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if len(page) < _PAGE:
+            break
+    writer.execute("drop table old_transitions")
+    writer.execute("delete from sqlite_sequence where name = 'transitions'")
+    writer.execute("insert into sqlite_sequence values ('transitions', ?)", (last,))
+    writer.execute(MERGE_LATER)
+    writer.execute(COUNT_DREAMT)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("pragma user_version").fetchone()[0])

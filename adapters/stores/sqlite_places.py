@@ -9,7 +9,7 @@ and another fills the rest in.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.stores.sqlite_rows import checksum, spelled
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.ports import Embedder, Room
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.interfaces import Embedder, Room
 from dreamgym_kit.replay.retrieval import may_be_found, sameness
 from dreamgym_kit.replay.terms import search_text, terms_of
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.types import Provenance, Transition
 
 # `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
 # own terms go in, so SQLite only has to split at blanks. `gone` tells other processes which rows left.
@@ -144,7 +144,7 @@ def embedder_of(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
             try:
                 kept = read_json(value)
                 return str(kept["name"]), int(kept["dimension"])
-            except (NotJson, TypeError, KeyError, ValueError) as error:
+            except (NotSerializable, TypeError, KeyError, ValueError) as error:
                 raise sqlite3.DatabaseError(f"the embedder's name: {type(error).__name__}") from error
     return None
 
@@ -191,3 +191,26 @@ def scope(tenant: str, real: bool, *, tool: str | None = None, world: str | None
     """A word that just the rows of one tenant (and tool, or world) have, real and dreamt ones apart."""
     parts = json.dumps([tenant, real, tool, world])
     return _MARK + hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
+
+
+# A put is quicker when SQLite merges seldom (`MERGE_LATER`), a question when there is little to look into. So
+# who opens a search of a file that it may write merges what others left; whoever cannot, asks the parts.
+_PARTS = 4  # with so many nothing is merged: one of each size is what merging leaves
+_PAGES = 500  # of some 4 KB, written at once: others wait for a put's time, not for the whole
+
+_COUNT = "select count(*) from (select distinct segid from words_idx)"
+_ALL_SIZES = "insert into words (words, rank) values ('usermerge', 2)"  # two of a size are merged already
+_MERGE = f"insert into words (words, rank) values ('merge', {_PAGES})"  # noqa: S608  # our own number
+
+
+def scattered(select: Callable[[str, Sequence[object]], list[tuple[Any, ...]]]) -> bool:
+    """Whether the index lies in more parts than merging would leave."""
+    return int(select(_COUNT, ())[0][0]) > _PARTS
+
+
+def merge_some(writer: sqlite3.Connection) -> bool:
+    """Merge some pages' worth; False where nothing was left to merge."""
+    writer.execute(_ALL_SIZES)
+    before = writer.total_changes
+    writer.execute(_MERGE)
+    return writer.total_changes - before > 1  # SQLite counts one for the command itself

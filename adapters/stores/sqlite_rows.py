@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
-from dreamgym_kit.vocabulary import Transition, World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Transition, World
 
 PAGE = 256  # rows read at a time: bounds memory and holds no snapshot between pages
 
@@ -49,7 +49,7 @@ def row_of(transition: Transition) -> tuple[object, ...]:
     """The values of `INSERT`.
 
     Raises:
-        NotJson: it has no JSON form.
+        NotSerializable: it has no JSON form.
     """
     record = transition_to_record(transition)
     tenant, world, tool, key = _names(transition)
@@ -158,7 +158,7 @@ def _read(
     try:
         record = read_json(payload, checked=checked)
         return transition_from_record(record, checked=checked), record.get("id", "")
-    except NotJson as error:
+    except NotSerializable as error:
         raise damaged(path, f"row {seq}: {error}") from error
 
 

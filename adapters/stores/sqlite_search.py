@@ -19,12 +19,10 @@ from dreamgym_kit.adapters.stores.row_index import Place, RowIndex, Wanted
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged
 from dreamgym_kit.adapters.stores.sqlite_places import scope
 from dreamgym_kit.adapters.stores.sqlite_rows import spelled
-from dreamgym_kit.adapters.stores.word_scores import best, score_words
-from dreamgym_kit.ports import Embedder, HybridQuery
-from dreamgym_kit.replay.fusion import Fused
-from dreamgym_kit.replay.retrieval import retrieve
+from dreamgym_kit.interfaces import Embedder, HybridQuery
+from dreamgym_kit.replay.retrieval import Fused, best, retrieve, score_words
 from dreamgym_kit.replay.terms import ASKED, rarest, rarity, search_text, terms_of
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.types import Provenance, Transition
 
 _PAGE = 4096
 _MOST = 16.0  # embedders give unit vectors; a flipped bit gives thousands, whose squares overflow

@@ -8,13 +8,13 @@
 import os
 from collections.abc import Mapping
 
-from dreamgym_kit.adapters.models.keys import Key, read_key
+from dreamgym_kit.adapters.models.addresses import Key, read_key
 from dreamgym_kit.adapters.stores.weaviate_embedded import start_embedded
 from dreamgym_kit.adapters.stores.weaviate_server import TIMEOUT_S, WeaviateServer, target_of
 from dreamgym_kit.adapters.stores.weaviate_store import WeaviateStore
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.ports import Embedder, Room
-from dreamgym_kit.settings.places import COLLECTION, TENANT, Address
+from dreamgym_kit.interfaces import Embedder, Room
+from dreamgym_kit.settings.buffer_url import COLLECTION, TENANT, Address
 from dreamgym_kit.settings.schema import Settings
 
 _KEY = "WEAVIATE_API_KEY"

@@ -19,11 +19,11 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.adapters.models.addresses import Key
 from dreamgym_kit.adapters.stores.weaviate_server import Target
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
 from dreamgym_kit.rollout.lock import RunLock
-from dreamgym_kit.settings.places import Address
+from dreamgym_kit.settings.buffer_url import Address
 
 _HOST = "127.0.0.1"
 _NAMES = ("weaviate", "weaviate-server")

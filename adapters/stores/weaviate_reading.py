@@ -20,9 +20,9 @@ from dreamgym_kit.adapters.stores.weaviate_rows import (
 )
 from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.ports import HybridQuery
+from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.eviction import Kept
-from dreamgym_kit.vocabulary import Provenance, Split
+from dreamgym_kit.types import Provenance, Split
 
 PAGE = 256  # rows with their payload
 _BARE_PAGE = 5_000  # rows without it; the server gives 10,000 at most

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from dreamgym_kit.errors import NotJson, StoreError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.ports import HybridQuery
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
 from dreamgym_kit.replay.retrieval import fits, may_be_found
 from dreamgym_kit.replay.terms import search_text, terms_of
-from dreamgym_kit.vocabulary import Provenance, Split, Transition, World
+from dreamgym_kit.types import Provenance, Split, Transition, World
 
 VECTOR = "text"  # the name of the vector, after what it is made of
 READ = ("payload", "checksum", "order")  # properties that make a transition
@@ -80,7 +80,7 @@ def row_of(transition: Transition, *, lifetime_s: float | None) -> Row:
         lifetime_s: after which an answer that no real tool gave may be deleted by the server.
 
     Raises:
-        NotJson: it has no JSON form.
+        NotSerializable: it has no JSON form.
     """
     record = transition_to_record(transition)
     payload = dump_record(record)
@@ -129,7 +129,7 @@ def read_object(place: str, item: Any, asked: Asked) -> Found:
     try:
         record = read_json(payload, checked=True)
         transition = transition_from_record(record, checked=True)
-    except NotJson as error:
+    except NotSerializable as error:
         raise _damaged(place, item, str(error)) from error
     if record.get("id") != str(item.uuid) or not asked.fits(transition):
         raise _damaged(place, item, "it was found by something else than its content says")

@@ -20,10 +20,10 @@ from dreamgym_kit.adapters.stores.weaviate_rows import (
     query_filter,
     read_object,
 )
-from dreamgym_kit.ports import Hit, HybridQuery
+from dreamgym_kit.interfaces import Hit, HybridQuery
 from dreamgym_kit.replay.retrieval import retrieve, sameness
 from dreamgym_kit.replay.terms import terms_of
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.types import Provenance, Transition
 
 _MOST_TERMS = 64  # of a question, the most telling parts come first; the server skips what cannot win
 

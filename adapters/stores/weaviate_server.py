@@ -17,13 +17,12 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dreamgym_kit.adapters.models.addresses import Resolver, is_metadata, read_host
-from dreamgym_kit.adapters.models.keys import Key
+from dreamgym_kit.adapters.models.addresses import Key, Resolver, is_metadata, read_host
 from dreamgym_kit.adapters.stores.weaviate_errors import store_error
 from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable, UserError
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.connections import of_the_kit
-from dreamgym_kit.settings.places import PORTS, Address
+from dreamgym_kit.guard import egress
+from dreamgym_kit.guard.connections import of_the_kit
+from dreamgym_kit.settings.buffer_url import PORTS, Address
 
 TIMEOUT_S = 20.0
 _GRACE_S = 5.0  # for the loop's own turn, beyond the deadline

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from dreamgym_kit.adapters.stores.crowding import Crowding
+from dreamgym_kit.adapters.stores.eviction_policy import Crowding
 from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
 from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, count, kept_rows, newest, read_rows
 from dreamgym_kit.adapters.stores.weaviate_rows import Asked, Row, row_of
@@ -21,17 +21,17 @@ from dreamgym_kit.adapters.stores.weaviate_schema import Schema
 from dreamgym_kit.adapters.stores.weaviate_search import find
 from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 from dreamgym_kit.adapters.stores.weaviate_writing import Writer
-from dreamgym_kit.errors import NotJson, StoreError, StoreUnavailable, UserError
-from dreamgym_kit.ports import Embedder, Hit, HybridQuery, Room
+from dreamgym_kit.errors import NotSerializable, StoreError, StoreUnavailable, UserError
+from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import to_evict
-from dreamgym_kit.settings.places import COLLECTION, TENANT
-from dreamgym_kit.vocabulary import Provenance, Transition, World
+from dreamgym_kit.settings.buffer_url import COLLECTION, TENANT
+from dreamgym_kit.types import Provenance, Transition, World
 
 _TURN_S = 60.0  # how long a thread waits for others of its store
 
 
 class WeaviateStore:
-    """Implements `ports.TransitionStore` on a server; threads may share it.
+    """Implements `interfaces.TransitionStore` on a server; threads may share it.
 
     Args:
         server: where.
@@ -181,7 +181,7 @@ class WeaviateStore:
             for transition in transitions:
                 row = row_of(transition, lifetime_s=lifetime_s)
                 rows.setdefault(row.id, row)
-        except NotJson as error:
+        except NotSerializable as error:
             raise StoreError(
                 f"{self._server.place}: a transition cannot be stored, so none was: {error}"
             ) from error

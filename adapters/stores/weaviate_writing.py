@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, known_ids, new
 from dreamgym_kit.adapters.stores.weaviate_rows import VECTOR, Row, chunks, search_text_of
 from dreamgym_kit.adapters.stores.weaviate_schema import Schema
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UserError
-from dreamgym_kit.ports import Embedder
+from dreamgym_kit.interfaces import Embedder
 
 _PART = 200  # rows of one message
 _PART_SIZE = 4 * 2**20  # characters of payload in one message

@@ -1,35 +1,76 @@
 """A file of traces into a store: read, joined, redacted, put in order, stored; what could not be is told.
 
-Spans of one trace may lie anywhere in a file, so the calls of the whole file (not its spans) are held until
-it is read. A span that was exported twice counts once. Episodes are named by trace, so importing again adds
-nothing.
+The format is asked record by record, so that a file may hold several. Spans of one trace may lie anywhere in
+a file, so the calls of the whole file (not its spans) are held until it is read. A span that was exported
+twice counts once. Episodes are named by trace, so importing again adds nothing.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
-from dreamgym_kit.adapters.traces import langfuse, openai_messages, spans, trl
-from dreamgym_kit.adapters.traces.assemble import Belonging, Effects, guessed, transitions_of
-from dreamgym_kit.adapters.traces.detect import Format, format_of
-from dreamgym_kit.adapters.traces.langsmith import Runs
+from dreamgym_kit.adapters.traces import spans
+from dreamgym_kit.adapters.traces.conversations import is_conversation, is_row, read_conversation, read_row
+from dreamgym_kit.adapters.traces.otlp import is_span
+from dreamgym_kit.adapters.traces.platforms import Runs, is_observation, is_run, read_observation
 from dreamgym_kit.adapters.traces.reading import read_records
-from dreamgym_kit.adapters.traces.seen import Item, Record, SeenCall, SeenTurn, Unread
+from dreamgym_kit.adapters.traces.seen import (
+    Belonging,
+    Effects,
+    Item,
+    Record,
+    SeenCall,
+    SeenTurn,
+    Unread,
+    guessed,
+    transitions_of,
+)
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import StoreError, UserError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import TransitionStore
-from dreamgym_kit.replay.jsonl import Row, read_lines
+from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.redaction import RedactionRules, Redactor, redact_episode
-from dreamgym_kit.vocabulary import Transition
-
-__all__ = ["TraceReport", "import_traces", "looks_like"]
+from dreamgym_kit.replay.transfer import Row, read_lines
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Transition
 
 MAX_PROBLEMS = 1_000
 _BATCH = 500
 _ASKED = 200  # records that are looked at to tell a file's format
 NOWHERE = Belonging()
+
+
+class Format(StrEnum):
+    """What `buffer import --format` can be told; `auto` asks each record."""
+
+    AUTO = "auto"
+    TRANSITIONS = "transitions"  # the kit's own
+    MESSAGES = "messages"  # OpenAI, Responses, LangChain, Anthropic; messages+tools of TRL
+    TRL = "trl"  # prompt+completion, ShareGPT, steps of text
+    LANGSMITH = "langsmith"
+    SPANS = "spans"  # OpenTelemetry GenAI and OpenInference, in OTLP, Tempo, Jaeger or flat form
+    LANGFUSE = "langfuse"
+
+
+def format_of(value: Mapping[str, JsonValue]) -> Format | None:
+    """The format of a record, or None."""
+    if {"call", "answer", "effect"} <= value.keys():
+        return Format.TRANSITIONS
+    if is_run(value):
+        return Format.LANGSMITH
+    if is_observation(value):
+        return Format.LANGFUSE
+    if is_span(value):
+        return Format.SPANS
+    if is_conversation(value):
+        return Format.MESSAGES
+    if is_row(value):
+        return Format.TRL
+    return None
+
+
 _CONVERSATIONS = (Format.MESSAGES, Format.TRL)
 
 
@@ -50,35 +91,10 @@ class TraceReport:
 
     def to_json(self) -> dict[str, JsonValue]:
         """The same as JSON data, stable for machines."""
-        return {
-            "read": self.read,
-            "new": self.new,
-            "duplicates": self.duplicates,
-            "unread": self.unread,
-            "unanswered": self.unanswered,
-            "passed": dict(self.passed),
-            "formats": dict(self.formats),
-            "redacted": dict(self.redacted),
-            "problems": list(self.problems),
-            "notes": list(self.notes),
-        }
+        return _REPORTS.write(self)
 
 
-class _Told:
-    """What is to be told: all of it counted, the first of each kind kept."""
-
-    def __init__(self) -> None:
-        self.kept: list[Unread] = []
-        self.counts: Counter[bool] = Counter()  # by whether it is an unanswered call
-
-    def add(self, item: Unread) -> None:
-        self.counts[item.unanswered] += 1
-        if self.counts[item.unanswered] <= MAX_PROBLEMS:
-            self.kept.append(item)
-
-    def lines(self, path: Path, *, unanswered: bool) -> tuple[str, ...]:
-        of_kind = [one for one in self.kept if one.unanswered is unanswered]
-        return tuple(f"{path}:{one.line}: {one.why}" for one in sorted(of_kind, key=lambda one: one.line))
+_REPORTS = Codec(TraceReport)
 
 
 @dataclass(slots=True)
@@ -87,7 +103,8 @@ class _Read:
 
     calls: list[SeenCall] = field(default_factory=list)
     turns: list[SeenTurn] = field(default_factory=list)
-    told: _Told = field(default_factory=_Told)
+    unread: list[Unread] = field(default_factory=list)  # the first of each kind, see `counts`
+    counts: Counter[bool] = field(default_factory=Counter)  # all of them, by whether a call is unanswered
     recorded: list[Transition] = field(default_factory=list)  # by the kit itself
     passed: Counter[str] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
@@ -102,9 +119,18 @@ class _Read:
             elif isinstance(item, Transition):
                 self.recorded.append(item)
             elif isinstance(item, Unread):
-                self.told.add(item)
+                self.add(item)
             else:
                 self.passed[item.kind] += 1
+
+    def add(self, item: Unread) -> None:
+        self.counts[item.unanswered] += 1
+        if self.counts[item.unanswered] <= MAX_PROBLEMS:
+            self.unread.append(item)
+
+    def lines(self, path: Path, *, unanswered: bool) -> tuple[str, ...]:
+        of_kind = [one for one in self.unread if one.unanswered is unanswered]
+        return tuple(f"{path}:{one.line}: {one.why}" for one in sorted(of_kind, key=lambda one: one.line))
 
     def _call(self, call: SeenCall) -> None:
         name = (call.episode, call.span, call.call_id)
@@ -159,7 +185,7 @@ def import_traces(
     rows = [_belongs(one, belonging) for one in read.recorded]
     for item in transitions_of(read.calls, read.turns, belonging, effects):
         if isinstance(item, Unread):
-            read.told.add(item)
+            read.add(item)
         else:
             rows.append(item)
     new = _put(path, store, rows)
@@ -167,13 +193,13 @@ def import_traces(
         read=len(rows),
         new=new,
         duplicates=len(rows) - new,
-        unread=read.told.counts[False],
-        unanswered=read.told.counts[True],
+        unread=read.counts[False],
+        unanswered=read.counts[True],
         passed=dict(read.passed),
         formats=dict(read.formats),
         redacted=dict(redactor.counts) if redactor is not None else {},
-        problems=read.told.lines(path, unanswered=False),
-        notes=read.told.lines(path, unanswered=True),
+        problems=read.lines(path, unanswered=False),
+        notes=read.lines(path, unanswered=True),
     )
 
 
@@ -183,11 +209,11 @@ def _everything(path: Path, form: Format) -> _Read:
     read, runs, met = _Read(), Runs(), Counter[str]()
     for item in read_records(path):
         if isinstance(item, Unread):
-            read.told.add(item)
+            read.add(item)
             continue
         kind = format_of(item.value)
         if kind is None or kind is Format.TRANSITIONS or form not in (Format.AUTO, kind):
-            read.told.add(Unread(item.line, _unknown(item, kind, form)))
+            read.add(Unread(item.line, _unknown(item, kind, form)))
             continue
         read.formats[kind] += 1
         items = list(_items(item, kind, runs))
@@ -195,7 +221,7 @@ def _everything(path: Path, form: Format) -> _Read:
     read.take(runs.calls())
     read.calls, missing = spans.completed(read.calls, read.turns)
     for one in missing:
-        read.told.add(one)
+        read.add(one)
     return read
 
 
@@ -208,7 +234,7 @@ def _own(path: Path) -> _Read:
                     read.recorded.append(item.transition)
                     read.formats[Format.TRANSITIONS] += 1
                 else:
-                    read.told.add(Unread(item.line, item.why))
+                    read.add(Unread(item.line, item.why))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot be read ({reason}); nothing was imported") from error
@@ -219,12 +245,12 @@ def _items(record: Record, kind: Format, runs: Runs) -> Iterator[Item]:
     if kind is Format.LANGSMITH:
         return runs.read(record)
     if kind is Format.LANGFUSE:
-        return langfuse.read_observation(record)
+        return read_observation(record)
     if kind is Format.SPANS:
         return spans.read_record(record)
     if kind is Format.MESSAGES:
-        return openai_messages.read_conversation(record)
-    return trl.read_row(record)
+        return read_conversation(record)
+    return read_row(record)
 
 
 def _told_apart(items: list[Item], met: Counter[str]) -> list[Item]:
@@ -249,7 +275,7 @@ def _redact(read: _Read, redactor: Redactor) -> None:
         redactor.learn(dict(row.call.args))
         redactor.learn_answer(row.answer)
     read.turns = [replace(turn, episode=redactor.text(turn.episode)) for turn in read.turns]
-    read.told.kept = [replace(item, why=redactor.text(item.why)) for item in read.told.kept]
+    read.unread = [replace(item, why=redactor.text(item.why)) for item in read.unread]
     read.calls = [
         replace(
             call,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.adapters.traces.seen import Record
 from dreamgym_kit.adapters.traces.values import decoded, seconds, text_of
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _IDS = ("spanId", "span_id", "spanID")
 _ERRORS = frozenset({2, "2", "ERROR", "STATUS_CODE_ERROR", "StatusCode.ERROR", "Error"})

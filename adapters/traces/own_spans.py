@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 
 from dreamgym_kit.adapters.traces.seen import Unread
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Provenance, Transition
 
 NAMESPACE = "dreamgym."
 TRANSITION = "dreamgym.transition"
@@ -29,7 +29,7 @@ def to_attributes(transition: Transition) -> dict[str, Attribute]:
     """Give a transition as the attributes of its span.
 
     Raises:
-        NotJson: a value in it has no JSON form.
+        NotSerializable: a value in it has no JSON form.
     """
     record = transition_to_record(transition)
     call, answer = dict(record["call"]), dict(record["answer"])
@@ -62,12 +62,12 @@ def from_attributes(attributes: Mapping[str, JsonValue]) -> Transition:
     """Read what `to_attributes` gave.
 
     Raises:
-        NotJson: something is missing, or was changed since.
+        NotSerializable: something is missing, or was changed since.
     """
     record = read_json(_text(attributes, TRANSITION))
     call, answer = (record.get(part) if isinstance(record, dict) else None for part in ("call", "answer"))
     if not isinstance(call, dict) or not isinstance(answer, dict):
-        raise NotJson(f"{TRANSITION} is not as it was written")
+        raise NotSerializable(f"{TRANSITION} is not as it was written")
     args, content = _text(attributes, ARGUMENTS), _text(attributes, RESULT)
     call["args"] = read_json(args)
     answer["content"] = content if record.pop("result", None) == "text" else read_json(content)
@@ -78,7 +78,7 @@ def read_attributes(line: int, named: str, attributes: Mapping[str, JsonValue]) 
     """Read a tool span of the kit, or say that it is not as it was written."""
     try:
         return from_attributes(attributes)
-    except NotJson as error:
+    except NotSerializable as error:
         why = f"{named}: a call that dreamgym-kit exported and that was changed on its way ({error})"
         return Unread(line, why)
 
@@ -109,5 +109,5 @@ def _has_utf8(text: str) -> bool:
 def _text(attributes: Mapping[str, JsonValue], name: str) -> str:
     text = attributes.get(name)
     if not isinstance(text, str):
-        raise NotJson(f"{name} was taken out")
+        raise NotSerializable(f"{name} was taken out")
     return text

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dreamgym_kit.adapters.traces.seen import Record, Unread
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import MAX_BYTES, read_json
+from dreamgym_kit.bounded_json import MAX_BYTES, read_json
+from dreamgym_kit.errors import NotSerializable, UserError
 
 MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file that is no JSON lines; its records are parsed one by one
 MAX_RECORDS = 500_000  # of one JSON text: 12 MB of `{},` are a minute's work otherwise
@@ -65,7 +65,7 @@ def _records(stream: BinaryIO, *, lines: bool) -> Iterator[Record | Unread]:
                 1, f"one JSON document of more than {MAX_DOCUMENT_BYTES} bytes; export as JSON lines"
             )
         else:
-            yield from split(data)
+            yield from _Splitter(data, 1).run()
 
 
 def _first_line(stream: BinaryIO) -> bytes:
@@ -97,7 +97,7 @@ def _lines(stream: BinaryIO) -> Iterator[Record | Unread]:
                 pass
             yield Unread(number, f"longer than {MAX_BYTES} bytes")
         elif line := raw.strip():
-            yield from split(line, line=number)
+            yield from _Splitter(line, number).run()
 
 
 @dataclass(slots=True)
@@ -110,13 +110,11 @@ class _Open:
     filled: bool = False  # of a list: its present element was an object. Of an object: it holds records
 
 
-def split(data: bytes, *, line: int = 1) -> Iterator[Record | Unread]:
-    """Cut one JSON text into its records; what is damaged is told with its line."""
-    yield from _Splitter(data, line).run()
-
-
 class _Splitter:
-    """Follows brackets and keys; builds nothing but the records themselves."""
+    """Cuts one JSON text into its records; what is damaged is told with its line.
+
+    Follows brackets and keys; builds nothing but the records themselves.
+    """
 
     def __init__(self, data: bytes, line: int) -> None:
         self._data = data
@@ -202,7 +200,7 @@ class _Splitter:
         self._told += 1
         try:
             value = read_json(self._data[start:end])
-        except NotJson as error:
+        except NotSerializable as error:
             return Unread(line, str(error))
         return Record(line, value)
 
@@ -221,6 +219,6 @@ class _Splitter:
 def _why(data: bytes) -> str:
     try:
         read_json(data)
-    except NotJson as error:
+    except NotSerializable as error:
         return str(error)
     return "no object in it"

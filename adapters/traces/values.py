@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue, escaped, to_plain
-from dreamgym_kit.vocabulary import Answer
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.serialization import JsonValue, escaped, to_json
+from dreamgym_kit.types import Answer
 
 _MAX_LITERAL = 200_000  # characters of a Python dict in text
 _MAX_BRACKETS = 2_000
@@ -30,7 +30,7 @@ def decoded(text: JsonValue) -> JsonValue:
         return text
     try:
         return read_json(text)
-    except NotJson:
+    except NotSerializable:
         return _literal(text)
 
 
@@ -41,7 +41,7 @@ def _literal(text: str) -> JsonValue:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape in somebody else's text
-            return to_plain(ast.literal_eval(text.strip()))
+            return to_json(ast.literal_eval(text.strip()))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
 
@@ -76,7 +76,7 @@ def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
     if found is None or found == "":
         return Arguments({})
     if not isinstance(found, dict):
-        return Arguments({names[0] if len(names) == 1 else "input": to_plain(found)}, bare=len(names) != 1)
+        return Arguments({names[0] if len(names) == 1 else "input": to_json(found)}, bare=len(names) != 1)
     if "input_str" in found:  # OpenLLMetry over LangChain
         inner = found.get("inputs")
         return arguments(inner if isinstance(inner, dict) else found["input_str"], names=names)
@@ -85,10 +85,10 @@ def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
             names[place] if place < len(names) else f"arg{place}": item
             for place, item in enumerate(found["args"])
         }
-        return Arguments(to_plain({**positional, **found["kwargs"]}), bare=len(names) < len(positional))
+        return Arguments(to_json({**positional, **found["kwargs"]}), bare=len(names) < len(positional))
     if list(found) == ["input"] and isinstance(inner := decoded(found["input"]), dict):  # LangSmith
-        return Arguments(to_plain(inner))
-    return Arguments(to_plain(found))
+        return Arguments(to_json(inner))
+    return Arguments(to_json(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def reply(value: JsonValue, *, is_json: bool = False) -> Reply:
             failed = found.get("isError") is True or found.get("is_error") is True
             return Reply(text, error=_as_text(text) if failed else None)
     if is_json or not isinstance(value, str):
-        return Reply(to_plain(_blocks(found)))
-    return Reply(to_plain(value))
+        return Reply(to_json(_blocks(found)))
+    return Reply(to_json(value))
 
 
 def tool_message(found: JsonValue) -> Mapping[str, JsonValue] | None:
@@ -141,7 +141,7 @@ def tool_message(found: JsonValue) -> Mapping[str, JsonValue] | None:
 
 
 def _from_message(message: Mapping[str, JsonValue]) -> Reply:
-    content = to_plain(_blocks(message["content"]))
+    content = to_json(_blocks(message["content"]))
     failed = message.get("status") == "error"
     call_id, name = message.get("tool_call_id"), message.get("name")
     return Reply(
@@ -149,7 +149,7 @@ def _from_message(message: Mapping[str, JsonValue]) -> Reply:
         error=_as_text(content) if failed else None,
         call_id=call_id if isinstance(call_id, str) else None,
         tool=name if isinstance(name, str) else None,
-        artifact=to_plain(message.get("artifact")),
+        artifact=to_json(message.get("artifact")),
     )
 
 
@@ -177,8 +177,11 @@ def _as_text(content: JsonValue) -> str:
     return content if isinstance(content, str) and content else "the tool failed"
 
 
-def answer(found: Reply, *, error: str | None = None, error_type: str | None = None) -> Answer:
-    """An answer with what the trace tells of its failure, beside the answer or in its wrapping."""
+def answer(found: Reply | None, *, error: str | None = None, error_type: str | None = None) -> Answer | None:
+    """An answer with its failure, beside it or in its wrapping; None where the trace tells neither."""
+    if found is None and error is None:
+        return None
+    found = found or Reply(None)
     said = error if error is not None else found.error
     return Answer(
         escaped(found.content),

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamgym_kit.adapters.trainers.folders import settle, sync_folder
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.files import write_atomically
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.rollout.atomic_files import settle, sync_folder, write_atomically
+from dreamgym_kit.serialization import JsonValue
 
 MANIFEST = "dreamgym-checkpoint.json"
 INCOMING = ".incoming"
@@ -105,7 +104,7 @@ def _verified(folder: Path, step: int) -> Checkpoint:
         manifest = read_json((folder / MANIFEST).read_bytes(), max_bytes=_MOST_BYTES)
         files, made_of = manifest["files"], manifest["made_of"]
         fits = manifest["dreamgym_checkpoint"] == _VERSION and manifest["step"] == step
-    except (NotJson, KeyError, TypeError, OSError) as error:
+    except (NotSerializable, KeyError, TypeError, OSError) as error:
         raise _refused(folder / MANIFEST, f"cannot be read ({error})") from None
     if not fits or not isinstance(files, dict) or not isinstance(made_of, dict):
         raise _refused(folder / MANIFEST, "is not of this checkpoint, or of another version of dreamgym-kit")

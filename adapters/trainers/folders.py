@@ -3,16 +3,15 @@
 Read: `safetensors` only, no remote code, no network. Written: beside the place, then renamed into it.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.rollout.folders import settle as settle
-from dreamgym_kit.rollout.folders import sync_folder as sync_folder
-from dreamgym_kit.rollout.folders import write_folder as write_folder
+from dreamgym_kit.rollout.atomic_files import write_folder
 
 CONFIG = "config.json"
 ADAPTER = "adapter"
@@ -70,36 +69,40 @@ def write_model(
 ) -> None:
     """Write a model directory that a server can load, in one step: another reader sees all of it or none.
 
-    Args:
-        folder: where; what stood there is replaced.
-        model: a transformers model.
-        tokenizer: its tokenizer, with its chat template.
-        tensors: its weights, where they are not to be those that it holds.
-        texts: more files, by name.
+    `tensors`: its weights, where they are not to be those that it holds. `texts`: more files, by name.
     """
 
-    def write(beside: Path) -> None:
+    def save(beside: Path) -> None:
         with no_bars():
             model.save_pretrained(beside, state_dict=dict(tensors) if tensors is not None else None)
-        tokenizer.save_pretrained(beside)
-        for name, text in texts.items():
-            (beside / name).write_text(text, "utf-8")
 
-    write_folder(folder, write)
+    _write(folder, save, tokenizer, texts)
 
 
 def write_adapter(folder: Path, model: Any, tokenizer: Any, *, base: str, texts: Mapping[str, str]) -> None:
     """Write the adapter of a PEFT model, told which model it belongs on, in one step."""
+    for wanted in model.peft_config.values():
+        wanted.base_model_name_or_path = base
+    _write(folder, model.save_pretrained, tokenizer, texts)
 
+
+def _write(folder: Path, save: Callable[[Path], object], tokenizer: Any, texts: Mapping[str, str]) -> None:
     def write(beside: Path) -> None:
-        for wanted in model.peft_config.values():
-            wanted.base_model_name_or_path = base
-        model.save_pretrained(beside)
+        save(beside)
         tokenizer.save_pretrained(beside)
         for name, text in texts.items():
             (beside / name).write_text(text, "utf-8")
 
     write_folder(folder, write)
+
+
+def digest_of_folder(folder: Path) -> str:
+    """Tells model directories apart by their config and their weights."""
+    whole = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
+        with path.open("rb") as file:
+            whole.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:32]
 
 
 def _line(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """TRL's `GRPOTrainer` fed with batches that somebody else collected; imported only where TRL is there.
 
-Other algorithms (`ppo`, `dpo`, `successes`) are this one with another loss: they override `_objective`, and
-what is prepared for it.
+Other algorithms (`algorithms`) are this one with another loss: they override `_objective`, and what is
+prepared for it.
 
 TRL keeps the loss, the optimiser, the loggers, PEFT and accelerate. Overridden: where a micro-step's tensors
 come from (`_prepare_inputs`), how log-probs are had on a CPU (ordinary logits of the tokens that count, where
@@ -21,20 +21,20 @@ from transformers import PrinterCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
-from dreamgym_kit.adapters.trainers.arguments import (
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
+from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
+from dreamgym_kit.adapters.trainers.ranks import Ranks
+from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
+from dreamgym_kit.adapters.trainers.trl_trainers import (
+    SealsCheckpoints,
     arguments_of,
     no_reward,
     own_loggers,
     rate_of,
     rows_a_step,
 )
-from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
-from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
-from dreamgym_kit.adapters.trainers.ranks import Ranks
-from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
-from dreamgym_kit.adapters.trainers.saving import SealsCheckpoints
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, Sample
 
 
@@ -127,7 +127,10 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         self._begin(batch)
         for samples in minibatches_of(batch, self._options.minibatches, seed=self._options.seed):
             made = [
-                (piece, self._on_device(tensors_of(piece, tokens=tokens, numbers=self._numbers)))
+                (
+                    piece,
+                    tensors_of(piece, tokens=tokens, numbers=self._numbers, device=self.accelerator.device),
+                )
                 for piece in self._cut(samples)
             ]
             for piece, tensors in made:
@@ -171,9 +174,6 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         return inputs["num_items_in_batch"] / (self.ranks.number * self._options.minibatches)
 
     # TRL's own parts
-
-    def _on_device(self, tensors: dict[str, Any]) -> dict[str, Any]:
-        return {name: tensor.to(self.accelerator.device) for name, tensor in tensors.items()}
 
     def _share(self, tensors: Mapping[str, Any], samples: Sequence[Sample]) -> float:
         """What TRL's loss of a piece is to be multiplied by to be its part of the minibatch's loss.

@@ -6,6 +6,7 @@ would sample, reward and scale does not apply here.
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from dreamgym_kit.errors import UnknownName, UserError
 
@@ -28,6 +29,18 @@ class LoraOptions:
     rank: int = 8
     alpha: int = 16  # the adapter is scaled by alpha / rank
     targets: str | tuple[str, ...] = "all-linear"  # modules by name; never the head
+
+    def config(self) -> Any:
+        """The same as PEFT's `LoraConfig`."""
+        from peft import LoraConfig
+
+        targets = self.targets if isinstance(self.targets, str) else list(self.targets)
+        return LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM")
+
+
+def held_dtype(dtype: str, lora: LoraOptions | None) -> str:
+    """What trained weights are held in where it is computed in `dtype`: 16 bits lose small updates."""
+    return "float32" if dtype == "bfloat16" and lora is None else dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,15 @@
 """Several processes that learn together: the first one collects and decides, the others hear of it.
 
-What the first one raises ends the others too, instead of leaving them to wait for it.
+What the first one raises ends the others too, instead of leaving them to wait for it. At its end a process
+leaves their group while the interpreter is still whole (`part_at_exit`). Otherwise gloo's threads may hold
+tensors when the interpreter goes, and abort the process ("terminate called without an active exception",
+https://github.com/pytorch/pytorch/pull/179291); torchrun then ends the others too. After an update that
+failed the group is not left: that would wait for processes that wait for this one.
 """
 
-from collections.abc import Callable, Sequence
+import atexit
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import isnan, nan
 from typing import Any, TypeVar
 
@@ -78,3 +84,24 @@ class Ranks:
         given = torch.tensor([value], dtype=torch.float64, device=self._accelerator.device)
         found = [float(one) for one in self._accelerator.gather(given) if not isnan(float(one))]
         return max(found, default=nan)
+
+
+def part_at_exit() -> None:
+    """Leave the group when this process ends, if there is one."""
+    atexit.unregister(_part)
+    atexit.register(_part)
+
+
+@contextmanager
+def in_touch() -> Iterator[None]:
+    """The processes speak to each other in the block; only if it ends well does this one leave properly."""
+    atexit.unregister(_part)
+    yield
+    part_at_exit()
+
+
+def _part() -> None:
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

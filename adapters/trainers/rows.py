@@ -10,14 +10,16 @@ needed.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import torch
 
 from dreamgym_kit.turns import Batch, Sample
 
+T = TypeVar("T")
 Piece = tuple[Sample, ...]
 _NOTHING = Sample("", (0, 0), 1, (0,), (0.0,), (), (), weight=0.0)
 
@@ -43,14 +45,9 @@ def pieces_of(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: i
     """
     share = sorted(samples, key=lambda sample: -len(sample.ids))[rank::ranks]
     if ranks > 1 and len(share) < -(-len(samples) // ranks):
-        share.append(_blank(share[-1] if share else _NOTHING))
-    size, more = divmod(len(share), number)
-    pieces, begin = [], 0
-    for index in range(number):
-        end = begin + size + (index < more)
-        pieces.append(tuple(share[begin:end]))
-        begin = end
-    return pieces
+        row = share[-1] if share else _NOTHING
+        share.append(replace(row, mask=(0,) * len(row.mask), weight=0.0, advantage=0.0))
+    return [tuple(piece) for piece in _in_pieces(share, number)]
 
 
 def pieces_of_pairs(samples: Sequence[Sample], number: int, *, rank: int = 0, ranks: int = 1) -> list[Piece]:
@@ -59,26 +56,24 @@ def pieces_of_pairs(samples: Sequence[Sample], number: int, *, rank: int = 0, ra
     for sample in samples:
         pairs.setdefault(sample.pair, []).append(sample)
     share = sorted(pairs.values(), key=lambda rows: -max(len(row.ids) for row in rows))[rank::ranks]
+    return [tuple(chain.from_iterable(piece)) for piece in _in_pieces(share, number)]
+
+
+def _in_pieces(share: Sequence[T], number: int) -> Iterator[Sequence[T]]:
+    """`number` pieces of like size, the larger ones first."""
     size, more = divmod(len(share), number)
-    pieces, begin = [], 0
     for index in range(number):
-        end = begin + size + (index < more)
-        pieces.append(tuple(row for rows in share[begin:end] for row in rows))
-        begin = end
-    return pieces
+        begin = index * size + min(index, more)
+        yield share[begin : begin + size + (index < more)]
 
 
-def _blank(row: Sample) -> Sample:
-    return replace(row, mask=(0,) * len(row.mask), weight=0.0, advantage=0.0)
-
-
-def tensors_of(piece: Piece, *, tokens: int, numbers: Any = torch.float32) -> dict[str, Any]:
+def tensors_of(
+    piece: Piece, *, tokens: int, numbers: Any = torch.float32, device: Any = "cpu"
+) -> dict[str, Any]:
     """What TRL reads of one piece. An empty one is a row of two tokens that counts for nothing.
 
-    Args:
-        piece: its samples.
-        tokens: how many tokens of the whole batch are trained on: what losses by tokens divide by.
-        numbers: the type of weights, log-probs and advantages.
+    `tokens`: how many of the whole batch are trained on: what losses by tokens divide by. `numbers`: the type
+    of weights, log-probs and advantages.
     """
     rows = piece or (_NOTHING,)
     cut = min(row.start for row in rows)
@@ -91,7 +86,7 @@ def tensors_of(piece: Piece, *, tokens: int, numbers: Any = torch.float32) -> di
         """Values of what follows a row's own start."""
         return right([[*[0] * (row.start - cut), *v] for row, v in zip(rows, values, strict=True)], dtype)
 
-    return {
+    tensors = {
         "prompt_ids": torch.tensor([row.ids[:cut] for row in rows]),
         "prompt_mask": torch.ones(len(rows), cut, dtype=torch.long),
         "completion_ids": right([row.ids[cut:] for row in rows], torch.long),
@@ -102,6 +97,7 @@ def tensors_of(piece: Piece, *, tokens: int, numbers: Any = torch.float32) -> di
         "advantages": torch.tensor([row.advantage for row in rows], dtype=numbers),
         "num_items_in_batch": torch.tensor(float(tokens), dtype=numbers),
     }
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def check(batch: Batch, tokens: int, vocabulary: int) -> None:

@@ -17,11 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
 from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
-from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer, no_bars, write_model
-from dreamgym_kit.adapters.trainers.options import LoraOptions
+from dreamgym_kit.adapters.trainers.folders import (
+    digest_of_folder,
+    load_model,
+    load_tokenizer,
+    no_bars,
+    write_model,
+)
+from dreamgym_kit.adapters.trainers.options import LoraOptions, held_dtype
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import TrainingStopped, UserError
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +104,8 @@ def train_sft(
             the last checkpoint is of another training.
     """
     require_extra("train_sft")
+    from dreamgym_kit.adapters.trainers.weights import merged
+
     if options.pieces < 1 or options.batch % options.pieces:
         raise UserError(f"a batch of {options.batch} rows cannot be cut into {options.pieces} equal pieces.")
     table = _table(list(rows), options)
@@ -113,7 +121,8 @@ def train_sft(
         model, tokenizer = _opened(model_dir, options), load_tokenizer(model_dir)
         kept = None if checkpoints is None else _Kept.of(checkpoints, model_dir, table, options)
         steps = _fit(model, tokenizer, table, options, hear, kept)
-        _write(out_dir, model, tokenizer, texts)
+        whole, tensors = merged(model)
+        write_model(out_dir, whole, tokenizer, tensors=tensors, texts=texts)
     if checkpoints is not None:
         shutil.rmtree(checkpoints, ignore_errors=True)
     return steps
@@ -129,8 +138,6 @@ class _Kept:
 
     @classmethod
     def of(cls, folder: Path, model_dir: Path, table: Mapping[str, Any], options: SftOptions) -> "_Kept":
-        from dreamgym_kit.adapters.trainers.weights import digest_of_folder
-
         place = Checkpoints(folder, keep=1)
         free = {"threads", "save_every"}
         told = {name: value for name, value in asdict(options).items() if name not in free}
@@ -158,31 +165,18 @@ def _digest(table: Mapping[str, Any]) -> str:
 
 
 def _opened(folder: Path, options: SftOptions) -> Any:
-    held = "float32" if options.dtype == "bfloat16" and options.lora is None else options.dtype
-    model = load_model(folder, dtype=held)
+    model = load_model(folder, dtype=held_dtype(options.dtype, options.lora))
     if options.lora is None:
         return model
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    lora = options.lora
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     torch.manual_seed(options.seed)  # the adapter's first half is drawn
     try:
-        return get_peft_model(
-            model,
-            LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"),
-        )
+        return get_peft_model(model, options.lora.config())
     except ValueError as error:
         said = str(error).strip().partition("\n")[0][:300]
         raise UserError(f"{folder}: cannot get an adapter like this: {said}") from error
-
-
-def _write(out_dir: Path, model: Any, tokenizer: Any, texts: Mapping[str, str]) -> None:
-    from dreamgym_kit.adapters.trainers.weights import merged
-
-    whole, tensors = merged(model)
-    write_model(out_dir, whole, tokenizer, tensors=tensors, texts=texts)
 
 
 def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:

@@ -1,30 +1,32 @@
-"""`ports.Trainer` by TRL: from the weights of a model directory, or of the last whole checkpoint.
+"""`interfaces.Trainer` by TRL: from the weights of a model directory, or of the last whole checkpoint.
 
 A model and its trainer are made anew whenever a leg begins or one has failed: what `step`, `score` and
 `write_weights` speak of is always what a checkpoint holds, or, while `fit` runs, what comes after it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
-from dreamgym_kit.adapters.trainers.distance import distance
 from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
 from dreamgym_kit.adapters.trainers.folders import (
     ADAPTER,
+    digest_of_folder,
     load_model,
     load_tokenizer,
     no_bars,
     write_adapter,
     write_model,
 )
-from dreamgym_kit.adapters.trainers.options import GrpoOptions
-from dreamgym_kit.adapters.trainers.parting import in_touch
+from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
+from dreamgym_kit.adapters.trainers.ranks import in_touch
 from dreamgym_kit.errors import TrainingStopped, UserError
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
 
 if TYPE_CHECKING:
@@ -36,14 +38,10 @@ _LOOKED_AT = 16  # one row in so many is scored again after an update, to tell h
 
 
 class TrlTrainer:
-    """Implements `ports.Trainer`.
+    """Implements `interfaces.Trainer`.
 
-    Args:
-        model: the directory of the model to begin with; it is only read.
-        folder: where checkpoints are kept.
-        options: how to learn.
-        logs: where TensorBoard's files go, where it is asked for; None: below `folder`.
-        version_of: names the weights after so many steps, as samples name those that sampled them.
+    `model` is only read; checkpoints are kept in `folder`, TensorBoard's files in `logs` or below `folder`.
+    `version_of` names the weights after so many steps, as samples name those that sampled them.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
@@ -91,7 +89,7 @@ class TrlTrainer:
     def fit(
         self, source: Callable[[int], Batch], *, steps: int, after: Callable[[UpdateFacts], None]
     ) -> None:
-        """See `ports.Trainer.fit`. With several processes `source` and `after` are called in the first.
+        """See `interfaces.Trainer.fit`. With several processes `source` and `after` are called in the first.
 
         Raises:
             TrainingStopped: the loss or a gradient is no finite number; that step is not kept.
@@ -100,7 +98,7 @@ class TrlTrainer:
             self._open()
         if steps <= self.step:
             return
-        from dreamgym_kit.adapters.trainers.listening import Listener
+        from dreamgym_kit.adapters.trainers.trl_trainers import Listener
 
         trl = self._trl
         listener = Listener(trl, after, self._kl)
@@ -121,7 +119,7 @@ class TrlTrainer:
         self._from = steps
 
     def write_weights(self, folder: Path, *, texts: Mapping[str, str] = MappingProxyType({})) -> None:
-        """See `ports.Trainer.write_weights`; `texts` are more files, by name."""
+        """See `interfaces.Trainer.write_weights`; `texts` are more files, by name."""
         from dreamgym_kit.adapters.trainers.weights import merged
 
         with threads(self._options.threads):
@@ -133,10 +131,7 @@ class TrlTrainer:
     def write_adapter(self, folder: Path, *, base: str, texts: Mapping[str, str]) -> bool:
         """Write the LoRA adapter alone, as PEFT and vLLM load it; no and nothing where there is none.
 
-        Args:
-            folder: where; what stood there is replaced.
-            base: what it is to be put on: a directory or a name.
-            texts: more files, by name.
+        `base`: what it is to be put on: a directory or a name. `texts`: more files, by name.
         """
         if self._options.lora is None:
             return False
@@ -145,7 +140,7 @@ class TrlTrainer:
         return True
 
     def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `ports.Trainer.score`."""
+        """See `interfaces.Trainer.score`."""
         from dreamgym_kit.adapters.trainers.weights import score
 
         with threads(self._options.threads):
@@ -186,17 +181,7 @@ class TrlTrainer:
         from dreamgym_kit.adapters.trainers.weights import without_dropout
 
         lora = self._options.lora
-        peft = None
-        if lora is not None:
-            from peft import LoraConfig
-
-            targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-            peft = LoraConfig(
-                r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
-            )
-        wanted = self._options.dtype
-        held = "float32" if wanted == "bfloat16" and lora is None else wanted  # 16 bits lose small updates
-        model = without_dropout(load_model(self._model, dtype=held))
+        model = without_dropout(load_model(self._model, dtype=held_dtype(self._options.dtype, lora)))
         tokenizer = load_tokenizer(self._model)
         try:
             return learner_of(self._options.algorithm)(
@@ -205,7 +190,7 @@ class TrlTrainer:
                 options=self._options,
                 checkpoints=self._checkpoints,
                 made_of=made_of,
-                peft_config=peft,
+                peft_config=None if lora is None else lora.config(),
                 logs=self._logs,
             )
         except (ValueError, ImportError, RuntimeError) as error:  # a logger, an optimiser, a module by name
@@ -213,10 +198,6 @@ class TrlTrainer:
             raise UserError(f"[train]: cannot be trained like this: {said}") from error
 
     def _made_of(self) -> dict[str, JsonValue]:
-        import os
-
-        from dreamgym_kit.adapters.trainers.weights import digest_of_folder
-
         lora = self._options.lora
         return {
             "model": digest_of_folder(self._model),
@@ -239,3 +220,18 @@ def _require_same(checkpoint: Checkpoint | None, made_of: Mapping[str, JsonValue
                 f"{checkpoint.folder}: was made with {name} = {before}, this training has {now}; "
                 "set it back, or train into another folder."
             )
+
+
+def distance(log_ratios: Iterable[float]) -> float:
+    """How far an update moved the policy: the mean over tokens that it had sampled, in nats; nan without any.
+
+    For each token with log-ratio x = log p_now - log p_sampled: |x| - 1 + exp(-|x|). Near 0 that is x^2 / 2,
+    the estimator of the divergence that is hardly biased there (http://joschu.net/blog/kl-approx.html); far
+    out it grows with |x| and not with its square or its exponential. Learning honestly takes a token now and
+    then from one chance in two to one in a hundred thousand: its square alone looked like a policy that had
+    come loose (seen on the desk, three trainings of ten), and r - 1 - log r does so for tokens that rise.
+    """
+    moved = [abs(one) for one in log_ratios]
+    if not moved:
+        return math.nan
+    return math.fsum(one + math.expm1(-one) for one in moved) / len(moved)

@@ -15,9 +15,9 @@ from trl import SFTConfig, SFTTrainer
 
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
 from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
-from dreamgym_kit.adapters.trainers.saving import SealsCheckpoints
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep, shifted_loss
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.adapters.trainers.trl_trainers import SealsCheckpoints
+from dreamgym_kit.serialization import JsonValue
 
 
 class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their types are not read

@@ -1,8 +1,6 @@
-"""A trained model's weights as others need them: merged, told apart by a digest, and asked for log-probs."""
+"""A trained model's weights as others need them: merged, and asked for log-probs."""
 
-import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -89,12 +87,3 @@ def _pass(model: Any, rows: Sequence[Sequence[int]], temperature: float) -> list
     logits = model(input_ids=padded, use_cache=False).logits[:, :-1].float() / temperature
     told = logits.log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].tolist()
     return [one[: max(0, len(row) - 1)] for one, row in zip(told, rows, strict=True)]
-
-
-def digest_of_folder(folder: Path) -> str:
-    """Tells model directories apart by their config and their weights."""
-    whole = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
-        with path.open("rb") as file:
-            whole.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:32]

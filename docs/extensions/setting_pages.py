@@ -18,7 +18,7 @@ from dreamgym_kit.cli import evaluate, record, s2r, simulate, train
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
 from dreamgym_kit.settings.schema import Key, Settings, declared
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 HEAD = ("| key | what it says, what it can be, which flag and variable say it too |", "| --- | --- |")
 KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}

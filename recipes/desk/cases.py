@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dreamgym_kit.recipes.desk.database import COLUMNS, Rows
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.types import Split
 
 CUSTOMER_IDS = tuple(f"C{number}" for number in range(10, 60))
 ORDER_IDS = tuple(f"O{number}" for number in range(10, 90))
@@ -19,10 +19,9 @@ _NAMES = (
     "Ana Ben Cleo Dan Eva Finn Gina Hugo Iris Jack Kira Liam Mona Nils Olga Paul Rosa Sven Tara Uwe Vera "
     "Will Yara Zoe"
 )
-_CITIES = "Oslo Rome Paris Lyon Graz Bonn Cork Bern Turin Porto"
 _ITEMS = "lamp chair desk phone tent bike radio kettle mixer clock sofa drone"
 NAMES = tuple(_NAMES.split())
-CITIES = tuple(_CITIES.split())
+CITIES = ("Oslo", "Rome", "Paris", "Lyon", "Graz", "Bonn", "Cork", "Bern", "Turin", "Porto")
 ITEMS = tuple(_ITEMS.split())
 TIERS = ("gold", "basic")
 STATUSES = ("new", "packed", "shipped", "delivered", "cancelled")
@@ -31,7 +30,6 @@ AMOUNTS = ("21.80", "24.60", "29.40", "38.20", "43.80", "52.60", "67.40", "74.20
 DAYS = ("02", "05", "09", "12", "16", "21", "25", "28", "33", "40", "47", "58")
 CARRIERS = ("north", "swift")
 
-FAMILIES = ("double", "cancel", "broken", "address", "late", "cancel_all", "complaint", "forget", "stranger")
 WORDINGS = {
     "double": (
         "My name is {name}. I was charged twice for the {item}.",
@@ -90,11 +88,6 @@ def split_of(seed: int) -> Split:
 def family_of(seed: int) -> str:
     """The kind of request that a seed is about."""
     return FAMILIES[seed % len(FAMILIES)]
-
-
-def build(seed: int) -> Rows:
-    """The rows of a desk; the same seed gives the same rows, always."""
-    return make_case(seed).rows
 
 
 def make_case(seed: int) -> Case:
@@ -226,14 +219,6 @@ def _late(draft: _Draft) -> str:
     return draft.say("late", order=draft.order["id"])
 
 
-def _cancel_all(draft: _Draft) -> str:
-    return draft.say("cancel_all")
-
-
-def _complaint(draft: _Draft) -> str:
-    return draft.say("complaint")
-
-
 def _forget(draft: _Draft) -> str:
     settled = ("delivered", "cancelled")
     for order in draft.mine():
@@ -256,8 +241,9 @@ _SHAPES: dict[str, Callable[[_Draft], str]] = {
     "broken": _broken,
     "address": _address,
     "late": _late,
-    "cancel_all": _cancel_all,
-    "complaint": _complaint,
+    "cancel_all": lambda draft: draft.say("cancel_all"),
+    "complaint": lambda draft: draft.say("complaint"),
     "forget": _forget,
     "stranger": _stranger,
 }
+FAMILIES = tuple(_SHAPES)

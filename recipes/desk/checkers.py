@@ -10,20 +10,27 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Judgement, Outcome
+from dreamgym_kit.interfaces import Judgement, Outcome
 from dreamgym_kit.recipes.desk.cases import Case, make_case
-from dreamgym_kit.recipes.desk.database import Books, Desk, DeskError, Refund, scratch_desk
-from dreamgym_kit.recipes.desk.money import money, refund_share
+from dreamgym_kit.recipes.desk.database import (
+    Books,
+    Desk,
+    DeskError,
+    Refund,
+    money,
+    refund_share,
+    scratch_desk,
+)
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
 from dreamgym_kit.recipes.desk.world import TENANT, open_desk
-from dreamgym_kit.vocabulary import Provenance, Transition, Verdict
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Provenance, Transition, Verdict
 
 _TIMES = {0: "never", 1: "once", 2: "twice"}
 
 
 class DeskChecker:
-    """Implements `ports.Checker` in the world "desk"."""
+    """Implements `interfaces.Checker` in the world "desk"."""
 
     def __call__(self, outcome: Outcome) -> Judgement:
         """Judge an ended episode.

@@ -2,17 +2,57 @@
 
 Decides what the real tools do. Like many real systems it trusts its callers: it cancels a shipped order
 and refunds a payment a second time when it is told to. The payment gateway is slow for some payments:
-their first refund takes effect, but the caller only sees a time-out.
+their first refund takes effect, but the caller only sees a time-out. Money is text with two decimals
+("19.90"), counted in cents.
 """
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.recipes.desk.money import cents, money
+from dreamgym_kit.serialization import JsonValue
+
+_FULL_UNTIL = 14  # days since the order
+_HALF_UNTIL = 30
+
+_MONEY = re.compile(r"[0-9]{1,7}\.[0-9]{2}")
+_DAYS = re.compile(r"[0-9]{1,5}")
+
+
+def cents(amount: str) -> int:
+    """Read "19.90" as 1990.
+
+    Raises:
+        ValueError: it is no amount of that form.
+    """
+    if not _MONEY.fullmatch(amount):
+        raise ValueError(f"'{amount}' is not an amount such as 19.90")
+    return int(amount.replace(".", ""))
+
+
+def money(amount_cents: int) -> str:
+    """Write 1990 as "19.90"."""
+    return f"{amount_cents // 100}.{amount_cents % 100:02d}"
+
+
+def refund_share(amount: str, days: str) -> dict[str, str]:
+    """Say how much of a broken item's price goes back: all of it, half, or nothing, by its age.
+
+    Raises:
+        ValueError: `amount` is no amount, or `days` no whole number.
+    """
+    if not _DAYS.fullmatch(days):
+        raise ValueError(f"'{days}' is not a number of days")
+    age, whole = int(days), cents(amount)
+    if age <= _FULL_UNTIL:
+        return {"share": "full", "quote": money(whole)}
+    if age <= _HALF_UNTIL:
+        return {"share": "half", "quote": money(whole // 2)}
+    return {"share": "none", "quote": money(0)}
+
 
 Rows = Mapping[str, Sequence[tuple[str, ...]]]
 """What a desk is set up with: for each of the tables in `COLUMNS`, its rows."""
@@ -108,7 +148,7 @@ class Desk:
 
     def get_order(self, order_id: str) -> dict[str, str]:
         """Look an order up."""
-        columns = ("order_id", "customer_id", "item", "status", "days", "total")
+        columns = ("order_id", *COLUMNS["orders"][1:])
         return dict(zip(columns, self._order(order_id), strict=True))
 
     def list_payments(self, order_id: str) -> list[dict[str, str]]:
@@ -129,7 +169,7 @@ class Desk:
         found = self._one("select order_id, carrier, state from parcels where order_id = ?", order_id)
         if found is None:
             raise DeskError(f"no parcel was sent for {order_id} yet")
-        return dict(zip(("order_id", "carrier", "state"), found, strict=True))
+        return dict(zip(COLUMNS["parcels"], found, strict=True))
 
     def update_address(self, customer_id: str, city: str) -> dict[str, str]:
         """Move a customer to another city."""

@@ -29,8 +29,7 @@ async def graph(
     """
     require_extra()
     from dreamgym_kit.recipes.desk.agent import build_agent
-    from dreamgym_kit.recipes.desk.mcp_server import parcel_tools
-    from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS
+    from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, parcel_tools
 
     async with parcel_tools() as parcels:
         yield build_agent((*LOCAL_TOOLS, *parcels), model)
@@ -46,6 +45,6 @@ def simple_graph(model: "str | BaseChatModel | None" = None) -> "CompiledStateGr
 
 
 def require_extra() -> None:
-    """Raise MissingExtra where the packages of the extra `desk` are not all there."""
+    """Raise MissingExtra where the packages of the extra `demo` are not all there."""
     if any(find_spec(package) is None for package in _NEEDED):
-        raise MissingExtra("desk", needed_by="the support desk")
+        raise MissingExtra("demo", needed_by="the support desk")

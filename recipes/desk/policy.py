@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.cases import CITIES, ITEMS, NAMES, OPEN, ORDER_IDS
+from dreamgym_kit.serialization import JsonValue
 
 T = TypeVar("T")
 

@@ -27,9 +27,9 @@ def record_desk(out: Path, *, overwrite: bool = False) -> Mapping[str, float]:
         UserError: the extra is missing, or the file is there or cannot be written; then nothing was run.
     """
     require_extra()
-    from dreamgym_kit.adapters.langgraph.api import record
+    from dreamgym_kit.adapters.langgraph.run.api import record
     from dreamgym_kit.adapters.stores.memory import MemoryStore
-    from dreamgym_kit.replay.jsonl import export_jsonl
+    from dreamgym_kit.replay.transfer import export_jsonl
     from dreamgym_kit.settings.load import load_settings
 
     if out.exists() and not overwrite:
@@ -48,9 +48,9 @@ def record_desk(out: Path, *, overwrite: bool = False) -> Mapping[str, float]:
                 graph(name),
                 settings.resolve(settings.tasks or ""),
                 settings=settings,
-                store=store,
+                buffer=store,
                 label=label,
-                directory=Path(scratch) / label,
+                run_dir=Path(scratch) / label,
             )
             solved[name] = done.totals.passed / done.totals.total
         export_jsonl(store, out, overwrite=overwrite)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.cases import (
     FAMILIES,
     HELD_OUT_SEEDS,
@@ -19,7 +18,8 @@ from dreamgym_kit.recipes.desk.cases import (
     split_of,
 )
 from dreamgym_kit.rollout.tasks import task_from_record
-from dreamgym_kit.vocabulary import Split, Task
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Split, Task
 
 TASKS_FILE = Path(__file__).parent / "data" / "tasks.jsonl"
 CHECKER = "desk"

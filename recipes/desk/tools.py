@@ -3,22 +3,34 @@
 A tool finds its desk by the tenant in the run's config. When the desk refuses, the agent is told so and
 goes on; when no desk is open, that is the caller's error and ends the run. What each tool does to the
 world is said in dreamgym.toml, next to this file.
+
+The carrier's parcel tracking stands behind a real MCP server: client and server speak the protocol over
+streams in memory, no process, no port. Whose desk is meant goes along in the request's `_meta`, so that the
+arguments stay what the model sees: the order id alone.
 """
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+import anyio
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException, tool
+from langchain_mcp_adapters.tools import load_mcp_tools
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Command
+from mcp import ClientSession
+from mcp.server.lowlevel import Server
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.recipes.desk.database import DeskError
-from dreamgym_kit.recipes.desk.money import refund_share
+from dreamgym_kit.recipes.desk.database import DeskError, refund_share
 from dreamgym_kit.recipes.desk.world import TENANT, open_desk
+from dreamgym_kit.serialization import JsonValue
 
 
 def _on_desk(config: RunnableConfig, operation: str, **args: str) -> JsonValue:
@@ -154,8 +166,66 @@ LOCAL_TOOLS: tuple[BaseTool, ...] = (
     send_mail,
     delete_customer,
 )
-"""All tools but `track_parcel`, which comes from the carrier's MCP server (`mcp_server`)."""
+"""All tools but `track_parcel`, which comes from the carrier's MCP server (`parcel_tools`)."""
 
 # An agent built with create_agent ends its run at a tool failure that nobody handles.
 for _each in (*LOCAL_TOOLS, track_parcel):
     _each.handle_tool_error = True
+
+
+_TRACK_PARCEL = Tool(
+    name="track_parcel",
+    description="Ask the carrier where the parcel of an order is: moving, lost or delivered.",
+    inputSchema={
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}},
+        "required": ["order_id"],
+        "additionalProperties": False,
+    },
+    annotations=ToolAnnotations(readOnlyHint=True),
+)
+
+
+def parcel_server() -> Server[object, object]:
+    """Make the server. A refusal of the desk becomes an MCP result with `isError`."""
+    server: Server[object, object] = Server("parcels")
+
+    @server.list_tools()  # type: ignore[no-untyped-call, untyped-decorator]
+    async def list_tools() -> list[Tool]:
+        return [_TRACK_PARCEL]
+
+    @server.call_tool()  # type: ignore[untyped-decorator]
+    async def call_tool(name: str, arguments: dict[str, Any]) -> tuple[list[TextContent], dict[str, str]]:
+        if name != _TRACK_PARCEL.name:
+            raise ValueError(f"no tool {name}")
+        meta = server.request_context.meta
+        with open_desk((meta.model_extra or {}).get(TENANT) if meta else None) as desk:
+            found = desk.track_parcel(arguments["order_id"])
+        return [TextContent(type="text", text=json.dumps(found))], found
+
+    return server
+
+
+class TenantSession(ClientSession):
+    """An MCP session that tells the server, beside the arguments, whose desk a call is about."""
+
+    async def call_tool(self, name: str, *args: Any, **options: Any) -> CallToolResult:
+        """Call a tool with the tenant of the running graph's config in `_meta`."""
+        tenant = ensure_config().get("configurable", {}).get(TENANT)
+        meta = {**(options.pop("meta", None) or {}), TENANT: tenant}
+        return await super().call_tool(name, *args, meta=meta, **options)
+
+
+@asynccontextmanager
+async def parcel_tools() -> AsyncIterator[list[BaseTool]]:
+    """Keep server and session up, and give the tools they offer; leave it in the task that entered it."""
+    server = parcel_server()
+    async with (
+        create_client_server_memory_streams() as (client_streams, server_streams),
+        anyio.create_task_group() as serving,
+    ):
+        serving.start_soon(server.run, *server_streams, server.create_initialization_options())
+        async with TenantSession(*client_streams) as session:
+            await session.initialize()
+            yield await load_mcp_tools(session)
+        serving.cancel_scope.cancel()

@@ -2,18 +2,18 @@
 
 Same kind of request, of the customer whose desk it is, about another order, item or city; in the desk of the
 pattern first, then in the others. The desk's checker judges any of them: it works out from the words what a
-good colleague would have done. Named by `curriculum.task_generator`; `ports.Pattern` says what it is given.
+good colleague would have done. Named by `curriculum.task_generator`; it gets an `interfaces.Pattern`.
 """
 
 import random
 from collections.abc import Iterator
 
-from dreamgym_kit.ports import Pattern
+from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.recipes.desk.cases import CITIES, WORDINGS, make_case
 from dreamgym_kit.recipes.desk.database import COLUMNS
 from dreamgym_kit.recipes.desk.tasks import task_record
 from dreamgym_kit.rollout.tasks import task_from_record
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 _WORLD = "desk"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.recipes.desk.cases import build
+from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.database import Desk, create_desk, desk_file
-from dreamgym_kit.vocabulary import World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import World
 
 TENANT = "desk_tenant"
 """The key of `config["configurable"]` that says whose desk a tool works on."""
@@ -37,7 +37,7 @@ def times_opened() -> int:
 
 
 class DeskWorld:
-    """Implements `ports.RealWorld` for the world "desk".
+    """Implements `interfaces.RealWorld` for the world "desk".
 
     Args:
         folder: where the files go; `$DESK_FOLDER` when None, else a folder of this process under the
@@ -64,7 +64,7 @@ class DeskWorld:
             UserError: the desk has no such seed.
         """
         try:
-            rows = build(world.seed)
+            rows = make_case(world.seed).rows
         except ValueError as error:
             raise UserError(f"{world}: {error}") from None
         await self.close(episode)

@@ -8,7 +8,7 @@ scores, and a model card that says the same in words. It is written last: where 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from dreamgym_kit.adapters.trainers.extra import require_extra, threads
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
-from dreamgym_kit.recipes.nano.card import card
 from dreamgym_kit.recipes.nano.episodes import Mix, Worked, record
 from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Shape
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
 
     from dreamgym_kit.recipes.nano.score import Score
-    from dreamgym_kit.recipes.nano.stream import Stream
+    from dreamgym_kit.recipes.nano.tokens import Stream
 
 Tell = Callable[[str], None]
 MANIFEST = "nano.json"
@@ -59,8 +58,7 @@ def build(
     if out.exists():
         raise UserError(f"{out}: is there already; name another directory, or delete it first")
     from dreamgym_kit.recipes.nano.start import new_model, save_model
-    from dreamgym_kit.recipes.nano.stream import Stream
-    from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+    from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
     wanted, say = plan or Plan(), tell or (lambda _: None)
     with threads(1):
@@ -106,7 +104,7 @@ def _teach(
 
 
 def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell) -> dict[str, "Score"]:
-    from dreamgym_kit.recipes.nano.decode import Decoder
+    from dreamgym_kit.recipes.nano.lockstep import Decoder
     from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
 
     decoder, worlds = Decoder(model), held_out_worlds(plan.worlds_per_family)
@@ -144,3 +142,71 @@ def _describe(
 
 def _solved(recorded: Sequence[Worked]) -> float:
     return sum(worked.solved for worked in recorded) / len(recorded)
+
+
+_HEAD = """\
+---
+license: apache-2.0
+library_name: transformers
+tags: [dreamgym-kit, tool-use, from-scratch]
+---
+
+# A nano policy for the support desk
+
+{parameters:,} parameters, a Qwen3 architecture, trained from nothing on {episodes:,} recorded episodes of
+dreamgym-kit's support desk (seed {seed}). It exists to show, within minutes on a processor, that training in
+the dream changes how an agent works. It knows fifteen tools, nine kinds of request and nothing else: neither
+English nor your desk. It is no assistant.
+
+It learned from colleagues of every sort: {senior:.0%} work right, {junior:.0%} have habits that skip checks,
+the rest slip now and then; {solved:.0%} of their work ended well. For the first {first:.0%} of its lessons it
+read seniors only, then everybody. So it often knows better than it does, and has room to improve, on purpose.
+
+## How it does
+
+Solved in worlds that nothing was recorded or trained on, on the desk's real tools, judged by its books:
+
+| family | sampled (temperature 1) | greedy |
+| --- | --- | --- |
+"""
+
+_USE = """
+## Use
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+Its chat template renders neither system prompt nor tool schemas: both were learned. Calls are written as
+Hermes writes them (`<tool_call>`). Sample at temperature 1 for training.
+
+## How it was made
+
+    python -m dreamgym_kit.recipes.nano build OUT --seed {seed}
+
+Settings, seeds, scores and versions stand in `nano.json`.
+"""
+
+
+def card(facts: Mapping[str, Any]) -> str:
+    """Write the card of a model with this manifest."""
+    data, scores = facts["data"], facts["scores"]
+    sampled, greedy = scores["sampled"], scores["greedy"]
+    head = _HEAD.format(
+        parameters=facts["parameters"],
+        episodes=data["episodes"],
+        seed=facts["seed"],
+        senior=data["mix"]["senior"],
+        junior=data["mix"]["junior"],
+        solved=data["solved"],
+        first=facts["lessons"]["seniors_first"],
+    )
+    rows = [
+        f"| {family} | {share:.0%} | {greedy['by_family'][family]:.0%} |\n"
+        for family, share in sampled["by_family"].items()
+    ]
+    rows.append(f"| all | **{sampled['solved']:.1%}** | {greedy['solved']:.1%} |\n")
+    return head + "".join(rows) + _failures(sampled) + _USE.format(seed=facts["seed"])
+
+
+def _failures(sampled: Mapping[str, Any]) -> str:
+    lines = [f"| {kind} | {share:.1%} |\n" for kind, share in sampled["failures"].items()]
+    return "\nWhy episodes fail (share of all, sampled):\n\n| why | share |\n| --- | --- |\n" + "".join(lines)

@@ -1,11 +1,14 @@
 """Supervised training of a nano model on recorded episodes: every token counts, the agent's own the most.
 
-What weighs how much is said in `lessons`.
+What weighs how much is said in `lessons`. Random sequences that say the same three times are among the rows:
+a model that copies can foretell them.
 """
 
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,12 +16,29 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.copying import repetition
-from dreamgym_kit.recipes.nano.lessons import Lessons, Progress
-from dreamgym_kit.recipes.nano.stream import Row, Stream
+from dreamgym_kit.recipes.nano.lessons import Course, Lessons, Progress
+from dreamgym_kit.recipes.nano.tokens import Row, Stream
 
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
+
+_TIMES = 3
+_SHORTEST, _LONGEST = 3, 14
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One sequence; `ids[known:]` can be foretold by copying, what is before it cannot."""
+
+    ids: tuple[int, ...]
+    known: int
+
+
+def repetition(pool: Sequence[int], start: int, chance: random.Random) -> Repetition:
+    """Draw a segment of tokens from `pool` and repeat it after `start`."""
+    segment = [chance.choice(pool) for _ in range(chance.randint(_SHORTEST, _LONGEST))]
+    # the first repeated token could be any; from the second on the one before says what follows
+    return Repetition((start, *segment * _TIMES), len(segment) + 2)
 
 
 def learn(
@@ -45,19 +65,29 @@ def learn(
     Raises:
         UserError: there are fewer rows than a step reads.
     """
+    chance = random.Random(f"lessons {seed}")  # noqa: S311  not secret
+    early, late = (_batches(stream, read, lessons, chance) for read in (first or rows, rows))
+    turning = round(lessons.steps * lessons.seniors_first) if first else 0
+    descend(model, chain(islice(early, turning), late), _loss, lessons, tell)
+
+
+def descend(
+    model: "Qwen3ForCausalLM",
+    batches: Iterator[tuple[Tensor, Tensor]],
+    loss_of: Callable[["Qwen3ForCausalLM", Tensor, Tensor], tuple[Tensor, float]],
+    lessons: Lessons | Course,
+    tell: Callable[[Progress], None] | None,
+) -> None:
+    """Take the steps of a course, one batch each; the model is changed in place."""
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=lessons.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
     began = time.process_time()
     model.train()
-    chance = random.Random(f"lessons {seed}")  # noqa: S311  not secret
-    early, late = (_batches(stream, read, lessons, chance) for read in (first or rows, rows))
-    turning = round(lessons.steps * lessons.seniors_first) if first else 0
     for step in range(1, lessons.steps + 1):
         for group in optimiser.param_groups:
             group["lr"] = lessons.rate * _height(step, lessons)
-        ids, weights = next(early if step <= turning else late)
-        loss, accuracy = _loss(model, ids, weights)
+        loss, accuracy = loss_of(model, *next(batches))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -67,7 +97,7 @@ def learn(
     model.eval()
 
 
-def _height(step: int, lessons: Lessons) -> float:
+def _height(step: int, lessons: Lessons | Course) -> float:
     rest = 1 - (step - 1) / lessons.steps
     return min(1.0, step / lessons.warm_up) * max(lessons.final_rate, rest)
 

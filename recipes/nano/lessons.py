@@ -1,4 +1,4 @@
-"""What a nano model is and how it is taught: plain settings, free of torch.
+"""What nano models are and how they are taught: plain settings, free of torch.
 
 The defaults are what trials on the desk found to work: ids and names weigh four times as much as the
 agent's other tokens (copying is what so small a model forgets first), what it is told counts a tenth, and
@@ -44,3 +44,14 @@ class Progress:
     loss: float
     accuracy: float  # of the agent's tokens, the likeliest taken
     cpu_s: float  # since the beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a model is taught."""
+
+    steps: int = 800
+    rows: int = 32  # in a step
+    rate: float = 2.5e-3  # learning rate at its height
+    warm_up: int = 20  # steps
+    final_rate: float = 0.05  # of `rate`, at the end of the linear decay

@@ -13,13 +13,10 @@ from enum import StrEnum
 
 from dreamgym_kit.recipes.desk.cases import CUSTOMER_IDS, FAMILIES, HELD_OUT_SEEDS, ORDER_IDS, PAYMENT_IDS
 from dreamgym_kit.recipes.desk.policy import Habits
-from dreamgym_kit.recipes.nano.decode import Decoder
 from dreamgym_kit.recipes.nano.episodes import work
-from dreamgym_kit.recipes.nano.lockstep import Played, play
-from dreamgym_kit.recipes.nano.stream import Stream
+from dreamgym_kit.recipes.nano.lockstep import Decoder, Played, play
+from dreamgym_kit.recipes.nano.tokens import Stream
 
-PER_FAMILY = 30  # held-out worlds of each
-SAMPLINGS = 4  # episodes of each world at temperature 1
 _READS = ("find_customer", "list_orders", "get_order", "list_payments", "track_parcel")
 _IDS = frozenset({*CUSTOMER_IDS, *ORDER_IDS, *PAYMENT_IDS})
 _LOOKS = frozenset({*_READS, "refund_quote"})
@@ -48,7 +45,7 @@ class Score:
     cpu_s: float
 
 
-def held_out_worlds(per_family: int = PER_FAMILY) -> list[int]:
+def held_out_worlds(per_family: int) -> list[int]:
     """The first held-out worlds, families in turn."""
     return list(HELD_OUT_SEEDS[: per_family * len(FAMILIES)])
 

@@ -1,4 +1,4 @@
-r"""The nano models' tokenizer: bytes, and one token for each word of the desk's closed sets.
+"""The nano models' tokenizer, and episodes as the stream of its tokens that a model learns.
 
 A byte-level BPE without merges, so that any text goes there and back unharmed, plus an added token for
 every id, name, amount, tool, field and word that the desk uses. Every id is one token, and every token
@@ -7,14 +7,20 @@ means one thing, which is what lets so small a model copy them.
 Traps that shaped the sets: added tokens match anywhere, the longest from the left first. So a field's
 token ends with the quotes before its value (`order_id": "`), equal in calls and in answers; a word with a
 space before it may not be the beginning of a name with a space before it; ids all have one width.
+
+The words here and chat_template.jinja say the same in two ways; a test holds them equal, token by token.
+Each piece is tokenised by itself, which is exact because pieces meet at tokens that nothing can cross.
 """
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dreamgym_kit.adapters.models.local import read_said
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import (
     AMOUNTS,
@@ -30,14 +36,13 @@ from dreamgym_kit.recipes.desk.cases import (
     TIERS,
     TRAIN_SEEDS,
 )
-from dreamgym_kit.recipes.desk.database import GatewayTimeout
-from dreamgym_kit.recipes.desk.money import cents, money
-from dreamgym_kit.recipes.desk.policy import Habits
-from dreamgym_kit.recipes.nano.direct import TOOL_ARGS
-from dreamgym_kit.recipes.nano.episodes import work
+from dreamgym_kit.recipes.desk.database import GatewayTimeout, cents, money
+from dreamgym_kit.recipes.desk.policy import Habits, Turn
+from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS, Told, Worked, work
+from dreamgym_kit.serialization import JsonValue
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CALL, CALL_END, ANSWER, ANSWER_END = "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"
@@ -163,3 +168,79 @@ def _texts() -> Iterator[str]:
             for exchange in worked.exchanges:
                 yield exchange.turn.text
                 yield from (use.args["body"] for use in exchange.turn.uses if "body" in use.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One episode as tokens."""
+
+    ids: tuple[int, ...]
+    said: tuple[bool, ...]  # which tokens the agent said; the same shape
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a model said in one turn: calls to be made, or its last word."""
+
+    calls: tuple[tuple[str, Mapping[str, JsonValue]], ...]
+    text: str
+
+
+class Stream:
+    """Turns episodes into tokens and back, with one tokenizer."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self.tokenizer = tokenizer
+        self.end: int = tokenizer.eos_token_id
+        self.pad: int = tokenizer.pad_token_id
+        self.copied = frozenset(tokenizer.convert_tokens_to_ids(list(ids_and_names())))
+        self.tools = frozenset(tokenizer.convert_tokens_to_ids(list(TOOL_ARGS)))
+
+    def row(self, worked: Worked) -> Row:
+        """The whole episode, up to the end of the agent's last word."""
+        ids: list[int] = []
+        said: list[bool] = []
+        for text, mine in _pieces(worked):
+            piece = self.encode(text)
+            ids += piece
+            said += [mine] * len(piece)
+        return Row(tuple(ids), tuple(said))
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenise one piece, as it stands."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def read(self, ids: Sequence[int]) -> Said:
+        """Read what a model said; `ids` may end with the end token."""
+        shown = ids[:-1] if ids and ids[-1] == self.end else ids
+        found = read_said(self.tokenizer.decode(shown, skip_special_tokens=False), "")
+        return Said(tuple((call.name, json.loads(call.args)) for call in found.calls), found.content)
+
+
+def request_text(text: str) -> str:
+    """The request of a customer, up to where the agent begins to speak."""
+    return f"{START}user\n{text}{END}\n{START}assistant\n"
+
+
+def told_text(answers: Sequence[Told]) -> str:
+    """Answers to the calls of one turn, up to where the agent speaks again."""
+    told = "\n".join(f"{ANSWER}\n{answer.text}\n{ANSWER_END}" for answer in answers)
+    return f"\n{START}user\n{told}{END}\n{START}assistant\n"
+
+
+def said_text(turn: Turn) -> str:
+    """A turn with calls, with its end."""
+    calls = (
+        json.dumps({"name": use.tool, "arguments": dict(use.args)}, ensure_ascii=False) for use in turn.uses
+    )
+    said = [turn.text] if turn.text else []
+    return "\n".join([*said, *(f"{CALL}\n{call}\n{CALL_END}" for call in calls)]) + END
+
+
+def _pieces(worked: Worked) -> Iterator[tuple[str, bool]]:
+    yield request_text(worked.request), False
+    for exchange in worked.exchanges:
+        yield said_text(exchange.turn), True
+        yield told_text(exchange.told), False
+    yield worked.last_word + END, True

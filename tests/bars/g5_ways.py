@@ -607,10 +607,10 @@ def in_a_thread(act: Callable[[], object]) -> None:
 def main(plan_file: str, result_file: str) -> None:
     plan = json.loads(Path(plan_file).read_text())
     result = open(result_file, "w")  # noqa: SIM115 - opened before the dream: writing stays possible
-    from dreamgym_kit.gate import attempts, egress
+    from dreamgym_kit.guard import audit_events, egress
 
     for event in plan["blind"]:  # the planted bug
-        del attempts.READERS[event]
+        del audit_events.READERS[event]
     root = Path(plan["root"])
     ways = {**STOPPED, **GAPS}
     acts: dict[str, Callable[[], object]] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dreamgym_kit.adapters.trainers import checkpoints
 from dreamgym_kit.cli.main import main
-from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.guard.egress import exempt
 
 
 def in_rollout(run: Path) -> bool:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError, UserError
-from dreamgym_kit.ports import HybridQuery, Room
-from dreamgym_kit.replay.jsonl import export_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.interfaces import HybridQuery, Room
+from dreamgym_kit.replay.transfer import export_jsonl
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 MODES = {"EIO once": b"E", "disk full": b"F", "half written": b"S"}
 MOST = 2_000

@@ -3,7 +3,7 @@
 import pytest
 from bench.leaks import leaks
 
-from dreamgym_kit.gate.policy import GatePolicy, Route
+from dreamgym_kit.routing.router import CallRouter, Route
 
 
 @pytest.mark.slow
@@ -17,7 +17,7 @@ def test_one_pass_over_a_third_of_the_rows_leaves_no_trace() -> None:
 @pytest.mark.slow
 def test_a_policy_that_lets_calls_through_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def falls_through() -> None:
-        monkeypatch.setattr(GatePolicy, "route", lambda self, tool, called=None: Route.REAL)
+        monkeypatch.setattr(CallRouter, "route", lambda self, tool, called=None: Route.REAL)
 
     assert len(leaks(0, 0, every=60, sabotage=falls_through).leaked) > 5
 

@@ -26,11 +26,11 @@ from shapes.canary import Canary, canary_in, touch
 from shapes.models import ScriptedModelDouble, StreamingModelDouble, asks
 from shapes.stage import DREAMT, HELLO, dream, tool_messages
 
-from dreamgym_kit.adapters.langgraph import models
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import GateRefused, RealCallExecuted
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.adapters.langgraph.intercept import chat_models
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.errors import RealCallBlocked, RealCallExecuted
+from dreamgym_kit.routing.process import entered
 
 KINDS = ("tool", "renamed tool", "tool made later", "function", "schema", "untold function", "partial")
 HELD = ("tool", "renamed tool", "tool made later", "function")
@@ -149,7 +149,7 @@ def run(plan: Plan, canary: Canary) -> str:
             result = asyncio.run(graph.ainvoke(HELLO)) if plan.is_async else graph.invoke(HELLO)
         said = [message.content for message in tool_messages(result)]
         return "dreamt" if said and set(said) == {DREAMT} else f"odd: {said}"
-    except GateRefused as refusal:
+    except RealCallBlocked as refusal:
         return f"refused: {refusal}"
     finally:
         uninstall()
@@ -195,7 +195,7 @@ def test_twenty_random_graphs_run_nothing_real(canary: Canary) -> None:
 
 
 def test_a_gate_that_trusts_every_name_is_found_out(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_check_held", lambda *_: None)
+    monkeypatch.setattr(chat_models, "_check_held", lambda *_: None)
     plan = Plan({"refund": "schema"}, [["refund"]], streaming=False, is_async=False, with_tool_node=False)
     with pytest.raises((AssertionError, RealCallExecuted)):  # the check after the turn may see it first
         _check(plan, canary)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from bench.crosstalk import Talk, crosstalk
 
-from dreamgym_kit.adapters.langgraph import leaf
-from dreamgym_kit.gate.registry import live_sessions
+from dreamgym_kit.adapters.langgraph.intercept import tools
+from dreamgym_kit.routing.process import live_sessions
 
 NOTHING = (0, 0, 0)
 
@@ -28,7 +28,7 @@ def test_a_gate_that_takes_any_session_is_found_out(monkeypatch: pytest.MonkeyPa
     def any_session(key: str | None, tool: str) -> Any:
         return live_sessions()[0]
 
-    monkeypatch.setattr(leaf, "find", any_session)
+    monkeypatch.setattr(tools, "find", any_session)
     talk = crosstalk(0, 4, 2)
     assert talk.wrong + talk.real_calls + talk.false_refusals > 0
 

@@ -14,11 +14,11 @@ from shapes.models import ScriptedModelDouble, asks
 from shapes.stage import HELLO, dream
 from shapes.tools import ClassTool, OverridesInvoke, add_tool, async_tool
 
-from dreamgym_kit.adapters.langgraph.hooks import hook
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.adapters.langgraph.intercept.functions import hook
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import CONFIG_KEY, entered
+from dreamgym_kit.routing.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -93,11 +93,11 @@ def test_one_report_and_nothing_later_runs(make: str, kind: str, canary: Canary)
     graph = MAKES[make](
         [stubborn, async_tool()], [[asks("stubborn", {"order": "o1"})], [asks("aadd", {"a": 1})]]
     )
-    with entered(other), entered(session), pytest.raises(GateRefused):
+    with entered(other), entered(session), pytest.raises(RealCallBlocked):
         graph.invoke(HELLO) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO))
     print(f"G4 reports {len(session.violations)} later calls run {len(canary.written())}")
     assert session.violations == ["add was called in one episode with the key of another; it did not run"]
-    assert said == ["GateRefused"] * 7
+    assert said == ["RealCallBlocked"] * 7
     assert canary.written() == []
     assert [entry.call.tool for entry in session.ledger.transitions()] == ["stubborn"]
     assert other.violations == []

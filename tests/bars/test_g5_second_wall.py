@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.gate.egress import KNOWN_GAPS
+from dreamgym_kit.guard.egress import KNOWN_GAPS
 
 SCRIPT = Path(__file__).parent / "g5_ways.py"
 WAYS = runpy.run_path(str(SCRIPT))

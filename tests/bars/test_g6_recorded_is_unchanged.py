@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from bench.transparent import Compared, transparent
 
-from dreamgym_kit.adapters.langgraph import leaf
+from dreamgym_kit.adapters.langgraph.intercept import tools
 
 
 def figure(found: Compared) -> tuple[str, ...]:
@@ -22,12 +22,12 @@ def test_a_fifth_of_the_rows_says_the_same() -> None:
 
 @pytest.mark.slow
 def test_a_recorder_that_tidies_answers_up_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = leaf.run_real
+    real = tools.run_real
 
     def tidied(*args: Any, **kwargs: Any) -> Any:
         return str(real(*args, **kwargs))
 
-    found = transparent(0, every=25, sabotage=lambda: monkeypatch.setattr(leaf, "run_real", tidied))
+    found = transparent(0, every=25, sabotage=lambda: monkeypatch.setattr(tools, "run_real", tidied))
     assert len(found.different) > 0
     assert all("recording" in one for one in found.different)
 

@@ -10,9 +10,9 @@ import pytest
 from bench.overhead import GIVEN, decorated, dreaming, writing
 from langchain_core.tools import BaseTool
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.session import Session
 
 CALLS = 1_000
 

@@ -17,7 +17,7 @@ from training.real_parts import run
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 
 pytestmark = pytest.mark.slow
@@ -28,13 +28,16 @@ versions = pytest.mark.parametrize("files", FILES, ids=lambda path: path.name)
 
 @pytest.fixture
 def project(files: Path, tmp_path: Path) -> Path:
-    """A copy of a project of that version."""
-    return Path(shutil.copytree(files, tmp_path / "project"))
+    """A copy of a project of that version, its settings with the names of today."""
+    folder = Path(shutil.copytree(files, tmp_path / "project"))
+    renamed = run(folder, "init", "--update")
+    assert renamed.returncode == 0, renamed.stderr
+    return folder
 
 
 @versions
 def test_an_old_buffer_answers_as_it_did(project: Path) -> None:
-    done = run(project, "simulate", "--plain", "--repeats", "2", "--set", "simulate.concurrency=1")
+    done = run(project, "simulate", "--repeats", "2", "--set", "simulate.concurrency=1")
     assert done.returncode == 1, done.stderr  # its tasks fail
     (directory,) = (project / "runs").iterdir()
     now = {one.id: one.digest for one in RunDirectory.open(directory).episodes()}
@@ -70,6 +73,6 @@ def test_an_old_training_is_shown_and_goes_on(project: Path) -> None:
     assert renamed.returncode == 0, renamed.stderr
     shown = run(folder, "report", str(kept))
     assert shown.returncode == 0, shown.stderr
-    done = run(folder, "train", "--plain", "--json", "--steps", "3", "--resume", str(kept))
+    done = run(folder, "train", "--json", "--steps", "3", "--resume", str(kept))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kept"] == 3

@@ -6,7 +6,7 @@ import pytest
 
 from dreamgym_kit.rollout import journal as journal_module
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Transition, Verdict, World
 
 
 def episode(number: int) -> Episode:

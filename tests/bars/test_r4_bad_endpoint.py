@@ -5,15 +5,14 @@ from bench import endpoint_faults
 from bench.endpoint_faults import DECISION, counted
 from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, serving
 
-from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.addresses import Key, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.errors import DreamAbstained
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.settings.schema import EndpointSettings
-from dreamgym_kit.vocabulary import Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
+from dreamgym_kit.errors import CallUnanswered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.settings.schema import ExperienceSettings
+from dreamgym_kit.types import Call, Effect, Provenance, ToolSpec
 
 SPECS = {"look": ToolSpec("look", Effect.READ)}
 
@@ -28,14 +27,14 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_way_of_failing_is_inconclusive_with_its_reason(way: str, sync: bool) -> None:
     with serving(FaultyEndpointDouble(content=lambda body: DECISION, way=lambda number: way)) as double:
-        settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=0.3, attempts=2)
+        settings = ExperienceSettings(urls=(double.url,), model="m", timeout_s=0.3, max_attempts=2)
         address = read_address(double.url, source="test")
         endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.001)
-        session = Session(GatePolicy(Mode.DREAM, SPECS), experience=ReasonedExperience(endpoint))
+        session = Session(CallRouter(Mode.DREAM, SPECS), experience=ReasonedExperience(endpoint))
         call = Call("look", {})
         _, place = session.admit(call)
         try:
-            with pytest.raises(DreamAbstained, match=r"gave no answer|could not be used"):
+            with pytest.raises(CallUnanswered, match=r"gave no answer|could not be used"):
                 session.ask(call, place) if sync else await session.ask_async(call, place)
         finally:
             endpoint.close()

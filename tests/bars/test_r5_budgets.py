@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dreamgym_kit.errors import BudgetSpent
+from dreamgym_kit.errors import BudgetExceeded
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.vocabulary import Call
+from dreamgym_kit.types import Call
 
 WORKERS = 32
 CALL = Call("refund_payment", {"id": "pay_1"})
@@ -35,7 +35,7 @@ def calls_let_through(budget: RunBudget, *, tries: int) -> int:
         for _ in range(tries):
             try:
                 budget.charge(CALL)
-            except BudgetSpent:
+            except BudgetExceeded:
                 return
             let[number] += 1
 
@@ -52,7 +52,7 @@ def dollars_spent(budget: RunBudget, *, most: float) -> tuple[float, float]:
         while True:
             try:
                 reservation = budget.reserve(usd=most)
-            except BudgetSpent:
+            except BudgetExceeded:
                 return
             time.sleep(dice.uniform(0, 0.001))
             if dice.random() < 0.2:
@@ -77,7 +77,7 @@ class RacyBudget(RunBudget):
     def charge(self, call: Call) -> None:
         made = self._calls
         if made >= 1000:
-            raise BudgetSpent("calls", limit=1000)
+            raise BudgetExceeded("calls", limit=1000)
         if not hasattr(self._mine, "looked"):
             self._mine.looked = True
             self._all_looked.wait()

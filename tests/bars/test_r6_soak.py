@@ -18,7 +18,7 @@ from dreamgym_kit.rollout.engine import Job, run_episodes
 from dreamgym_kit.rollout.events import EventLog
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
 
 LANES = 16
 RUNNER = Path(__file__).parents[1] / "bench" / "run.py"

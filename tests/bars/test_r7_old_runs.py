@@ -20,9 +20,8 @@ from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import render_run
-from dreamgym_kit.rollout.manifest import MANIFESTS
-from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.rollout.rundir import MANIFESTS, RunDirectory
+from dreamgym_kit.types import Episode
 
 RUNS = sorted((Path(__file__).parent / "old_runs").iterdir())
 

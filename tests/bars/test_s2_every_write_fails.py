@@ -23,7 +23,7 @@ from bars.nth_write import NEW, OLD, AcknowledgesAnywayDouble, evict, put, row
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.ports import HybridQuery
+from dreamgym_kit.interfaces import HybridQuery
 
 STEP = 1500  # bytes; a page has 4096
 

@@ -18,14 +18,14 @@ from dreamgym_kit.adapters.stores import sqlite
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.replay.jsonl import export_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.replay.transfer import export_jsonl
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 IMPORT = """
 import sys
 from pathlib import Path
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 
 class Told(SqliteStore):
     left = int(sys.argv[3])

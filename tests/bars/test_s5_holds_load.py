@@ -10,7 +10,7 @@ from bench import million
 from bench import store as bench
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.vocabulary import Transition, World
+from dreamgym_kit.types import Transition, World
 
 ROWS, PUT = 2_000, 20
 FEW = 500  # instructions of SQLite's machine; each row that is looked at takes several

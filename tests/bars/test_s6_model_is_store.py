@@ -24,11 +24,11 @@ from hypothesis.stateful import (
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import HybridQuery, Room, TransitionStore
+from dreamgym_kit.interfaces import HybridQuery, Room, TransitionStore
 from dreamgym_kit.replay.eviction import Kept, to_evict
-from dreamgym_kit.replay.jsonl import export_jsonl, import_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.replay.transfer import export_jsonl, import_jsonl
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 NOW = 1_000.0
 FIRST = World("a")

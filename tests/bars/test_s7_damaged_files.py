@@ -17,8 +17,8 @@ import pytest
 from dreamgym_kit.adapters.stores import sqlite, sqlite_file
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.ports import HybridQuery
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.interfaces import HybridQuery
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 ROWS = [
     Transition(Call(f"tool_{step % 3}", {"id": step}), Answer("x" * 37 * step), Effect.READ, "t.1", step)

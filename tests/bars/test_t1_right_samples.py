@@ -8,11 +8,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from training.conversations import several
 
-from dreamgym_kit.ports import Group, Rollout
+from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.training import batching, samples
 from dreamgym_kit.training.samples import why_unfit
 from dreamgym_kit.turns import Sample, Turn
-from dreamgym_kit.vocabulary import Episode, Verdict, World
+from dreamgym_kit.types import Episode, Verdict, World
 
 
 @dataclass

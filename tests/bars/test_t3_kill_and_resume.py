@@ -92,7 +92,7 @@ def test_t3_killed_in_every_phase_and_resumed_it_is_the_unbroken_training(
 ) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
-    asked = ["train", "--plain", "--steps", str(STEPS), *how]
+    asked = ["train", "--steps", str(STEPS), *how]
     whole = run(folder, *asked, "--set", "runs=whole")
     assert whole.returncode == 0, whole.stderr
     (unbroken,) = (folder / "whole").iterdir()

@@ -15,7 +15,7 @@ from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.settings.schema import AlarmSettings, PolicySettings
 from dreamgym_kit.training import loop
-from dreamgym_kit.training.attestation import Attested, attest
+from dreamgym_kit.training.weight_check import Attested, attest
 
 TRIES = 20
 ASK = ChatRequest([ChatMessage("user", "hm")], max_tokens=2, seed=1, exact=True)

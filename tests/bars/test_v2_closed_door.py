@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from dreamgym_kit.adapters.models.vllm import launch as launching
-from dreamgym_kit.adapters.models.vllm.launch import Launch, read_serving_key
-from dreamgym_kit.adapters.models.vllm.roles import Role
+from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, read_serving_key
 from dreamgym_kit.errors import UserError
 
 KEY = "canary-of-the-door"

@@ -14,9 +14,9 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models import endpoint
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import Role, Wanted
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
-from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.guard.egress import exempt
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.ports import HybridQuery, TransitionStore
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.interfaces import HybridQuery, TransitionStore
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 HOSTILE = (
     *(

@@ -87,7 +87,7 @@ def test_x12_a_planted_server_is_found_out(planted: str) -> None:
 def test_x12_a_page_is_made_without_a_port(tmp_path: Path, what: str) -> None:
     run = str(run_directory(tmp_path, small_run()))
     page = str(tmp_path / "x.html")
-    arguments = ["report", run, "--to", page] if what == "report" else ["compare", run, run, "--html", page]
+    arguments = ["export", run, "-o", page] if what == "report" else ["compare", run, run, "-o", page]
     start = f"sys.argv = ['dreamgym-kit', *{arguments!r}]\nfrom dreamgym_kit.cli.main import main\nmain()"
     done = _watched(start)
     assert (done.returncode, done.stderr) == (0, "")

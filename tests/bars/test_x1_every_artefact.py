@@ -120,10 +120,10 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Person:
     with person.lines.watched():
         trained = directory_of(person.types("train", "--json", "--steps", "1"))
         person.types("s2r", "--yes", "--json", "--steps", "1")
-        person.types("report", trained, "--html")
+        person.types("view", trained, "--no-browser")
         person.types("simulate", "--json", codes=(0, 1, 3))
-        person.types("report", "--last", "--otel", "spans.jsonl")
-        person.types("report", "--last", "--html")
+        person.types("export", "-o", "otel:spans.jsonl")
+        person.types("view", "--no-browser")
         person.types("deploy", "promote", trained, "--force", f"since {IN_TASK} said so", "--name", "desk")
         (folder / "serve.log").write_text(person.types("serve", "--vllm", "./vllm-double"))
     return person
@@ -183,7 +183,7 @@ def test_a_secret_on_a_command_line_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "secret"),
     [
-        ('[learned]\nkey_env = "PLAIN_NAME"\n', POLICY_KEY),
+        ('[experience]\nkey_env = "PLAIN_NAME"\n', POLICY_KEY),
         ('[replay]\nembedder_key_file = "key.txt"\n', FILE_KEY),
     ],
     ids=["a variable", "a file"],
@@ -196,7 +196,7 @@ def test_what_settings_name_as_a_key_is_kept_nowhere(tmp_path: Path, said: str, 
     (folder / "dreamgym.toml").write_text(head + tail[tail.index("[train]") :] + said)
     person = Person(folder)
     person.types("simulate", "--json", codes=(0, 1, 3))
-    person.types("report", "--last", "--html")
+    person.types("view", "--no-browser")
     assert leaking_files(folder, SECRETS, inputs=INPUTS) == []
     assert leaks(person.said.encode(), SECRETS) == []
     journal = "".join(path.read_text() for path in folder.glob("runs/*/episodes.jsonl"))
@@ -210,7 +210,9 @@ def test_a_server_that_repeats_the_key_of_a_file_leaves_it_nowhere(tmp_path: Pat
     with serving(FaultyEndpointDouble()) as server:
         server.refuse = lambda body: f"bad key {FILE_KEY}, as {FILE_KEY!r}"
         head, _, tail = SETTINGS.partition("[policy]")
-        asked = f'[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\nattempts = 1\nkey_file = "key.txt"\n'
+        asked = (
+            f'[experience]\nurls = ["{server.url}"]\nmodel = "m"\nmax_attempts = 1\nkey_file = "key.txt"\n'
+        )
         (folder / "dreamgym.toml").write_text(head + tail[tail.index("[train]") :] + asked)
         person = Person(folder)
         person.types("simulate", "--json", codes=(2,))

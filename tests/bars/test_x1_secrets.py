@@ -193,7 +193,7 @@ def test_an_endpoint_that_repeats_the_key_leaves_it_nowhere(project: Path, told:
             None if "ready" in str(body) else f"bad key {MODEL_KEY} for {ENV} {quote(ENV, safe='')}"
         )
         (folder / "dreamgym.toml").write_text(
-            f'[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "PLAIN_NAME"\nattempts = 1\n'
+            f'[experience]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "PLAIN_NAME"\nmax_attempts = 1\n'
         )
         _, text = run(folder, "simulate", "langgraph.json", "--tasks", "tasks.jsonl", PLAIN_NAME=MODEL_KEY)
         assert len(server.requests) > 1
@@ -211,10 +211,10 @@ def test_an_endpoint_that_repeats_the_key_leaves_it_nowhere(project: Path, told:
 @pytest.mark.parametrize(
     "settings",
     [
-        f'[endpoint]\napi_key = "{FORM}"\n',
+        f'[experience]\napi_key = "{FORM}"\n',
         f'graph = "agent:{FORM}"\n',
-        f'[endpoint]\nurls = ["http://svc:{PASSWORD}@models.example/v1"]\nmodel = "m"\n',
-        f'[endpoint]\nurls = ["http://{FORM}@models.example/v1"]\nmodel = "m"\n',
+        f'[experience]\nurls = ["http://svc:{PASSWORD}@models.example/v1"]\nmodel = "m"\n',
+        f'[experience]\nurls = ["http://{FORM}@models.example/v1"]\nmodel = "m"\n',
         f'[tools."{FORM}"]\neffect = "read"\n',
         f"graph = '{FORM}",
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pages.runs import hostile, run_directory
 
-from dreamgym_kit.report import clean, terminal
+from dreamgym_kit.report import sanitize, terminal
 from dreamgym_kit.report.summary import summarise
 
 _SIGNS = (
@@ -46,9 +46,8 @@ TEXTS = tuple(
 SCREENS = (
     (),
     ("--tools",),
-    ("--list", "--limit", "200"),
-    ("--only", "anomaly", "--limit", "200"),
-    ("--html",),
+    ("--list",),
+    ("--only", "anomaly"),
     ("--json",),
 )
 
@@ -86,7 +85,7 @@ def test_x3_no_screen_holds_a_control_byte(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_x3_a_comparison_holds_no_control_byte(tmp_path: Path) -> None:
     runs = [str(run_directory(tmp_path / name, hostile(TEXTS))) for name in ("one", "two")]
-    for arguments in (("--limit", "200"), ("--json",), ("--html", str(tmp_path / "x.html"))):
+    for arguments in (("--limit", "200"), ("--json",), ("-o", str(tmp_path / "x.html"))):
         command = [sys.executable, "-m", "dreamgym_kit.cli.main", "compare", *runs, *arguments]
         done = subprocess.run(command, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -101,6 +100,6 @@ def test_x3_the_whole_run_with_every_text(tmp_path: Path) -> None:
 
 def test_x3_a_screen_that_does_not_clean_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "one_line", lambda text: text)
-    monkeypatch.setattr(clean, "one_line", lambda text: text)
+    monkeypatch.setattr(sanitize, "one_line", lambda text: text)
     summary = summarise(hostile(TEXTS), {"matters": {"mode": "dream"}})
     assert "'\\x1b'" in control_characters(terminal.episode_list(summary))

@@ -14,16 +14,16 @@ from bars.injections import ANSWERS
 from langchain_core.tools import ToolException, tool
 from shapes.stage import dream
 
-from dreamgym_kit.adapters.langgraph.answers import deliver
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.judge import ModelJudge, judge_twice
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.prompt import fenced, messages_for, repair
-from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.dream.user import PersonaUser
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.ports import Outcome, Situation
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.interfaces import Outcome, Situation
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

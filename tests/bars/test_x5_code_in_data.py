@@ -18,7 +18,7 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.traces.importing import import_traces
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.drafts import read_drafts

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.rollout import rundir
 from dreamgym_kit.rollout.engine import Job, run_episodes
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
 
 HOSTILE = [
     *("../x", "../../x", "/etc/x", "a/../../x", "..", ".", "", " ", "x\0y", "n" * 300, "\u00e4" * 200),

@@ -9,15 +9,14 @@ import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from ports import own_port
 
-from dreamgym_kit.adapters.models.addresses import Resolver, is_metadata, read_address
+from dreamgym_kit.adapters.models.addresses import Key, Resolver, is_metadata, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.adapters.stores.opening import open_store
+from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable, UserError
-from dreamgym_kit.gate import egress
-from dreamgym_kit.settings.places import Address, place_of
-from dreamgym_kit.settings.schema import EndpointSettings, Settings
+from dreamgym_kit.guard import egress
+from dreamgym_kit.settings.buffer_url import Address, place_of
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 
 ASK = ChatRequest([ChatMessage("user", "hello")])
 REFUSED = [
@@ -227,5 +226,5 @@ def buffer_at(text: str) -> Address:
 
 
 def client(url: str) -> OpenAIEndpoint:
-    settings = EndpointSettings(urls=(url,), model="m", timeout_s=60.0)
+    settings = ExperienceSettings(urls=(url,), model="m", timeout_s=60.0)
     return OpenAIEndpoint((read_address(url, source="x"),), settings, Key(""), wait_unit_s=0.001)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.install import uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.s2r.audit import CLOSED, AuditLog, verify
 from dreamgym_kit.s2r.overseer import RealOverseer
@@ -57,7 +57,7 @@ def test_x9_a_gate_that_does_not_look_at_the_digest_is_found(
 
 def written(path: Path) -> bytes:
     log = AuditLog(path)
-    log.append("begun", stage="staged")
+    log.append("begun", stage="approve")
     log.append("call", tool="pay", args={"payment": "P1", "text": 'a "quoted" \\ word'})
     log.append(CLOSED, real_calls=1)
     log.close()
@@ -147,7 +147,7 @@ def test_x9_the_command_says_whether_a_log_is_whole(tmp_path: Path) -> None:
     def asked(*more: str) -> subprocess.CompletedProcess[str]:
         command = str(Path(sys.executable).with_name("dreamgym-kit"))
         return subprocess.run(
-            [command, "s2r", "--verify", str(tmp_path), *more],
+            [command, "s2r", "verify", str(tmp_path), *more],
             capture_output=True,
             text=True,
             check=False,

@@ -102,7 +102,7 @@ def told(found: Seeds) -> list[tuple[str, float, str]]:
 
 
 def _line(found: Seeds, part: str, shares: Sequence[str]) -> str:
-    from dreamgym_kit.trust.beating import beaten
+    from dreamgym_kit.trust.comparison import beaten
 
     against = ""
     if part != WHOLE:
@@ -179,7 +179,7 @@ def _main() -> None:
 
 def _start(home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
     """Record, teach the model without reasons, try what learning begins with."""
-    from dreamgym_kit.adapters.langgraph.api import record
+    from dreamgym_kit.adapters.langgraph.run.api import record
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes import train_then_deploy as recipe
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
@@ -190,7 +190,7 @@ def _start(home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
     store = SqliteStore(home / "recordings.db")
     recipe.record_work(tasks[::2], settings, store, plan, print)
     graph, label = recipe._colleagues, f"work-{plan.seed}-unread"
-    record(graph, tasks[1::2], settings=settings, store=store, n=plan.recorded, label=label)
+    record(graph, tasks[1::2], settings=settings, buffer=store, repeats=plan.recorded, label=label)
     store.close()
     taught = build.QUICK if small else build.Plan()  # as the package's own, which says why
     build.build(home / "plain", replace(taught, reasons=False), tell=print)
@@ -199,11 +199,11 @@ def _start(home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
 
 def _ablated(part: str, home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
     """Measure the dream without a part, learn in it, try what came of it."""
-    from dreamgym_kit.adapters.langgraph.ablating import AblationRequest, ablate
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluation_between
+    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.nano.build import WEIGHTS
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     settings, out = _settings(home, plan), home / "rows"
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
@@ -252,19 +252,21 @@ def _settings(home: Path, plan: Any) -> Any:
             "curriculum.enabled": True,
             "train.faults": FAULTS,
             "train.eval_n": plan.tries,
-            "learned.model": str(WEIGHTS),
-            "learned.plain": str(home / "plain"),
+            "experience.dir": str(WEIGHTS),
+            "experience.no_reasoning_model": str(home / "plain"),
         }
     )
 
 
 def _tried(model: Path, plan: Any, settings: Any, *, faults: float | None = None) -> dict[str, list[int]]:
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluate
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
-    found = evaluate(GRAPH, held_out, real=True, settings=settings, n=plan.tries, policy=model, faults=faults)
+    found = evaluate(
+        GRAPH, held_out, real=True, settings=settings, repeats=plan.tries, policy=model, faults=faults
+    )
     print(found.sentence)
     return _rows(found)
 

@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 KILLS = 200
 KILLS_PER_BUFFER = 20

@@ -159,7 +159,7 @@ def _arm(arm: str, home: Path, plan: Any) -> dict[str, Any]:
 def _tried(model: Path, plan: Any, settings: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.train_then_deploy import tried
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
     found = tried(model, held_out, settings, plan, None, print)

@@ -26,10 +26,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
-from dreamgym_kit import staging
+from dreamgym_kit import supervised
 from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.vocabulary import Approval, Effect, HeldCall
+from dreamgym_kit.types import Approval, Effect, HeldCall
 
 ROUNDS, FEW = 40, 1
 SETTINGS = Settings(
@@ -117,7 +117,7 @@ def figures(seed: int, rounds: int, *, processes: bool = False) -> list[tuple[st
 
 
 def staged(log: Path, approver: Any = None) -> Any:
-    return staging(stage="staged", calls=1000, audit=log, approve=approver, settings=SETTINGS)
+    return supervised(stage="approve", max_calls=1000, audit=log, approve=approver, settings=SETTINGS)
 
 
 def refused(books: Books, call: Callable[[], Any]) -> None:
@@ -187,7 +187,7 @@ def nobody_in_time(books: Books, log: Path, drawn: random.Random) -> None:
         return Approval(held.digest, "late")
 
     settings = SETTINGS.with_overrides({"s2r.approval_timeout_s": 0.02})
-    with staging(stage="staged", calls=9, audit=log, approve=ApproverDouble(late), settings=settings):
+    with supervised(stage="approve", max_calls=9, audit=log, approve=ApproverDouble(late), settings=settings):
         refused(books, lambda: pay(books, books.tools(), "call-1", payment="P1", amount="1.00"))
 
 

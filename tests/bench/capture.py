@@ -21,14 +21,14 @@ from capture_shapes import SHAPES, SteeredPolicyDouble, made
 from nano_double import write_double
 from shapes.stage import ScriptedExperienceDouble
 
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.chat import SampledTokens
-from dreamgym_kit.ports import Group
+from dreamgym_kit.interfaces import Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Sample
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 _SETTINGS = """
 structured_outputs = ["Verdict"]

@@ -15,9 +15,9 @@ from shares import share
 from truth import ABSTAINED, THRESHOLD, dream, with_worlds
 
 import dreamgym_kit.recipes.desk as desk
-from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlRequest, crawl
+from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlRequest, crawl
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.dream.frontier import words_of
+from dreamgym_kit.dream.crawl_queue import words_of
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
@@ -25,7 +25,7 @@ from dreamgym_kit.dream.state.mining import renamed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import World
+from dreamgym_kit.types import World
 
 WORLDS, DREAMED = 50, 25
 GRAPH = "dreamgym_kit.recipes.desk.graph:simple_graph"

@@ -28,13 +28,13 @@ from langgraph.prebuilt import ToolNode, tools_condition
 sys.path.append(str(Path(__file__).parents[1]))  # `shapes` lies beside this folder
 from shapes.models import asks
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.routing.process import CONFIG_KEY, entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Call, Provenance
 
 DREAMS = 64
 TURNS = 32
@@ -123,13 +123,13 @@ async def _all(talk: Talk, dreams: int, turns: int) -> None:
 async def _dream(graph: Any, number: int, talk: Talk) -> None:
     await asyncio.sleep(talk.chance.random() * 0.05)
     experience = NumberedExperienceDouble(number, talk)
-    session = Session(GatePolicy(Mode.DREAM), experience=experience, episode=str(number))
+    session = Session(CallRouter(Mode.DREAM), experience=experience, episode=str(number))
     await _run(graph, session, number, talk)
     talk.calls += len(session.ledger)
 
 
 async def _real(graph: Any) -> None:
-    session = Session(GatePolicy(Mode.RECORD), episode=str(REAL))
+    session = Session(CallRouter(Mode.RECORD), episode=str(REAL))
     await _run(graph, session, REAL, None)
 
 
@@ -140,7 +140,7 @@ async def _run(graph: Any, session: Session, number: int, talk: Talk | None) -> 
         with entered(session):
             async for _ in graph.astream(given, config):
                 await asyncio.sleep(0)
-    except GateRefused:
+    except RealCallBlocked:
         if talk is None:
             raise
         talk.false_refusals += 1
@@ -192,7 +192,7 @@ def _graph(talk: Talk, turns: int, pool: ThreadPoolExecutor) -> Any:
         try:
             await loop.run_in_executor(pool, contextvars.Context().run, lost.invoke, given)
             talk.wrong += 1
-        except GateRefused:
+        except RealCallBlocked:
             talk.rightly_refused += 1
 
     graph = StateGraph(MessagesState)

@@ -214,7 +214,7 @@ def impossible(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
 
 def trial(seed: int, *, chooses: bool) -> Counted:
     """One training of a policy that is a number for each family."""
-    from dreamgym_kit.training.choosing import InTurn
+    from dreamgym_kit.training.plan import InTurn
 
     dice = random.Random(f"impossible {seed}")
     tasks, rate, learn = _policy(dice)
@@ -236,7 +236,7 @@ def trial(seed: int, *, chooses: bool) -> Counted:
 
 def _policy(dice: random.Random) -> tuple[list[Any], Any, Any]:
     """Tasks; how often the policy does one; and what a group of one teaches its family."""
-    from dreamgym_kit.vocabulary import Task
+    from dreamgym_kit.types import Task
 
     skill = [dice.gauss(0.3, 1.2) for _ in range(FAMILIES)]
     hard = {f"t{place}": dice.gauss(0, 1.5) if place < GIVEN else None for place in range(GIVEN + IMPOSSIBLE)}
@@ -274,8 +274,8 @@ def _curriculum(tasks: Sequence[Any], seed: int) -> Any:
 
 def _group(task: Any, rate: float, dice: random.Random) -> Any:
     """Siblings under a judge that is wrong now and then."""
-    from dreamgym_kit.ports import Group, Rollout
-    from dreamgym_kit.vocabulary import Episode, Verdict
+    from dreamgym_kit.interfaces import Group, Rollout
+    from dreamgym_kit.types import Episode, Verdict
 
     def verdict() -> Verdict:
         good, wrong = dice.random() < rate, dice.random() < WRONG

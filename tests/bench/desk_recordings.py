@@ -9,7 +9,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.cases import (
     CITIES,
     CUSTOMER_IDS,
@@ -21,7 +20,8 @@ from dreamgym_kit.recipes.desk.cases import (
 )
 from dreamgym_kit.recipes.desk.database import Desk, DeskError, scratch_desk
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World, history_digest
 
 READS = {
     "find_customer": "name",

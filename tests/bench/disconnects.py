@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from cut_line import CutLine
 
-from dreamgym_kit.adapters.stores import spool
-from dreamgym_kit.adapters.stores.opening import open_store, spool_of
-from dreamgym_kit.adapters.stores.spooling import SpoolingStore
+from dreamgym_kit.adapters.stores import outbox
+from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
+from dreamgym_kit.adapters.stores.factory import open_store, spool_of
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.settings.places import Address, place_of
+from dreamgym_kit.settings.buffer_url import Address, place_of
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 if TYPE_CHECKING:
     from weaviate_double import WeaviateDouble
@@ -61,7 +61,7 @@ class NotHere(Exception):
     skips = True
 
 
-class ForgetsDouble(SpoolingStore):
+class ForgetsDouble(BufferedStore):
     """A planted bug: acknowledges what the server did not take, and keeps it nowhere."""
 
     def _keep(self, transitions: Sequence[Transition]) -> int:
@@ -98,7 +98,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     ]
 
 
-def run_trial(seed: int, disconnects: int, *, store: str = "SpoolingStore") -> Trial:
+def run_trial(seed: int, disconnects: int, *, store: str = "BufferedStore") -> Trial:
     """Cut a recording client's line, or kill it, so many times.
 
     Raises:
@@ -132,7 +132,7 @@ def run_trial(seed: int, disconnects: int, *, store: str = "SpoolingStore") -> T
                 line.mend()
             client.has_put_more()
         held, acked, cuts = _delivered(client, double), client.acknowledged(), line.cuts
-    if not waited and store == "SpoolingStore":
+    if not waited and store == "BufferedStore":
         raise RuntimeError("nothing ever waited for the server: nothing was tested")
     lost, doubled = len(acked - set(held)), len(held) - len(set(held))
     return Trial(cuts, kills, len(acked), len(waited), lost, doubled)
@@ -215,7 +215,7 @@ def kill_flushes(seed: int, kills: int) -> Trial:
     rows = _rows(chance, "flushed")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        waiting, acked = spool.Spool(folder / "spool.jsonl"), set[str]()
+        waiting, acked = outbox.Spool(folder / "spool.jsonl"), set[str]()
         for _ in range(kills):
             batch = [next(rows) for _ in range(300)]
             waiting.add(batch)
@@ -269,7 +269,7 @@ def _record(folder: Path, address: str, seed: str, kind: str) -> None:
     settings = Settings(path=folder / "dreamgym.toml")
     place = place_of(address, folder)
     assert isinstance(place, Address)
-    store = {"SpoolingStore": SpoolingStore, "ForgetsDouble": ForgetsDouble}[kind](
+    store = {"BufferedStore": BufferedStore, "ForgetsDouble": ForgetsDouble}[kind](
         lambda: open_store(place, settings, read_only=False),
         spool_of(place, settings),
         tell=lambda _: None,
@@ -286,10 +286,10 @@ def _record(folder: Path, address: str, seed: str, kind: str) -> None:
 
 def _flush(folder: Path) -> None:
     """Deliver until killed or done."""
-    spool._BATCH_ROWS = 10  # more moments at which to be killed
+    outbox._BATCH_ROWS = 10  # more moments at which to be killed
     with closing(SqliteStore(folder / "b.db")) as store:
         print("ready", flush=True)
-        spool.Spool(folder / "spool.jsonl").deliver(store)
+        outbox.Spool(folder / "spool.jsonl").deliver(store)
 
 
 if __name__ == "__main__":

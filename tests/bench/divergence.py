@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit import record
-from dreamgym_kit.adapters.langgraph.crawling import CrawlRequest, crawl, worlds_of
-from dreamgym_kit.adapters.langgraph.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.frames import running
-from dreamgym_kit.adapters.langgraph.real_calls import EarlierRecordings, open_audit, overseer_over
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.intercept.call_context import running
+from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, worlds_of
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import EarlierRecordings, open_audit, overseer_over
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.gate.policy import Mode, Stage
 from dreamgym_kit.recipes.desk.database import Desk, DeskError
 from dreamgym_kit.recipes.desk.graph import simple_graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 WORLDS, FEW_WORLDS, UNCHANGED = 45, 18, 4
 DESTRUCTIVE = ("refund_payment", "send_mail", "delete_customer")
@@ -107,7 +107,7 @@ def figures(
     with tempfile.TemporaryDirectory() as scratch, closing(SqliteStore(Path(scratch) / "desk.db")) as store:
         tasks = drawn_tasks(worlds, seed=seed)
         settings = _settings(Path(scratch), seed)
-        record(_desk, tasks, settings=settings, store=store, n=2)
+        record(_desk, tasks, settings=settings, buffer=store, repeats=2)
         worked = [*worlds_of(tasks)]
         request = CrawlRequest(
             graph=_desk, worlds=worked, settings=settings, store=store, most=10**6, per_second=0

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.hostile import LENGTH, matchers, schemas, texts
 
-from dreamgym_kit.gate.schema_work import first_problem
+from dreamgym_kit.routing.schema_work import first_problem
 
 PATIENCE_S = 20.0
 

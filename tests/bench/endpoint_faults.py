@@ -10,15 +10,14 @@ import time
 
 from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, failing_share, serving
 
-from dreamgym_kit.adapters.models.addresses import read_address
+from dreamgym_kit.adapters.models.addresses import Key, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.errors import DreamAbstained
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.settings.schema import EndpointSettings
-from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
+from dreamgym_kit.errors import CallUnanswered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.settings.schema import ExperienceSettings
+from dreamgym_kit.types import Call, Effect, ToolSpec
 
 CALLS = 5
 LIMIT_S = 45.0  # more than five calls of three tries each can take
@@ -41,7 +40,7 @@ def counted(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: in
     """Run the episodes; see the module."""
     double = FaultyEndpointDouble(content=lambda body: DECISION, way=failing_share(share, seed, WAYS))
     with serving(double):
-        settings = EndpointSettings(urls=(double.url,), model="m", timeout_s=2.0, attempts=attempts)
+        settings = ExperienceSettings(urls=(double.url,), model="m", timeout_s=2.0, max_attempts=attempts)
         address = read_address(double.url, source="bench")
         endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.005, max_body=2**20)
         try:
@@ -79,14 +78,14 @@ async def _measure(endpoint: OpenAIEndpoint, episodes: int) -> dict[str, float]:
 
 async def _episode(dream: ReasonedExperience, number: int) -> str:
     session = Session(
-        GatePolicy(Mode.DREAM, SPECS), experience=dream, task=f"t{number}", episode=f"t{number}.1"
+        CallRouter(Mode.DREAM, SPECS), experience=dream, task=f"t{number}", episode=f"t{number}.1"
     )
     try:
         for step in range(CALLS):
             call = Call("look", {"item": f"{number}-{step}"})
             _, place = session.admit(call)
             await session.ask_async(call, place)
-    except DreamAbstained:
+    except CallUnanswered:
         return "inconclusive"
     finally:
         session.close()

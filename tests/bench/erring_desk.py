@@ -16,15 +16,14 @@ from langchain_core.messages.tool import tool_call
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables.config import ensure_config
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.recipes.desk.cases import CITIES, make_case
-from dreamgym_kit.recipes.desk.database import DeskError, scratch_desk
-from dreamgym_kit.recipes.desk.money import refund_share
+from dreamgym_kit.recipes.desk.database import DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, Turn, next_turn
 from dreamgym_kit.recipes.desk.world import TENANT
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Provenance
 
 READS = frozenset({"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"})
 PURE = frozenset({"refund_quote", "summarise_case"})
@@ -374,7 +373,7 @@ def _reply(message: ToolMessage) -> Reply:
         return Reply(error=text)
     try:
         return Reply(read_json(text))
-    except NotJson:
+    except NotSerializable:
         return Reply(text)
 
 
@@ -389,7 +388,7 @@ def _message(turn: Turn | str, place: int) -> AIMessage:
 
 
 class DeskDouble:
-    """Implements `ports.ExperienceModel` with the desk itself, in memory; refuses where a plan says so."""
+    """Implements `interfaces.ExperienceModel` with the desk in memory; refuses where a plan says so."""
 
     waits = False
 

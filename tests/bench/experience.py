@@ -21,20 +21,19 @@ from pathlib import Path
 from strict_shop_double import READS, probed, recordings_of
 
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.learned.call_facts import met
+from dreamgym_kit.dream.learned.checkpoint import Learned, read_learned
+from dreamgym_kit.dream.learned.evaluation import Tried, calibrated, tried
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.kept import Learned, read_learned
-from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.teaching import taught
-from dreamgym_kit.dream.learned.trying import Tried, calibrated, tried
+from dreamgym_kit.dream.learned.training_data import taught
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state.mining import pooled, renamed
+from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, mined
-from dreamgym_kit.recipes.nano.experience.course import Course
-from dreamgym_kit.recipes.nano.experience.measure import (
+from dreamgym_kit.recipes.nano.experience.worlds import (
     Arms,
     Count,
     ask_held_out,
@@ -42,6 +41,7 @@ from dreamgym_kit.recipes.nano.experience.measure import (
     expected_error,
     recording,
 )
+from dreamgym_kit.recipes.nano.lessons import Course
 
 BUFFER, WORLDS = 60, 40
 SHOP_WORLDS, SHOP_TRIED, SHOP_HELD_OUT, SHOP_STEPS = 60, 15, 30, 300
@@ -69,7 +69,7 @@ def desk(seed: int, *, buffer: int, worlds: int) -> list[tuple[str, float, str]]
     figures: list[tuple[str, float, str]] = []
     every: list[Tried] = []
     with closing(open_local(WEIGHTS)) as endpoint:
-        model = LearnedExperience(endpoint, read_learned(WEIGHTS), following=Following(lambda _: ()))
+        model = LearnedExperience(endpoint, read_learned(WEIGHTS), following=StateTracker(lambda _: ()))
         for suffix, unseen in (("", False), ("_unseen", True)):
             found = ask_held_out(model, knowledge, held_out, unseen=unseen)
             every += found
@@ -96,11 +96,11 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
         teach_shop(lessons.lessons, lessons.vocabulary.words(), folder, seed)
         with closing(open_local(folder)) as endpoint:
             model = LearnedExperience(
-                endpoint, Learned(lessons.vocabulary), following=Following(lambda _: ())
+                endpoint, Learned(lessons.vocabulary), following=StateTracker(lambda _: ())
             )
             calibration = calibrated(_asked_in_shop(model, knowledge, apart))
             learned = Learned(lessons.vocabulary, calibration)
-            model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+            model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
             found = _asked_in_shop(model, knowledge, held_out)
     _KEPT["shop"] = counted(found, Arms(model.support))
     return [(f"shop_{name}", value, unit) for name, value, unit in _figures(_KEPT["shop"], "")] + [
@@ -111,8 +111,7 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
 def teach_shop(lessons: Sequence[object], words: Sequence[str], folder: Path, seed: int) -> None:
     """A nano model from nothing."""
     from dreamgym_kit.adapters.trainers.extra import threads
-    from dreamgym_kit.recipes.nano.experience.teach import teach
-    from dreamgym_kit.recipes.nano.experience.words import build_word_tokenizer
+    from dreamgym_kit.recipes.nano.experience.teach import build_word_tokenizer, teach
     from dreamgym_kit.recipes.nano.start import new_model, save_model
 
     tokenizer = build_word_tokenizer(words)

@@ -63,7 +63,7 @@ def _figures(seed: int, *, small: bool) -> list[tuple[str, float, str]]:
 
 
 def _compared(found: Mapping[str, Any], where: str) -> str:
-    from dreamgym_kit.trust.beating import beaten
+    from dreamgym_kit.trust.comparison import beaten
     from dreamgym_kit.trust.outcomes import TaskOutcome
 
     sides = ([TaskOutcome(*row) for row in found[arm][where]["outcomes"]] for arm in ARMS)
@@ -126,8 +126,8 @@ def _part(part: str, home: Path, plan: Any) -> dict[str, Any]:
 
 
 def _learned(part: str, home: Path, tasks: list[Any], settings: Any) -> Path:
-    from dreamgym_kit.adapters.langgraph.training import train
-    from dreamgym_kit.adapters.langgraph.training_request import TrainRequest
+    from dreamgym_kit.adapters.langgraph.training.train import train
+    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.rollout.events import NoEvents
@@ -145,12 +145,14 @@ def _learned(part: str, home: Path, tasks: list[Any], settings: Any) -> Path:
 
 
 def _tried(model: Path, plan: Any, settings: Any, share: float | None) -> dict[str, Any]:
-    from dreamgym_kit.adapters.langgraph.evaluating import evaluate
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
-    found = evaluate(GRAPH, held_out, real=True, settings=settings, n=plan.tries, policy=model, faults=share)
+    found = evaluate(
+        GRAPH, held_out, real=True, settings=settings, repeats=plan.tries, policy=model, faults=share
+    )
     print(found.sentence)
     outcomes = found.b.outcomes
     return {

@@ -35,21 +35,20 @@ from erring_desk import (
     replayed,
 )
 
-from dreamgym_kit.adapters.langgraph.api import simulate
+from dreamgym_kit.adapters.langgraph.run.api import simulate
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
-from dreamgym_kit.recipes.desk.database import Desk, DeskError, scratch_desk
+from dreamgym_kit.recipes.desk.database import Desk, DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.graph import graph, simple_graph
-from dreamgym_kit.recipes.desk.money import refund_share
 from dreamgym_kit.recipes.desk.policy import Reply, ToolUse
 from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE, task_record
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks, task_from_record
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import FindingsSettings, Settings
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.types import Episode, Task, Verdict
 
 PLANTED, CLEAN, ASKING = 500, 500, 40
 APPROVAL = ("delete_customer",)
@@ -189,7 +188,7 @@ def dreamed(plans: Mapping[int, Err], *, approval: Sequence[str] = ()) -> dict[i
             tasks,
             settings=settings,
             experience=DeskDouble(plans),
-            directory=Path(folder) / "run",
+            run_dir=Path(folder) / "run",
         )
         episodes = {episode.world.seed: episode for episode in RunDirectory.open(done.directory).episodes()}
     if len(episodes) != len(tasks):
@@ -219,7 +218,7 @@ def recorded_alarms() -> float:
         directory = Path(folder) / "run"
         factory = graph("scripted:fixed")
         done = simulate(
-            factory, read_tasks(TASKS_FILE), settings=_settings(), store=store, directory=directory
+            factory, read_tasks(TASKS_FILE), settings=_settings(), buffer=store, run_dir=directory
         )
         episodes = list(_successes(dict(enumerate(RunDirectory.open(done.directory).episodes()))))
     return sum(bool(_kinds(episode)) for episode in episodes) / len(episodes)

@@ -22,8 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 CLASSES = {
     "GorillaFileSystem": "gorilla_file_system",

@@ -106,21 +106,21 @@ BEGUN = (
 
 def matchers() -> Mapping[str, Callable[[str], Any]]:
     """What of the kit reads texts that tools, models and files bring, by name."""
-    from dreamgym_kit.adapters.langgraph.answers import failure as raised
-    from dreamgym_kit.adapters.models.hermes import read_said
+    from dreamgym_kit.adapters.langgraph.intercept.answers import failure as raised
+    from dreamgym_kit.adapters.models.local import read_said
     from dreamgym_kit.adapters.traces import values as traced
+    from dreamgym_kit.bounded_json import read_json
     from dreamgym_kit.dream.decision import read_decision
-    from dreamgym_kit.dream.passing import passes
     from dreamgym_kit.dream.state.sentences import form
+    from dreamgym_kit.dream.transient import is_transient
     from dreamgym_kit.findings import values, words
-    from dreamgym_kit.jsonread import read_json
     from dreamgym_kit.replay.masking import Masker
     from dreamgym_kit.replay.redaction import Redactor, parse_rules
     from dreamgym_kit.replay.terms import terms_of
     from dreamgym_kit.report import markdown
-    from dreamgym_kit.report.clean import one_line
+    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.settings.secrets import looks_secret
-    from dreamgym_kit.vocabulary import Answer
+    from dreamgym_kit.types import Answer
 
     masker = Masker(["a-secret-of-some-length", "aaaaaaaaaaaaaaab"])
 
@@ -151,5 +151,5 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
         "negated": words.negated,
         "unsettled": words.unsettled,
         "stems": words.stems,
-        "passes": lambda text: passes(Answer(text, error=text)),
+        "passes": lambda text: is_transient(Answer(text, error=text)),
     }

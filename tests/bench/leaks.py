@@ -18,7 +18,7 @@ from shapes.canary import Canary, canary_in
 from shapes.everything import rows, run_dreamt
 from shapes.stage import Shape
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.errors import EpisodeStop
 
 CALLS = 10_000

@@ -35,9 +35,9 @@ from shapes.canary import canary_in
 from shapes.models import ScriptedModelDouble
 from shapes.stage import Shape, dream
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.routing.process import entered
 
 STUNT_DOUBLE = "stuntdouble==2.0.1"
 SCENARIO = {"configurable": {"scenario_metadata": {"scenario_id": "dry-run", "mode": "mock"}}}

@@ -98,7 +98,7 @@ def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
 
 def change_of(start: Found, end: Found) -> tuple[float, float, float]:
     """The change of pass@1 over the same tasks, with its paired interval."""
-    from dreamgym_kit.trust.beating import beaten
+    from dreamgym_kit.trust.comparison import beaten
     from dreamgym_kit.trust.outcomes import TaskOutcome
 
     a, b = ([TaskOutcome(task, *counts) for task, counts in one.outcomes.items()] for one in (start, end))
@@ -181,9 +181,9 @@ def _start(home: Path, plan: Any, settings: Any) -> dict[str, Any]:
 def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Learn in one of the three ways, then try what came of it."""
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-    from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.train_then_deploy import learn
+    from dreamgym_kit.routing.router import Mode
 
     tasks = drawn_tasks(plan.worlds, seed=plan.seed)
     if part == "shuffled":
@@ -204,7 +204,7 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
 def _tried(model: Path, plan: Any, settings: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.train_then_deploy import tried
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
     found = tried(model, held_out, settings, plan, None, print)

@@ -48,9 +48,9 @@ class Tally:
 async def main(calls: int, transports: Sequence[str], *, guarded: bool = True) -> dict[str, Any]:
     """Try every way over every transport until there were enough calls of each."""
     if not guarded:
-        from dreamgym_kit.adapters.langgraph import mcp_sessions
+        from dreamgym_kit.adapters.langgraph.intercept import mcp
 
-        mcp_sessions._check = lambda _: None  # type: ignore[assignment]
+        mcp._check = lambda _: None  # type: ignore[assignment]
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILL"] = str(Path(folder) / "ledger")
@@ -65,9 +65,9 @@ async def main(calls: int, transports: Sequence[str], *, guarded: bool = True) -
 async def _tried(ways: dict[str, Way], calls: int) -> Tally:
     from shapes.stage import dream
 
-    from dreamgym_kit.adapters.langgraph.api import record_everything
-    from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install
-    from dreamgym_kit.gate.registry import entered
+    from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions, install
+    from dreamgym_kit.adapters.langgraph.run.api import record_everything
+    from dreamgym_kit.routing.process import entered
 
     install()
     hook_tool_functions()

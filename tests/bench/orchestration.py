@@ -143,23 +143,23 @@ class Kit:
 
     async def record(self) -> None:
         """One episode on the real tools."""
-        from dreamgym_kit.gate.policy import Mode
+        from dreamgym_kit.routing.router import Mode
 
         await self._run(1, Mode.RECORD)
 
     async def dream(self, episodes: int) -> None:
         """Episodes from the recordings."""
-        from dreamgym_kit.gate.policy import Mode
+        from dreamgym_kit.routing.router import Mode
 
         await self._run(episodes, Mode.DREAM)
 
     async def _run(self, episodes: int, mode: Any) -> None:
         from agent_double import question
 
-        from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-        from dreamgym_kit.adapters.langgraph.runs import run
+        from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+        from dreamgym_kit.adapters.langgraph.run.run import run
         from dreamgym_kit.rollout.events import NoEvents
-        from dreamgym_kit.vocabulary import Task
+        from dreamgym_kit.types import Task
 
         tasks = [
             Task(f"t{number}", question(number), expect={"calls": ["look"]}) for number in range(episodes)
@@ -173,7 +173,7 @@ class Kit:
 
 
 def _without_the_gate() -> None:
-    from dreamgym_kit.adapters.langgraph.install import uninstall
+    from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 
     uninstall()
 

@@ -21,12 +21,12 @@ from typing import Any
 from fresh import forget_dreams
 from langchain_core.tools import BaseTool, tool
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
 
 WAYS = ("simulated", "recorded", "idle")
 ROUNDS = 25
@@ -56,7 +56,7 @@ def costs(rounds: int, calls: int, made: BaseTool | None = None) -> dict[str, fl
     ways: dict[str, Callable[[], Any]] = {
         "bare": _bare,
         "idle": _idle,
-        "recorded": lambda: _in_session(Session(GatePolicy(Mode.RECORD, SPECS))),
+        "recorded": lambda: _in_session(Session(CallRouter(Mode.RECORD, SPECS))),
         "simulated": lambda: _in_session(dreaming()),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
@@ -88,9 +88,9 @@ def long_session(calls: int, begun: Callable[[], Session]) -> tuple[float, float
 def start_ms(starts: int) -> float:
     """The median time of opening the desk for a dream, in a process that has it imported."""
     import dreamgym_kit.recipes.desk as desk
-    from dreamgym_kit.adapters.langgraph.locking import LockWatch
-    from dreamgym_kit.adapters.langgraph.opening import prepared
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+    from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.setup import prepared
     from dreamgym_kit.settings.load import load_settings
 
     settings = load_settings(file=Path(desk.__file__).parent / "dreamgym.toml", environ={})
@@ -138,7 +138,7 @@ class AddTool(BaseTool):
 
 def dreaming() -> Session:
     """A session that answers from one recording."""
-    return Session(GatePolicy(Mode.DREAM, SPECS), experience=RecordedExperience(lambda *_: [RECORDED]))
+    return Session(CallRouter(Mode.DREAM, SPECS), experience=RecordedExperience(lambda *_: [RECORDED]))
 
 
 class KnownDouble(RecordedExperience):
@@ -151,7 +151,7 @@ class KnownDouble(RecordedExperience):
 
 def writing() -> Session:
     """A session whose every call is a write, each in the state that the one before left."""
-    policy = GatePolicy(Mode.DREAM, {"add": ToolSpec("add", Effect.WRITE)})
+    policy = CallRouter(Mode.DREAM, {"add": ToolSpec("add", Effect.WRITE)})
     return Session(policy, experience=KnownDouble(lambda *_: [RECORDED]), abstain="error")
 
 

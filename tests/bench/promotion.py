@@ -137,10 +137,9 @@ def pool(noise: float, seed: int, size: Size) -> Pool:
     """What a policy with so much noise in its weights does on the desk's real tools."""
     from dreamgym_kit.adapters.trainers.extra import threads
     from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
-    from dreamgym_kit.recipes.nano.decode import Decoder
-    from dreamgym_kit.recipes.nano.lockstep import play
+    from dreamgym_kit.recipes.nano.lockstep import Decoder, play
     from dreamgym_kit.recipes.nano.score import held_out_worlds
-    from dreamgym_kit.recipes.nano.stream import Stream
+    from dreamgym_kit.recipes.nano.tokens import Stream
 
     worlds = held_out_worlds(size.per_family)
     with threads(1):

@@ -66,13 +66,14 @@ def run_trial(seed: int, *, kills: int = KILLS, repeatable: bool = True) -> Tria
 async def _trial(folder: Path, kills: int, chance: random.Random, repeatable: bool) -> Trial:
     from dreamgym_kit.adapters.engines.ray_workers import RayHost
     from dreamgym_kit.rollout.budgets import RunBudget
-    from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+    from dreamgym_kit.rollout.distributed import DistributedRunner
     from dreamgym_kit.rollout.engine import run_episodes
     from dreamgym_kit.rollout.jobs import jobs_for
     from dreamgym_kit.rollout.journal import Journal, JournalReader
     from dreamgym_kit.rollout.stop import StopSwitch
-    from dreamgym_kit.rollout.working import kit_version
-    from dreamgym_kit.vocabulary import Task
+    from dreamgym_kit.rollout.worker import kit_version
+    from dreamgym_kit.rollout.worker_protocol import WorkerSpec
+    from dreamgym_kit.types import Task
 
     host, stop, heard = _Counted(RayHost(WORKERS)), StopSwitch(), _Heard()
     lanes = WORKERS * LANES
@@ -80,7 +81,7 @@ async def _trial(folder: Path, kills: int, chance: random.Random, repeatable: bo
     tasks = [Task(f"t{number}", {}) for number in range(int(seconds / EPISODE_S) * lanes)]
     runner = DistributedRunner(
         host,
-        spec_for("ray_kill:opened", {}, lanes=LANES, backstop_s=60, limits=(None, None), kit=kit_version()),
+        WorkerSpec("ray_kill:opened", {}, lanes=LANES, limit_s=60, kit=kit_version()),
         workers=WORKERS,
         budget=RunBudget(),
         events=heard,
@@ -161,17 +162,17 @@ class _Heard:
 
 @asynccontextmanager
 async def opened(_given: Mapping[str, Any], events: Any, budget: Any) -> AsyncIterator[Any]:
-    """What a worker opens; see `rollout.workplace.Opener`."""
-    from dreamgym_kit.rollout.workplace import Workplace
+    """What a worker opens; see `rollout.worker.Opener`."""
+    from dreamgym_kit.rollout.worker import WorkerContext
 
-    yield Workplace(runner=RunnerDouble())
+    yield WorkerContext(runner=RunnerDouble())
 
 
 class RunnerDouble:
     """Stands for a graph that waits for its model."""
 
     async def run(self, task: Any, *, sibling: int, attempt: int) -> Any:
-        from dreamgym_kit.vocabulary import Episode, Verdict
+        from dreamgym_kit.types import Episode, Verdict
 
         await asyncio.sleep(EPISODE_S * random.uniform(0.5, 1.5))
         return Episode(

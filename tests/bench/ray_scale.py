@@ -72,10 +72,10 @@ def figures(*, rounds: int, episodes: int) -> list[tuple[str, float, str]]:
 
 def rate(place: Path, graph: str, episodes: int, engine: str, workers: int) -> float:
     """Episodes a second from the first beginning to the last end."""
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.langgraph.runs import run
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.run import run
     from dreamgym_kit.settings.load import parse_settings
-    from dreamgym_kit.vocabulary import Task
+    from dreamgym_kit.types import Task
 
     file = place / "dreamgym.toml"
     file.write_text(SETTINGS, "utf-8")

@@ -1,6 +1,6 @@
 """A real vLLM with the shipped nano experience model, and the desk's dream asked of it: for other benches.
 
-The model is asked for whole decisions (`[endpoint]`), by prompts as any open world model gets them. Of
+The model is asked for whole decisions (`[experience]`), by prompts as any open world model gets them. Of
 those a model of 350,000 parameters that learned the desk's words understands nothing: what it says is held to
 the schema and is of no use, and the agent is told an error. What is measured is the traffic.
 """
@@ -15,16 +15,16 @@ from typing import Any
 
 from served.starter import EXPERIENCE, KEY, POLICY, PROGRAM, launched, started
 
-from dreamgym_kit.adapters.langgraph.api import simulate
-from dreamgym_kit.adapters.models.vllm.roles import Role
+from dreamgym_kit.adapters.langgraph.run.api import simulate
+from dreamgym_kit.adapters.models.vllm.launch import Role
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.recipes.desk.graph import simple_graph
 from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.types import Split
 
 _CONTEXT = 16_384  # its own is 2,048 tokens, nearly letters: less than the rules and a few calls
 _LONG = (
@@ -57,12 +57,12 @@ def simulated(
     """A dry run of the desk in worlds without recordings; without a policy its agent is scripted."""
     os.environ["VLLM_API_KEY"] = KEY
     asked = {
-        "endpoint.urls": [f"{server.launch.url}/v1"],
-        "endpoint.model": server.launch.name,
-        "endpoint.key_env": "VLLM_API_KEY",
-        "endpoint.calibrate": 0,
-        "endpoint.judge": False,
-        "endpoint.max_output": 96,
+        "experience.urls": [f"{server.launch.url}/v1"],
+        "experience.model": server.launch.name,
+        "experience.key_env": "VLLM_API_KEY",
+        "experience.calibration_calls": 0,
+        "experience.judge": False,
+        "experience.max_output": 96,
         "simulate.on_unanswered": "error",
         "simulate.seed": seed,
         "simulate.concurrency": 8,
@@ -77,8 +77,8 @@ def simulated(
             simple_graph(),
             drawn_tasks(tasks, split=Split.HELD_OUT, seed=seed),
             settings=settings,
-            store=store,
+            buffer=store,
             policy=policy,
-            n=n,
-            directory=Path(scratch) / "run",
+            repeats=n,
+            run_dir=Path(scratch) / "run",
         )

@@ -24,7 +24,7 @@ PATIENCE_S = 300.0
 COMMAND = "from dreamgym_kit.cli.main import main; main()"
 DIES = """
 import os, sys, threading, time
-from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.guard.egress import exempt
 from dreamgym_kit.rollout.journal import Journal
 
 finished, later_s, episodes = int(sys.argv.pop(1)), float(sys.argv.pop(1)), int(sys.argv.pop(1))
@@ -150,10 +150,12 @@ class _Desk:
     def _start(self, runs: str, dies: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Begin a run below the folder `runs`, or go on with the one that is there."""
         begun = any((self._folder / runs).glob("*/manifest.json"))
-        where = ["--settings", str(self._settings), "--buffer", str(self._folder / "desk.db")]
+        where = ["--buffer", str(self._folder / "desk.db")]
         what = ["--tasks", str(self._tasks), "-n", str(SIBLINGS), "--set", f"runs={self._folder / runs!s}"]
         again = ["--resume", str(self._run(runs))] if begun else []
-        return self._command("simulate", *where, *what, *again, "--json", dies=dies)
+        return self._command(
+            "--config", str(self._settings), "simulate", *where, *what, *again, "--json", dies=dies
+        )
 
     def _command(self, *arguments: str, dies: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", DIES + COMMAND if dies else COMMAND, *dies, *arguments]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.ports import Group
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.interfaces import Group
+from dreamgym_kit.types import Task
 
 SIBLINGS, RECORDED = 8, 4
 
@@ -41,7 +41,7 @@ class Bare:
         from transformers import AutoTokenizer
 
         from dreamgym_kit.adapters.trainers.folders import load_model
-        from dreamgym_kit.recipes.nano.stream import Stream
+        from dreamgym_kit.recipes.nano.tokens import Stream
 
         self.model = load_model(model)
         self._stream = Stream(AutoTokenizer.from_pretrained(model))
@@ -49,8 +49,7 @@ class Bare:
 
     def collect(self, seed: int) -> Cost:
         """Play each world with the model as it is now."""
-        from dreamgym_kit.recipes.nano.decode import Decoder
-        from dreamgym_kit.recipes.nano.lockstep import play
+        from dreamgym_kit.recipes.nano.lockstep import Decoder, play
 
         began = time.process_time()
         played = play(Decoder(self.model), self._stream, self._worlds, seed=seed)
@@ -61,21 +60,21 @@ class Kit:
     """Episodes through the graph, in the dream of what colleagues did."""
 
     def __init__(self, model: Path, folder: Path, seed: int, tasks: int) -> None:
-        from dreamgym_kit.adapters.langgraph.api import record
-        from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-        from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+        from dreamgym_kit.adapters.langgraph.run.api import record
+        from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+        from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
         from dreamgym_kit.adapters.models.local import open_local
         from dreamgym_kit.adapters.stores.memory import MemoryStore
         from dreamgym_kit.recipes.desk.graph import graph
         from dreamgym_kit.recipes.desk.tasks import drawn_tasks
         from dreamgym_kit.recipes.train_then_deploy import GRAPH, QUICK, settings_for
-        from dreamgym_kit.training.aside import LoopAside
+        from dreamgym_kit.training.background_loop import BackgroundLoop
 
         self.tasks = drawn_tasks(tasks, seed=seed)
         self.worlds = [task.world.seed for task in self.tasks]
         self.settings, store = settings_for(folder, QUICK), MemoryStore()
-        record(graph("scripted:mixed"), self.tasks, settings=self.settings, store=store, n=RECORDED)
-        self.aside = LoopAside()
+        record(graph("scripted:mixed"), self.tasks, settings=self.settings, buffer=store, repeats=RECORDED)
+        self.aside = BackgroundLoop()
         before = set(threading.enumerate())
         self.policy = open_local(model, version="step-000000", lockstep=True)
         self._engine = [one.native_id for one in threading.enumerate() if one not in before]
@@ -95,7 +94,7 @@ class Kit:
         self.policy.close()
 
     async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
-        """As a `ports.Collector`; what it cost and gave stands in `cost` and `groups`."""
+        """As a `interfaces.Collector`; what it cost and gave stands in `cost` and `groups`."""
         cpu, engine = time.process_time(), self._engine_s()
         self.groups = await self._rollouts.collect(tasks, n, step=step, seed=seed)
         cpu, engine = time.process_time() - cpu, self._engine_s() - engine

@@ -172,13 +172,13 @@ def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
 
 def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Go on from the model by real calls, then try what came of it."""
-    from dreamgym_kit.adapters.langgraph.s2r import s2r
-    from dreamgym_kit.adapters.langgraph.s2r_request import S2rRequest
+    from dreamgym_kit.adapters.langgraph.s2r.s2r import s2r
+    from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.desk.world import times_opened
     from dreamgym_kit.recipes.train_then_deploy import GRAPH
     from dreamgym_kit.rollout.events import NoEvents
-    from dreamgym_kit.vocabulary import Split
+    from dreamgym_kit.types import Split
 
     learn = drawn_tasks(plan.worlds, seed=plan.seed)
     # The gate is one of the dream: its tasks' worlds were recorded. Nothing more is learned from them.

@@ -72,13 +72,13 @@ async def _soak(episodes: int, folder: Path) -> tuple[list[Sample], int]:
     import psutil
     from agent_double import ModelDouble, agent, look, question, weigh
 
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.langgraph.runs import run
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.run import run
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-    from dreamgym_kit.gate.policy import Mode
     from dreamgym_kit.rollout.events import NoEvents
+    from dreamgym_kit.routing.router import Mode
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.vocabulary import Task
+    from dreamgym_kit.types import Task
 
     samples: list[Sample] = []
     process = psutil.Process()

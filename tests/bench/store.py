@@ -98,7 +98,7 @@ def _fill(store: "object", seed: int, rows: int) -> float:
 
 def _transitions(seed: int, count: int, rows: int) -> Iterator["object"]:
     """Made-up recordings: words and tools as rare as in speech (Zipf), made-up order numbers and users."""
-    from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+    from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
     chance = random.Random(seed)
     words = [_word(number) for number in range(WORDS)]
@@ -139,7 +139,7 @@ def _word(number: int) -> str:
 
 
 def _hybrid(store: "object", asked: "Sequence[object]") -> None:
-    from dreamgym_kit.ports import HybridQuery
+    from dreamgym_kit.interfaces import HybridQuery
     from dreamgym_kit.replay.terms import search_text
 
     for one in asked:

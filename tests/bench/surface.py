@@ -105,7 +105,7 @@ def first_episode(folder: Path) -> float:
     """Seconds from the command to the event that its first episode has started."""
     before = {path.name for path in (folder / "runs").glob("*")}
     began = time.time()
-    run(folder, COMMAND, "simulate", "--plain", codes=(0, 1, 3))
+    run(folder, COMMAND, "simulate", codes=(0, 1, 3))
     (made,) = [path for path in (folder / "runs").glob("*") if path.name not in before]
     for line in (made / "events.jsonl").read_text().splitlines():
         event = json.loads(line)

@@ -7,8 +7,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_tool_call
 from langchain_core.messages import ToolMessage
 
-from dreamgym_kit.recipes.desk.agent import RULES, choose_model
-from dreamgym_kit.recipes.desk.state import DeskState
+from dreamgym_kit.recipes.desk.agent import RULES, DeskState, choose_model
 from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, track_parcel
 
 

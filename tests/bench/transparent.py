@@ -26,10 +26,10 @@ from shapes.canary import canary_in
 from shapes.everything import rows
 from shapes.stage import Shape
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 
 _RANDOM = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b|\bcall-\d+"
@@ -81,7 +81,7 @@ def transparent(seed: int, *, every: int = 1, sabotage: Callable[[], None] = lam
 
 
 def _recording() -> AbstractContextManager[Any]:
-    return entered(Session(GatePolicy(Mode.RECORD)))
+    return entered(Session(CallRouter(Mode.RECORD)))
 
 
 def _said(shape: Shape, kind: str, around: Session_) -> list[str]:

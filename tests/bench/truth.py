@@ -23,9 +23,9 @@ from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.cases import make_case
-from dreamgym_kit.vocabulary import World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import World
 
 WORLDS, DREAMED = 50, 25
 THRESHOLD = 0.5

@@ -193,7 +193,7 @@ DOOR = {
 GUARD = '[guard]\nallow_hosts = ["127.0.0.1"]\n'
 ONE_BY_ONE = ("command", "python")  # a share of episodes is a matter of runs
 RECORD = {"faces": ("command",), "command": ("record", "--yes")}
-WORLD = '[worlds.default]\nref = "AGENT:{}"\n'
+WORLD = '[environments.default]\nref = "AGENT:{}"\n'
 
 CASES: tuple[Case, ...] = (
     Case("passes", (FINE,), P, about=("PASSED  1 passed, 0 failed, 0 inconclusive, 0 errors",)),
@@ -270,7 +270,7 @@ CASES: tuple[Case, ...] = (
         (FINE, BAD),
         F,
         faces=("command",),
-        command=("evaluate", "--min-pass-rate", "1"),
+        command=("evaluate", "--set", "gate.min_pass_rate=1"),
     ),
     Case("evaluate_error", (BROKEN,), E, faces=ONE_BY_ONE, command=("evaluate",)),
     Case("old_flag", (), E, code=2, faces=("command",), command=("simulate", "--gate-success", "1")),

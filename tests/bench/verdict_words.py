@@ -28,7 +28,7 @@ DEADLINE_S = 120.0
 RUN = """
 import json, sys
 import dreamgym_kit
-done = getattr(dreamgym_kit, sys.argv[2])(sys.argv[1], "tasks.jsonl", directory="run")
+done = getattr(dreamgym_kit, sys.argv[2])(sys.argv[1], "tasks.jsonl", run_dir="run")
 said = (done.summary if sys.argv[2] == "simulate" else done.b.summary).to_json()
 told = {"verdict": done.verdict, "code": done.exit_code, "passed": done.passed, "counts": said["counts"]}
 print(json.dumps(told | {"episodes": {line["id"]: line["verdict"] for line in said["list"]}}))
@@ -279,7 +279,6 @@ def stopped(*signals: signal.Signals, code: int, word: str) -> Callable[[Path, d
             "-m",
             "dreamgym_kit.cli.main",
             "simulate",
-            "--plain",
             "--set",
             "simulate.concurrency=1",
         ]

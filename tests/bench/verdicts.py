@@ -17,11 +17,11 @@ from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.observed import answer_of, failed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.worlds import start
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.recipes.desk.cases import Case, make_case
 from dreamgym_kit.recipes.desk.checkers import differences, goal, would_be_books
 from dreamgym_kit.recipes.desk.policy import Reply, ToolUse, run_script
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 
 class Abstained(Exception):

@@ -18,10 +18,10 @@ from typing import Any
 import httpcore
 from real_server import experience_server, simulated
 
-from dreamgym_kit.adapters.models.transport import Response, Transport
+from dreamgym_kit.adapters.models.http import Response, Transport
 from dreamgym_kit.adapters.models.vllm.looking import look
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.bounded_json import read_json
 
 AT_ONCE = 32
 _LONGEST = 512  # of this model's tokens, which are nearly letters: a decision with its reasons
@@ -106,7 +106,11 @@ def _kit(server: VllmServer, tasks: int, seed: int, longest: int) -> Load:
     _emptied(server)
     Transport.post = overheard  # type: ignore[method-assign]
     try:
-        asked = {"simulate.concurrency": AT_ONCE, "endpoint.max_output": longest, "endpoint.timeout_s": 600.0}
+        asked = {
+            "simulate.concurrency": AT_ONCE,
+            "experience.max_output": longest,
+            "experience.timeout_s": 600.0,
+        }
         simulated(server, tasks=tasks, n=1, seed=seed, policy=None, **asked)
     finally:
         Transport.post = post  # type: ignore[method-assign]

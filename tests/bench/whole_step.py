@@ -153,7 +153,7 @@ class _Metered:
     def fit(
         self, source: Callable[[int], Batch], *, steps: int, after: Callable[[UpdateFacts], None]
     ) -> None:
-        """See `ports.Trainer.fit`."""
+        """See `interfaces.Trainer.fit`."""
 
         def heard(step: int) -> Batch:
             self._meter.batch = source(step)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.canonical import canonical, content_id, digest
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import NotSerializable
 
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -90,7 +90,7 @@ def test_digest_and_id_are_kept_too() -> None:
     ],
 )
 def test_what_has_no_json_form_is_refused(value: object, why: str) -> None:
-    with pytest.raises(NotJson, match=f"^{why}"):
+    with pytest.raises(NotSerializable, match=f"^{why}"):
         canonical(value)
 
 
@@ -101,5 +101,5 @@ def test_endless_nesting_is_refused() -> None:
     circle: list[object] = []
     circle.append(circle)
     for value in (deep, circle):
-        with pytest.raises(NotJson, match="nested too deep"):
+        with pytest.raises(NotSerializable, match="nested too deep"):
             canonical(value)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import MAX_DEPTH, MAX_VALUES, check_bounds, read_json
+from dreamgym_kit.bounded_json import MAX_DEPTH, MAX_VALUES, check_bounds, read_json
+from dreamgym_kit.errors import NotSerializable
 
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
 values = st.recursive(
@@ -29,17 +29,17 @@ def test_any_text_is_read_as_json_does_or_refused_in_one_line(text: str) -> None
     try:
         expected = json.loads(text)
     except ValueError:
-        with pytest.raises(NotJson) as caught:
+        with pytest.raises(NotSerializable) as caught:
             read_json(text)
         assert "\n" not in str(caught.value)
         return
-    with suppress(NotJson):  # stricter than `json`: NaN, 1e999, two equal keys
+    with suppress(NotSerializable):  # stricter than `json`: NaN, 1e999, two equal keys
         assert read_json(text) == expected
 
 
 @given(st.binary(max_size=20))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    with suppress(NotJson):
+    with suppress(NotSerializable):
         read_json(data)
 
 
@@ -65,7 +65,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     ],
 )
 def test_what_is_refused_says_why(text: str | bytes, why: str) -> None:
-    with pytest.raises(NotJson) as caught:
+    with pytest.raises(NotSerializable) as caught:
         read_json(text)
     assert str(caught.value) == why
 
@@ -83,5 +83,5 @@ def test_the_bounds_count_marks_and_not_what_stands_in_texts() -> None:
     "text", ['"aaaaaaaaaa"', b'"aaaaaaaaaa"', b'"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"']
 )
 def test_what_is_too_large_is_refused_before_it_is_looked_at(text: str | bytes) -> None:
-    with pytest.raises(NotJson, match=r"^larger than 10 bytes$"):
+    with pytest.raises(NotSerializable, match=r"^larger than 10 bytes$"):
         read_json(text, max_bytes=10)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dreamgym_kit.bounded_json import check_bounds
 from dreamgym_kit.canonical import canonical
-from dreamgym_kit.jsonread import check_bounds
-from dreamgym_kit.plain import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, is_exact, to_plain
+from dreamgym_kit.serialization import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, is_exact, to_json
 
 
 class Colour(enum.Enum):
@@ -114,20 +114,20 @@ json_values = st.recursive(
 
 @given(anything)
 def test_whatever_it_is_it_becomes_json_without_its_repr(value: object) -> None:
-    spelled = canonical(to_plain(value))
+    spelled = canonical(to_json(value))
     assert "secret-canary" not in spelled
     assert " at 0x" not in spelled
 
 
 @given(json_values)
 def test_json_stays_as_it_is(value: object) -> None:
-    assert to_plain(value) == value
-    assert json.dumps(to_plain(value)) == json.dumps(value)
+    assert to_json(value) == value
+    assert json.dumps(to_json(value)) == json.dumps(value)
 
 
 @given(anything)
 def test_plain_data_is_plain_already(value: object) -> None:
-    assert to_plain(to_plain(value)) == to_plain(value)
+    assert to_json(to_json(value)) == to_json(value)
 
 
 @given(st.lists(hashable, unique_by=repr, max_size=5), st.randoms())
@@ -136,7 +136,7 @@ def test_equal_sets_give_equal_data(items: list[object], chance: object) -> None
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
     distinct = {(type(item), item) for item in items}
     if len(distinct) == len(set(items)):  # Python's False == 0: which of the two a set keeps is its affair
-        assert canonical(to_plain(set(items))) == canonical(to_plain(set(shuffled)))
+        assert canonical(to_json(set(items))) == canonical(to_json(set(shuffled)))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_equal_sets_give_equal_data(items: list[object], chance: object) -> None
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_that_fails_at_whatever_is_asked_is_marked(value: object) -> None:
-    spelled = json.dumps(to_plain([value, {"in": value}]))
+    spelled = json.dumps(to_json([value, {"in": value}]))
     assert "secret-canary" not in spelled
 
 
@@ -175,17 +175,17 @@ def test_a_value_that_fails_at_whatever_is_asked_is_marked(value: object) -> Non
     ids=lambda value: type(value).__name__,
 )
 def test_each_kind_has_its_form(value: object, plain: object) -> None:
-    assert to_plain(value) == plain
+    assert to_json(value) == plain
 
 
 def test_what_is_too_large_is_cut_with_a_mark() -> None:
-    cut, other = to_plain("x" * (MAX_TEXT + 5)), to_plain("x" * (MAX_TEXT + 4) + "y")
+    cut, other = to_json("x" * (MAX_TEXT + 5)), to_json("x" * (MAX_TEXT + 4) + "y")
     assert f"... (cut: {MAX_TEXT + 5} characters, sha256 " in cut
     assert cut != other
-    assert to_plain(list(range(MAX_ITEMS + 1)))[-1] == {"$cut": f"{MAX_ITEMS + 1} items"}
-    assert to_plain(dict.fromkeys(map(str, range(MAX_ITEMS + 1))))["$cut"] == f"{MAX_ITEMS + 1} keys"
-    assert to_plain(bytes(MAX_TEXT + 1))["$cut"] == f"{MAX_TEXT + 1} bytes"
-    assert to_plain(set(range(MAX_ITEMS + 1)))[-1] == {"$cut": f"{MAX_ITEMS + 1} items"}
+    assert to_json(list(range(MAX_ITEMS + 1)))[-1] == {"$cut": f"{MAX_ITEMS + 1} items"}
+    assert to_json(dict.fromkeys(map(str, range(MAX_ITEMS + 1))))["$cut"] == f"{MAX_ITEMS + 1} keys"
+    assert to_json(bytes(MAX_TEXT + 1))["$cut"] == f"{MAX_TEXT + 1} bytes"
+    assert to_json(set(range(MAX_ITEMS + 1)))[-1] == {"$cut": f"{MAX_ITEMS + 1} items"}
 
 
 def test_the_bounds_hold_for_the_whole_value() -> None:
@@ -199,7 +199,7 @@ def test_the_bounds_hold_for_the_whole_value() -> None:
         [[10**4000] * 1000] * 1000,
         {str(key): bytes(9) * 10**5 for key in range(99)},
     ):
-        spelled = json.dumps(to_plain(value))
+        spelled = json.dumps(to_json(value))
         assert len(spelled) < 8 * 2**20
         check_bounds(spelled)
         assert "cut" in spelled
@@ -209,18 +209,18 @@ def test_depth_and_circles_end_in_a_mark() -> None:
     deep: object = "bottom"
     for _ in range(10_000):
         deep = [deep]
-    assert f"nested deeper than {MAX_DEPTH}" in json.dumps(to_plain(deep))
+    assert f"nested deeper than {MAX_DEPTH}" in json.dumps(to_json(deep))
     circle: dict[str, object] = {}
     circle["again"] = [circle]
-    assert to_plain(circle) == {"again": [{"$cut": "refers to itself"}]}
+    assert to_json(circle) == {"again": [{"$cut": "refers to itself"}]}
 
 
 def test_the_same_value_twice_side_by_side_is_no_circle() -> None:
     shared = [1]
-    assert to_plain([shared, shared]) == [[1], [1]]
+    assert to_json([shared, shared]) == [[1], [1]]
 
 
 def test_what_was_cut_or_has_no_json_form_is_not_exact() -> None:
-    assert is_exact(to_plain({"a": [1, {"b": b"x"}]}))
-    assert not is_exact(to_plain({"a": [1, {"b": object()}]}))
-    assert not is_exact(to_plain([10**5000]))
+    assert is_exact(to_json({"a": [1, {"b": b"x"}]}))
+    assert not is_exact(to_json({"a": [1, {"b": object()}]}))
+    assert not is_exact(to_json([10**5000]))

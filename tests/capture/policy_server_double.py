@@ -31,7 +31,7 @@ def says(text: str, finish: str = "stop") -> ChatReply:
 
 
 class PolicyServerDouble:
-    """Answers by a function of the request; implements `ports.PolicyServer`."""
+    """Answers by a function of the request; implements `interfaces.PolicyServer`."""
 
     def __init__(
         self,

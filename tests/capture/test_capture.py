@@ -10,10 +10,10 @@ from shapes.agents import MAKES, STREAM_MODES
 from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from shapes.tools import add_tool
 
-from dreamgym_kit.adapters.langgraph.capture import Capture, ModelPolicy, captured
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.training.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.errors import EndpointError, EpisodeStop
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.routing.process import entered
 from dreamgym_kit.training.samples import merge
 
 

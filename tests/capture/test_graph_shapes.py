@@ -24,10 +24,10 @@ from shapes.models import ScriptedModelDouble, StreamingModelDouble
 from shapes.stage import HELLO, dream
 from shapes.tools import add_tool
 
-from dreamgym_kit.adapters.langgraph.capture import Capture, ModelPolicy, captured
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.training.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.routing.process import entered
 from dreamgym_kit.training.samples import merge
 from dreamgym_kit.turns import Turn
 

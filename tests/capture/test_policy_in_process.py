@@ -13,14 +13,14 @@ from nano_double import write_double
 from vllm_double import VllmDouble
 
 from dreamgym_kit import simulate
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.ports import Group
+from dreamgym_kit.interfaces import Group
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.training.samples import merge
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 pytestmark = pytest.mark.slow
 
@@ -63,13 +63,13 @@ def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(kit), *words], cwd=folder, capture_output=True, text=True, timeout=600)
 
 
-def test_simulate_asks_the_directory_and_no_provider(folder: Path, model: Path) -> None:
+def test_evaluate_asks_the_directory_and_no_provider(folder: Path, model: Path) -> None:
     named = ("in_process_agent.py:graph", "--tasks", "tasks.jsonl")
     said = (*named, "--policy", str(model), "-n", "2", "--json")
-    done = command("simulate", *said, folder=folder)
+    done = command("evaluate", *said, folder=folder)
     assert done.returncode == 3, done.stderr  # nothing says what is right
     told = json.loads(done.stdout)
-    assert told["counts"]["inconclusive"] == 6
+    assert told["b"]["counts"]["inconclusive"] == 6
     (run,) = (folder / "runs").iterdir()
     episodes = list(RunDirectory.open(run).episodes())
     assert [(one.stop, one.model_calls) for one in episodes] == [("finished", 1)] * 6
@@ -79,7 +79,7 @@ def test_simulate_asks_the_directory_and_no_provider(folder: Path, model: Path) 
 @pytest.mark.nightly
 def test_a_directory_that_is_no_model_is_named_and_nothing_runs(folder: Path) -> None:
     said = ("in_process_agent.py:graph", "--tasks", "tasks.jsonl", "--policy", "nothing_here")
-    done = command("simulate", *said, folder=folder)
+    done = command("evaluate", *said, folder=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing_here" in done.stderr
     assert "Traceback" not in done.stderr

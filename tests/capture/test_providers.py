@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from shapes.stage import dream
 from shapes.tools import add_tool
 
-from dreamgym_kit.adapters.langgraph.capture import ModelPolicy, captured
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy, captured
 from dreamgym_kit.chat import ChatRequest
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.routing.process import entered
 
 
 @pytest.fixture(scope="module", autouse=True)

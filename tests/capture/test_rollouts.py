@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from capture.policy_server_double import PolicyServerDouble, calls, said_in, says
 
-from dreamgym_kit.adapters.langgraph.rollouts import Rollouts, open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import PROCESS
-from dreamgym_kit.ports import Group
+from dreamgym_kit.interfaces import Group
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.routing.process import PROCESS
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Transition, Verdict
 
 AGENT = '''
 from pathlib import Path
@@ -219,7 +219,7 @@ class Orders:
 
 def test_real_tools_run_between_two_dreams_and_what_puts_the_world_back_may_use_them(folder: Path) -> None:
     server = PolicyServerDouble(looks_and_tells)
-    more = '[worlds.default]\nref = "agent_between:Orders"\n'
+    more = '[environments.default]\nref = "agent_between:Orders"\n'
     dreamt = asked_for(folder, server, name="agent_between", more=more)
     real = replace(dreamt, mode=Mode.RECORD, store=None, directory=folder / "real", must_reset=True)
     (folder / "agent_between.py").write_text(AGENT + WORLD)

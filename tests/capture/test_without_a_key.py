@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from capture.policy_server_double import PolicyServerDouble, says, scripted
 
-from dreamgym_kit.adapters.langgraph.policy_opening import STAND_IN, open_graph_for
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.policy.loading import STAND_IN, open_graph_for
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.errors import GraphNotLoaded
 from dreamgym_kit.settings.load import parse_settings
 

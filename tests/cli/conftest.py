@@ -151,7 +151,7 @@ def own_systems(project: Path) -> Callable[[], None]:
     def settle() -> None:
         (project / "own_systems.py").write_text(OWN)
         with (project / "dreamgym.toml").open("a") as settings:
-            settings.write('\n[worlds.default]\nref = "own_systems:Own"\n')
+            settings.write('\n[environments.default]\nref = "own_systems:Own"\n')
 
     return settle
 

@@ -9,7 +9,7 @@ import pytest
 
 from dreamgym_kit.cli import approving
 from dreamgym_kit.cli.approving import TerminalApprover
-from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, World
+from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, World
 
 
 class TerminalDouble:

@@ -9,8 +9,8 @@ from dreamgym_kit.errors import UserError
 
 def refused(tmp_path, *arguments):
     (tmp_path / "dreamgym.toml").write_text('graph = "nowhere_at_all:graph"\n')
-    settings = ("--settings", str(tmp_path / "dreamgym.toml"))
-    done = CliRunner().invoke(app, ["crawl", "--yes", *settings, *arguments])
+    settings = ("--config", str(tmp_path / "dreamgym.toml"))
+    done = CliRunner().invoke(app, [*settings, "crawl", "--yes", *arguments])
     assert isinstance(done.exception, UserError)
     return str(done.exception)
 

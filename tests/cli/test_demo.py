@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("langchain_mcp_adapters", reason="the extra `desk` is not installed")
+pytest.importorskip("langchain_mcp_adapters", reason="the extra `demo` is not installed")
 
 
 @pytest.mark.slow

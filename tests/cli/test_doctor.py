@@ -29,7 +29,7 @@ def provider(method: str) -> dict[str, Any]:
     code = f"{SHOP}    {method}\n"
     return {
         "check": "tasks",
-        "settings": '[worlds.default]\nref = "shop:Shop"\n',
+        "settings": '[environments.default]\nref = "shop:Shop"\n',
         "files": (("shop.py", code),),
     }
 
@@ -67,29 +67,30 @@ PROJECTS = {
     "a function that is not there": Broken("graph", '[functions."agent:refund"]\neffect = "write"\n'),
     "a graph that raises when it is imported": Broken("graph", agent='raise ValueError("no shop")\n'),
     "an endpoint that is away": Broken(
-        "experience", '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\n'
+        "experience", '[experience]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nmax_attempts = 1\n'
     ),
-    "an endpoint without a model": Broken("experience", '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\n'),
+    "an endpoint without a model": Broken("experience", '[experience]\nurls = ["http://127.0.0.1:9/v1"]\n'),
     "an endpoint whose key is not set": Broken(
         "experience",
-        '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nkey_env = "NOBODY_SET_THIS_KEY"\n',
+        '[experience]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nkey_env = "NOBODY_SET_THIS_KEY"\n',
     ),
     "an acceptance file that is not there": Broken(
         "experience",
-        '[endpoint]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nattempts = 1\ngate = "gate.json"\n',
+        '[experience]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nmax_attempts = 1\n'
+        'acceptance = "gate.json"\n',
     ),
     "a folder for runs that is a file": Broken("runs", 'runs = "notes"\n', files=(("notes", ""),)),
     "rules that cannot be read": Broken("recordings", files=(("dreamgym.drafts.toml", "{"),)),
     "a directory that is not a model": Broken(
-        "experience", '[endpoint]\nmodel = "notes"\n', files=(("notes/config.json", "{}"),)
+        "experience", '[experience]\ndir = "notes"\n', files=(("notes/config.json", "{}"),)
     ),
-    "a learned model that is not there": Broken("learned", '[learned]\nmodel = "learned"\n'),
-    "a server of a learned model without its words": Broken(
-        "learned", '[learned]\nurls = ["http://127.0.0.1:9/v1"]\n'
+    "a directory that is not there": Broken("experience", '[experience]\ndir = "learned"\n'),
+    "a served name without a server": Broken("experience", '[experience]\nmodel = "qwen"\n'),
+    "a world of a module that is not there": Broken(
+        "tasks", '[environments.default]\nref = "shop_world:Shop"\n'
     ),
-    "a world of a module that is not there": Broken("tasks", '[worlds.default]\nref = "shop_world:Shop"\n'),
     "a world that lacks a method": Broken(
-        "tasks", '[worlds.default]\nref = "shop:Shop"\n', files=(("shop.py", "class Shop: ...\n"),)
+        "tasks", '[environments.default]\nref = "shop:Shop"\n', files=(("shop.py", "class Shop: ...\n"),)
     ),
     "a world that cannot be made": Broken(**provider("def __init__(self, url): ...")),
     "a world that raises when it is made": Broken(**provider("def __init__(self): 1 / 0")),

@@ -29,7 +29,7 @@ def server():
 
 def settle(project, server):
     (project / "dreamgym.toml").write_text(
-        f'graph = "agent:graph"\n[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\n'
+        f'graph = "agent:graph"\n[experience]\nurls = ["{server.url}"]\nmodel = "m"\n'
         '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "destructive"\n'
     )
 
@@ -60,7 +60,7 @@ def test_without_an_endpoint_it_says_how_to_name_one(run, project) -> None:
     (project / "dreamgym.toml").write_text('graph = "agent:graph"\n')
     done = run("rules", "draft")
     assert done.returncode == 2
-    assert "[endpoint] urls = " in done.stderr
+    assert "[experience] urls = " in done.stderr
 
 
 @pytest.mark.slow

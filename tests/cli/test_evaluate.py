@@ -23,7 +23,7 @@ class Shop:
 def with_world(project: Path) -> None:
     with (project / "agent.py").open("a") as file:
         file.write(WORLD)
-    (project / "dreamgym.toml").write_text('[worlds.default]\nref = "agent:Shop"\n')
+    (project / "dreamgym.toml").write_text('[environments.default]\nref = "agent:Shop"\n')
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, rec
 
 
 def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
-    done = run("evaluate", *FLAGS, "--min-pass-rate", "0.5")
+    done = run("evaluate", *FLAGS, "--set", "gate.min_pass_rate=0.5")
     assert done.returncode == 1
     assert done.stdout.startswith(
         "FAILED  0 passed, 2 failed, 0 inconclusive, 0 errors\n  gate min_pass_rate:"
@@ -84,7 +84,7 @@ def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: 
     assert done.stderr.splitlines()[-1] == (
         "error: settings: nobody puts the world 'default' back between episodes, and 'refund_payment' "
         "changes it: what one episode did would be there in the next, and stay. Name what resets it "
-        '([worlds.default] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
+        '([environments.default] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
     )
     assert not (project / "REAL").exists()
 

@@ -44,7 +44,7 @@ def _leaking(project: Path) -> None:
 
 def test_simulate_ends_with_6_before_all_other_codes(project: Path, run: Run) -> None:
     loose = ("--max-inconclusive", "1", "--min-pass-rate", "0")
-    done = run("simulate", "agent:graph", *ALONE, *loose, "--junit", "/dev/null/out.xml")
+    done = run("simulate", "agent:graph", *ALONE, *loose, "-o", "/dev/null/out.xml")
     assert (done.returncode, done.stdout.splitlines()[0]) == (6, FIRST), done.stderr
     assert "EXECUTED refund-1.1" in done.stderr
     assert "cannot be written" in done.stderr
@@ -66,7 +66,9 @@ def test_evaluate_ends_with_6_and_does_not_begin_the_second_side(project: Path, 
 def test_shards_with_a_real_call_are_merged_into_a_run_that_says_so(project: Path, run: Run) -> None:
     places = []
     for number in (1, 2):
-        done = run("simulate", "agent:graph", *ALONE, "--repeats", "2", "--shard", f"{number}/2", "--json")
+        done = run(
+            "simulate", "agent:graph", *ALONE, "--repeats", "2", "--set", f"shard={number}/2", "--json"
+        )
         assert done.returncode == 6
         places.append(json.loads(done.stdout)["manifest"]["directory"])
     merged = run("runs", "merge", *places, "--into", "merged", "--json")

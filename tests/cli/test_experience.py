@@ -9,10 +9,10 @@ from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from distil.shop_recordings import shop
 from typer.testing import CliRunner
 
-from dreamgym_kit.adapters.distilling.outcomes import outcomes_of
+from dreamgym_kit.adapters.distilling.material import outcomes_of
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
-from dreamgym_kit.training.distil.kept import FILE
+from dreamgym_kit.training.annotation import ANNOTATIONS
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_annotating_again_does_nothing_twice(here: Path) -> None:
     assert (told["annotated"], told["made"], told["groups"]) == (told["episodes"], told["episodes"], 8)
     assert told["episodes"] + told["held_out"] == 16
     assert json.loads(ran("annotate", "out", "--json")[0])["made"] == 0
-    assert len((here / "out" / FILE).read_text().splitlines()) == told["episodes"]
+    assert len((here / "out" / ANNOTATIONS).read_text().splitlines()) == told["episodes"]
     said, warned = ran("annotate", "out")
     assert f"{told['episodes']} of {told['episodes']} episodes annotated, 0 of them now" in said
     assert "Train    dreamgym-kit experience train out --model DIR" in said
@@ -50,7 +50,7 @@ def test_annotating_again_does_nothing_twice(here: Path) -> None:
         (("annotate", "out", "--by", "rule"), "did you mean 'rules'?"),
         (
             ("annotate", "out", "--by", "teacher"),
-            'names no server: [endpoint] urls = ["http://localhost:8000/v1"]',
+            'names no server: [experience] urls = ["http://localhost:8000/v1"]',
         ),
         (("annotate", "out", "--split", "worlds"), "did you mean 'world'?"),
         (("annotate", "out", "--buffer", "none.db"), "none.db"),
@@ -68,7 +68,7 @@ def test_what_cannot_be_done_is_said_with_the_way_out(
     here: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     assert says in ran(*arguments)[1]
-    assert not (here / "out" / FILE).exists()
+    assert not (here / "out" / ANNOTATIONS).exists()
 
 
 def test_another_split_in_the_same_folder_is_refused(here: Path) -> None:
@@ -90,13 +90,13 @@ def annotation(body: dict) -> str:
 
 def test_a_teacher_is_asked_once_for_each_episode(here: Path) -> None:
     with serving(FaultyEndpointDouble(content=annotation)) as server:
-        (here / "dreamgym.toml").write_text(f'[endpoint]\nurls = ["{server.url}"]\nmodel = "big"\n')
+        (here / "dreamgym.toml").write_text(f'[experience]\nurls = ["{server.url}"]\nmodel = "big"\n')
         told = json.loads(ran("annotate", "out", "--by", "teacher", "--json")[0])
         assert told["made"] == told["episodes"] == len(server.requests) - 1
         asked = len(server.requests)
         assert json.loads(ran("annotate", "out", "--by", "teacher", "--json")[0])["made"] == 0
         assert len(server.requests) == asked + 1  # whether it answers at all
-    lines = [json.loads(line) for line in (here / "out" / FILE).read_text().splitlines()]
+    lines = [json.loads(line) for line in (here / "out" / ANNOTATIONS).read_text().splitlines()]
     assert {line["by"] for line in lines} == {"teacher big"}
     assert [note["reasoning"] for note in lines[0]["notes"]] == ["plan 1", "plan 2", "plan 3"]
 
@@ -107,7 +107,7 @@ def test_what_a_teacher_cost_is_counted_over_all_legs_and_ends_at_the_budget(her
     def every_other(body: dict) -> str:
         return annotation(body) if len(server.requests) % 2 else "no JSON"  # the first is "ready"
 
-    settings = '[endpoint]\nurls = ["{}"]\nmodel = "big"\nusd_per_million_output = 1000.0\n'
+    settings = '[experience]\nurls = ["{}"]\nmodel = "big"\nusd_per_million_output = 1000.0\n'
     settings += "[budget]\nmax_usd = 0.05\n[simulate]\nconcurrency = 1\n"
     with serving(FaultyEndpointDouble(content=every_other)) as server:
         (here / "dreamgym.toml").write_text(settings.format(server.url))
@@ -136,7 +136,7 @@ def test_a_server_is_tried_too_and_its_gate_lies_in_the_folder(here: Path) -> No
     ran("annotate", "out")
     said = json.dumps({**CANNOT_TELL, "set": [], "confidence": 0})
     with serving(FaultyEndpointDouble(content=lambda body: said)) as server:
-        (here / "dreamgym.toml").write_text(f'[endpoint]\nurls = ["{server.url}"]\nmodel = "big"\n')
+        (here / "dreamgym.toml").write_text(f'[experience]\nurls = ["{server.url}"]\nmodel = "big"\n')
         found = json.loads(ran("eval", "out", "--endpoint", "--json")[0])
         assert found["calls"] == len(server.requests) - 1
     assert (found["exact_model"], found["calibration_error"]) == (0, None)

@@ -13,7 +13,7 @@ from dreamgym_kit.cli.options import OLD_FLAGS
 from dreamgym_kit.settings.load import assigned, parse_settings
 
 ACTIONS = Path(__file__).parents[2] / "recipes" / "ci" / "github-actions.yml"
-BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--plain")
+BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl")
 
 
 def test_the_gate_holds_and_the_code_is_0(recorded: Path, run) -> None:
@@ -51,14 +51,15 @@ def test_settings_and_flags_add_up_and_a_report_says_the_same_again(recorded: Pa
     (recorded / "dreamgym.toml").write_text(
         '[gate]\nforbid = ["refund_*"]\nmax_calls_per_tool = {get_order = 1}\n'
     )
-    done = run(*BASE, "--forbid", "delete_*", "--json", "--junit", "out/j.xml", "--markdown", "out/s.md")
+    done = run(*BASE, "--forbid", "delete_*", "--json", "-o", "out/j.xml", "-o", "out/s.md")
     assert done.returncode == 1, done.stderr
     gate = json.loads(done.stdout)["gate"]
     named = [rule["key"] for rule in gate]
     always = ["real_calls", "min_pass_rate", "max_inconclusive", "max_errors"]
     assert named == [*always, "forbid refund_*", "forbid delete_*", "max_calls_per_tool get_order"]
-    again = run("report", "--json", "--junit", "again.xml", "--markdown", "again.md")
-    assert json.loads(again.stdout)["gate"] == gate
+    again = run("export", "-o", "again.xml", "-o", "again.md", "-o", "again.json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((recorded / "again.json").read_text())["gate"] == gate
     assert (recorded / "again.xml").read_text() == (recorded / "out/j.xml").read_text()
     assert (recorded / "again.md").read_text() == (recorded / "out/s.md").read_text()
     root = ElementTree.fromstring((recorded / "again.xml").read_text())
@@ -67,7 +68,7 @@ def test_settings_and_flags_add_up_and_a_report_says_the_same_again(recorded: Pa
 
 def test_a_summary_is_added_to_what_is_there(recorded: Path, run) -> None:
     (recorded / "summary.md").write_text("before\n")
-    run(*BASE, "--markdown", "summary.md")
+    run(*BASE, "-o", "md:summary.md")
     told = (recorded / "summary.md").read_text()
     assert told.startswith("before\n## FAILED  0 passed, 2 failed, 0 inconclusive, 0 errors\n")
 
@@ -137,7 +138,7 @@ def test_a_wrong_gate_in_settings_is_code_2_with_its_line(project: Path, run) ->
 
 def test_a_detector_of_the_settings_looks_and_one_that_fails_is_named(recorded: Path, run) -> None:
     (recorded / "checks.py").write_text(
-        "from dreamgym_kit.vocabulary import Finding\n\n\n"
+        "from dreamgym_kit.types import Finding\n\n\n"
         "def slow_look(case):\n"
         "    for step in case.steps:\n"
         '        if step.call.tool == "get_order":\n'

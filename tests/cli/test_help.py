@@ -17,6 +17,7 @@ from dreamgym_kit.cli import (
     deploy,
     doctor,
     evaluate,
+    export,
     init,
     record,
     report,
@@ -25,9 +26,11 @@ from dreamgym_kit.cli import (
     serve,
     simulate,
     train,
+    view,
 )
-from dreamgym_kit.cli.lean import lean
+from dreamgym_kit.cli.lazy_commands import lean
 from dreamgym_kit.cli.main import app
+from dreamgym_kit.cli.options import parted
 
 COMMANDS = {
     "ablate": ablate,
@@ -36,6 +39,7 @@ COMMANDS = {
     "deploy": deploy,
     "doctor": doctor,
     "evaluate": evaluate,
+    "export": export,
     "init": init,
     "record": record,
     "report": report,
@@ -45,6 +49,7 @@ COMMANDS = {
     "train": train,
     "crawl": crawling,
     "rules": rules,
+    "view": view,
 }
 
 MODULES = """
@@ -83,10 +88,10 @@ def test_help_imports_only_typer_the_declarations_and_the_standard_library(
 def test_every_example_is_a_command_line_that_the_parser_takes(name: str) -> None:
     group = get_command(app)
     for example in COMMANDS[name].EXAMPLES:
-        typed = shlex.split(example.partition(" > ")[0])
+        typed = shlex.split(example.partition(" > ")[0].replace("$", "V"))
         if typed[0] == "torchrun":
             typed = typed[typed.index("--no-python") + 1 :]
-        program, *arguments = typed
+        program, arguments = typed[0], parted(typed[1:])[1]
         assert program == "dreamgym-kit"
         command = group
         while hasattr(command, "commands"):

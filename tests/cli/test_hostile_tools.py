@@ -138,7 +138,7 @@ def ran(
     run("episode", "report", "--episode", "a\x1b[31m<b>.1")
     run("episode-json", "report", "--episode", "a\x1b[31m<b>.1", "--json")
     run("list", "report", "--list")
-    run("page", "report", "--html", "--to", "page.html")
+    run("page", "export", "-o", "page.html")
     (folder / "page-unpacked.json").write_text(
         json.dumps(unpacked((folder / "page.html").read_text("utf-8")))
     )

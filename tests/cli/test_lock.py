@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl", "--plain")
+BASE = ("simulate", "agent:graph", "--tasks", "tasks.jsonl")
 MORE = "@tool\ndef wipe(order_id: str) -> str:\n    'Wipe.'\n    return ''\n\n\ndef held"
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.loading import load_object
-from dreamgym_kit.cli.mending import next_command
-from dreamgym_kit.errors import SeveralGraphs, UnknownName, UserError
+from dreamgym_kit.adapters.langgraph.analysis.loading import load_object
+from dreamgym_kit.cli.next_command import next_command
+from dreamgym_kit.errors import AmbiguousGraph, UnknownName, UserError
 
 
 def failing(folder: Path, name: str, source: str) -> UserError:
@@ -29,12 +29,12 @@ def test_a_variable_that_no_shell_can_set_is_not_put_into_a_command(tmp_path: Pa
 
 
 def test_graphs_are_quoted_and_their_hidden_characters_spelled() -> None:
-    error = SeveralGraphs("/x/langgraph.json", ["langgraph.json:a\x1b[2J b", "langgraph.json:c"])
+    error = AmbiguousGraph("/x/langgraph.json", ["langgraph.json:a\x1b[2J b", "langgraph.json:c"])
     typed = next_command(error, "doctor", "sub dir/langgraph.json", Path("/x"))
     assert typed.isprintable()
     assert "sub dir/langgraph.json:a\\x1b[2J b" in typed
     plain = next_command(
-        SeveralGraphs("x", ["langgraph.json:c"]), "init", "sub dir/langgraph.json", Path("/x")
+        AmbiguousGraph("x", ["langgraph.json:c"]), "init", "sub dir/langgraph.json", Path("/x")
     )
     assert shlex.split(plain) == ["dreamgym-kit", "init", "sub dir/langgraph.json:c"]
 

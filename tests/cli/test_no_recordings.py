@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.cli.running import open_recordings
-from dreamgym_kit.settings.schema import EndpointSettings, Settings
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,6 @@ from dreamgym_kit.settings.schema import EndpointSettings, Settings
     [((), "so the dream can answer nothing;"), (("http://m/v1",), "so the dream asks its model alone;")],
 )
 def test_a_dream_with_a_model_is_not_said_to_answer_nothing(urls, said, tmp_path: Path, capsys) -> None:
-    settings = Settings(buffer=tmp_path / "none.db", endpoint=EndpointSettings(urls=urls, model="m"))
+    settings = Settings(buffer=tmp_path / "none.db", experience=ExperienceSettings(urls=urls, model="m"))
     assert open_recordings(settings) is None
     assert said in capsys.readouterr().err

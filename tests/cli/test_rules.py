@@ -10,7 +10,7 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World, history_digest
 
 
 @pytest.fixture
@@ -35,8 +35,9 @@ def buffer(tmp_path):
     return path
 
 
-def rules(buffer, *arguments, how="show"):
-    return CliRunner().invoke(app, ["rules", how, "--buffer", str(buffer), *arguments])
+def rules(buffer, *arguments, how="show", config=None):
+    settings = ["--config", str(config)] if config is not None else []
+    return CliRunner().invoke(app, [*settings, "rules", how, "--buffer", str(buffer), *arguments])
 
 
 def test_the_table_shows_what_a_write_changes_with_its_evidence(buffer) -> None:
@@ -59,13 +60,13 @@ def test_what_was_mined_is_told_in_the_settings_form_and_can_be_taken_over(buffe
     settings.write_text(f'[tools.freeze]\neffect = "write"\n{told}'.replace('"frozen"', '"cold"'))
     declared = parse_settings(settings.read_text()).tools["freeze"].model
     assert declared.changes[0].operations == (("set", "status", "cold"),)
-    done = rules(buffer, "--settings", str(settings))
+    done = rules(buffer, config=settings)
     assert (
         "declared  changes      0      6       -  get_card(card_id = args.card_id): sets status to"
         in done.stdout
     )
     assert "Contradicted by recordings, see rules show TOOL: freeze" in done.stdout
-    explained = rules(buffer, "--settings", str(settings), "freeze").stdout
+    explained = rules(buffer, "freeze", config=settings).stdout
     assert "but None/bank:" not in explained
     assert '"status":"cold"}, recorded {"card_id":"C0","status":"frozen"}' in explained
 
@@ -98,7 +99,7 @@ def test_a_declared_tool_is_shown_without_any_recording(tmp_path) -> None:
     (settings := tmp_path / "dreamgym.toml").write_text(
         '[tools.pay]\neffect = "write"\n[tools.pay.model]\nanswer = "paid"\nkeeps = ["get_*"]\n'
     )
-    done = CliRunner().invoke(app, ["rules", "show", "--settings", str(settings), "--json"])
+    done = CliRunner().invoke(app, ["--config", str(settings), "rules", "show", "--json"])
     said = json.loads(done.stdout)["rules"]
     assert [(one["kind"], one["says"], one["source"]) for one in said] == [
         ("answers", '"paid"', "declared"),

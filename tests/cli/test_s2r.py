@@ -13,7 +13,7 @@ from dreamgym_kit.cli.approving import question
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.s2r.audit import entries_of, verify
-from dreamgym_kit.vocabulary import Answer, Call, Effect, HeldCall, World
+from dreamgym_kit.types import Answer, Call, Effect, HeldCall, World
 
 ONE = '{"id": "a", "input": "?"}\n'
 BOTH = '{"id": "a", "input": "?"}\n{"id": "b", "input": "?", "split": "held_out"}\n'
@@ -52,11 +52,11 @@ def small(folder: Path, tasks: str) -> Path:
             "value 'liv' is not in the choices for s2r.stage; did you mean 'live'?",
         ),
         (["--max-calls", "5"], BOTH, "there is no terminal to ask at"),
-        (["--max-calls", "5", "--gate-only", "--stage", "staged"], BOTH, "nobody is there to give it"),
-        (["--max-calls", "5", "--gate-only"], BOTH, "no policy to train"),
-        (["--max-calls", "5", "--gate-only"], ONE, "no held-out task"),
+        (["--max-calls", "5", "--preflight-only", "--stage", "approve"], BOTH, "nobody is there to give it"),
+        (["--max-calls", "5", "--preflight-only"], BOTH, "no policy to train"),
+        (["--max-calls", "5", "--preflight-only"], ONE, "no held-out task"),
         (
-            ["--max-calls", "5", "--gate-only", "--approver", "agent"],
+            ["--max-calls", "5", "--preflight-only", "--approver", "agent"],
             BOTH,
             'names no object; write "module:name"',
         ),

@@ -60,7 +60,7 @@ def test_what_cannot_be_trained_is_said_in_one_line_and_leaves_no_run(
     tmp_path: Path, more: str, tasks: str, said: str
 ) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
-    done = run(small(tmp_path, more, tasks=tasks), "train", "--plain")
+    done = run(small(tmp_path, more, tasks=tasks), "train")
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -85,24 +85,24 @@ def test_a_training_ends_with_its_result_and_is_shown_again(tmp_path: Path) -> N
     assert [path.name.split(".")[2] for path in (directory / "logs").iterdir()] == ["tfevents"]
     again = json.loads(run(folder, "report", str(directory), "--json").stdout)
     assert again["sentence"] == told["sentence"]
-    page = run(folder, "report", "--last", "--html")
+    page = run(folder, "view", "--no-browser")
     assert page.returncode == 0, page.stderr
     assert (directory / "report.html").is_file()
     refused = run(folder, "report", str(directory), "--list")
     assert refused.returncode == 2
-    assert "is a training; it is shown whole" in refused.stderr
-    used = run(folder, "simulate", "--plain", "--policy", str(directory / told["weights"]))
+    assert "is a training, which is shown whole" in refused.stderr
+    used = run(folder, "evaluate", "--policy", str(directory / told["weights"]))
     assert used.returncode in (0, 1), used.stderr
-    other = run(folder, "train", "--plain", "--steps", "3", "--lr", "0.5", "--resume", str(directory))
+    other = run(folder, "train", "--steps", "3", "--lr", "0.5", "--resume", str(directory))
     assert other.returncode == 2
     assert "was begun with other settings: lr: 0.001 there, 0.5 here" in other.stderr
     with (folder / "dreamgym.toml").open("a") as settings:
         settings.write("\n[alarms]\nmax_kl = 9.0\n")
-    silenced = run(folder, "train", "--plain", "--steps", "3", "--resume", str(directory))
+    silenced = run(folder, "train", "--steps", "3", "--resume", str(directory))
     assert silenced.returncode == 2
     assert "was begun with other settings: alarms" in silenced.stderr
     (folder / "policy" / "config.json").rename(folder / "policy" / "gone.json")
-    gone = run(folder, "train", "--plain", "--steps", "3", "--resume", str(directory))
+    gone = run(folder, "train", "--steps", "3", "--resume", str(directory))
     assert gone.returncode == 2, gone.stderr
     after = json.loads(run(folder, "report", str(directory), "--json").stdout)
     assert (after["weights"], after["kept"]) == (told["weights"], 3)  # a refused leg takes nothing away
@@ -114,12 +114,12 @@ def test_where_nothing_can_be_learned_the_alarm_is_the_result(tmp_path: Path) ->
     pytest.importorskip("trl", reason="the extra train is not installed")
     folder = project(tmp_path)
     (folder / "agent.py").write_text(AGENT.replace("% 3 == 0", "% 3 < 9"))
-    done = run(folder, "train", "--plain")
+    done = run(folder, "train")
     assert done.returncode == 1, done.stderr
     text = " ".join(done.stdout.split())
     assert "STOPPED BY AN ALARM Step 1 was stopped by the alarm 'no_signal': 3 draws of tasks" in text
     assert "no step is kept" in text
-    assert "Go on dreamgym-kit train --plain --resume" in text
+    assert "Go on dreamgym-kit train --resume" in text
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     def steps() -> int:
         return sum(path.read_text().count("\n") for path in folder.glob("runs/*/steps.jsonl"))
 
-    asked = command(folder, "train", "--plain", "--steps", "5000", "--set", "train.eval_every=0")
+    asked = command(folder, "train", "--steps", "5000", "--set", "train.eval_every=0")
     with begun(asked, folder, environment()) as process:
         wait_until(lambda: steps() >= 2 or process.poll() is not None, "two steps", within_s=600)
         process.send_signal(signal.SIGINT)
@@ -138,10 +138,7 @@ def test_ctrl_c_ends_at_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     assert process.returncode == 130, err
     assert "NOT FINISHED" in out
     (directory,) = (folder / "runs").iterdir()
-    assert (
-        f"dreamgym-kit train --plain --steps 5000 --set train.eval_every=0 --resume runs/{directory.name}"
-        in out
-    )
+    assert f"dreamgym-kit train --steps 5000 --set train.eval_every=0 --resume runs/{directory.name}" in out
     checkpoints = sorted(path.name for path in (directory / "checkpoints").glob("step-*"))
     assert checkpoints[-1] == f"step-{steps():06d}"
 
@@ -154,9 +151,7 @@ def test_in_workers_it_learns_from_the_same_episodes(tmp_path: Path) -> None:
     kept = []
     for name, more in (("alone", ()), ("spread", ("--set", "workers.count=2"))):
         (tmp_path / name).mkdir()
-        done = run(
-            project(tmp_path / name), "train", "--plain", "--steps", "2", "--set", "train.eval_every=0", *more
-        )
+        done = run(project(tmp_path / name), "train", "--steps", "2", "--set", "train.eval_every=0", *more)
         assert done.returncode == 0, done.stderr
         steps = sorted((tmp_path / name / "runs").glob("*/rollouts/step-*/episodes.jsonl"))
         kept.append({(path.parent.name, one.id): one.digest for path in steps for one in JournalReader(path)})

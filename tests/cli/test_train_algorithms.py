@@ -36,7 +36,7 @@ def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_pat
     )
     assert learned["faults"]["*"]["rate"] == 0.5
     assert "faults" not in examined
-    other = run(folder, "train", "--plain", "--steps", "3", "--algorithm", "sft", "--resume", str(directory))
+    other = run(folder, "train", "--steps", "3", "--algorithm", "sft", "--resume", str(directory))
     assert other.returncode == 2
     assert 'was begun with other settings: algorithm: "ppo" there, "sft" here' in other.stderr
 
@@ -58,7 +58,7 @@ def test_what_does_not_go_with_an_algorithm_is_said_in_one_line(
     tmp_path: Path, asked: tuple[str, ...], said: str
 ) -> None:
     pytest.importorskip("trl", reason="the extra train is not installed")
-    done = run(project(tmp_path), "train", "--plain", *asked)
+    done = run(project(tmp_path), "train", *asked)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`--workers N` and `--shard I/N` as a person meets them: the same run, in other processes or in parts."""
+"""`workers.count` and `shard` as a person meets them: the same run, in other processes or in parts."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_workers_give_the_episodes_and_the_report_of_one_process(recorded: Path,
 @pytest.mark.nightly
 def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) -> None:
     alone = told(run(*SIMULATE))
-    parts = [told(run(*SIMULATE, "--shard", f"{number}/2")) for number in (1, 2)]
+    parts = [told(run(*SIMULATE, "--set", f"shard={number}/2")) for number in (1, 2)]
     places = [part["manifest"]["directory"] for part in parts]
     merge = ("runs", "merge", *places, "--into", "merged", "--json")
     merged = told(run(*merge))
@@ -69,7 +69,7 @@ def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) 
     assert (in_the_way.returncode, "is there already" in in_the_way.stderr) == (2, True)
     no_shard = run("runs", "merge", alone["manifest"]["directory"], "--into", "other")
     assert (no_shard.returncode, "is no shard" in no_shard.stderr) == (2, True)
-    odd = run(*SIMULATE[:-3], "--repeats", "1", "--shard", "2/2", "--json")
+    odd = run(*SIMULATE[:-3], "--repeats", "1", "--set", "shard=2/2", "--json")
     others = run("runs", "merge", places[0], told(odd)["manifest"]["directory"], "--into", "other")
     assert (others.returncode, "is of another run" in others.stderr, "n: 2 in" in others.stderr) == (
         2,
@@ -83,7 +83,7 @@ def test_shards_are_merged_into_the_run_that_they_are(recorded: Path, run: Run) 
     ("said", "why"), [("3/2", "write I/N"), ("0/2", "write I/N"), ("3/3", "there are 2 tasks")]
 )
 def test_a_shard_that_there_cannot_be_is_refused(recorded: Path, run: Run, said: str, why: str) -> None:
-    done = run(*SIMULATE, "--shard", said)
+    done = run(*SIMULATE, "--set", f"shard={said}")
     assert (done.returncode, why in done.stderr) == (2, True)
 
 
@@ -112,7 +112,7 @@ def test_signals_stop_it_as_locally_and_no_worker_is_left(
         for place in range(40)
     )
     (recorded / "many.jsonl").write_text(tasks)
-    arguments = ("simulate", "agent:graph", "--tasks", "many.jsonl", "--set", "workers.count=2", "--plain")
+    arguments = ("simulate", "agent:graph", "--tasks", "many.jsonl", "--set", "workers.count=2")
     process = begin(*arguments, "--set", "simulate.concurrency=2", HELD="1")
 
     def heard(event: str) -> bool:
@@ -205,7 +205,7 @@ def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_
     secret = "sk-canary-51c0ffee9d2b47aa"
     with serving(FaultyEndpointDouble(content=reasons)) as server:
         (project / "dreamgym.toml").write_text(
-            f'[endpoint]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\n'
+            f'[experience]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\n'
             '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "write"\n'
         )
         alone, spread = (

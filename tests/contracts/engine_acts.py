@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.errors import DreamAbstained, GateRefused, UserError
-from dreamgym_kit.ports import EventSink
+from dreamgym_kit.errors import CallUnanswered, RealCallBlocked, UserError
+from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout.budgets import Budget, RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job
-from dreamgym_kit.rollout.workplace import Workplace
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.rollout.worker import WorkerContext
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
 
 OPENER = "contracts.engine_acts:opened"
 
@@ -107,8 +107,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "type_error": lambda: TypeError("no\nway"),
     "system_exit": lambda: SystemExit(3),
     "memory_error": MemoryError,
-    "gate_refused": lambda: GateRefused("mail was about to run"),
-    "abstained": lambda: DreamAbstained("never seen"),
+    "gate_refused": lambda: RealCallBlocked("mail was about to run"),
+    "abstained": lambda: CallUnanswered("never seen"),
     "cancelled": asyncio.CancelledError,
     "mute": Mute,
     "interrupted": KeyboardInterrupt,
@@ -243,25 +243,27 @@ ACTS: Mapping[str, Callable[[RunnerDouble, Job], Awaitable[Any]]] = {
 
 
 @asynccontextmanager
-async def opened(_given: Mapping[str, Any], events: EventSink, budget: Budget) -> AsyncIterator[Workplace]:
-    """A worker's side of the double; see `rollout.workplace.Opener`."""
-    yield Workplace(runner=RunnerDouble(events, budget))
+async def opened(
+    _given: Mapping[str, Any], events: EventSink, budget: Budget
+) -> AsyncIterator[WorkerContext]:
+    """A worker's side of the double; see `rollout.worker.Opener`."""
+    yield WorkerContext(runner=RunnerDouble(events, budget))
 
 
 @asynccontextmanager
-async def refuses(*_: object) -> AsyncIterator[Workplace]:
+async def refuses(*_: object) -> AsyncIterator[WorkerContext]:
     raise UserError("no such buffer")
     yield
 
 
 @asynccontextmanager
-async def opens_slowly(given: Mapping[str, Any], *_: object) -> AsyncIterator[Workplace]:
+async def opens_slowly(given: Mapping[str, Any], *_: object) -> AsyncIterator[WorkerContext]:
     Path(given["begun"]).touch()
     await asyncio.sleep(3600)
-    yield Workplace(runner=RunnerDouble(NoEvents(), RunBudget()))  # nobody waits that long
+    yield WorkerContext(runner=RunnerDouble(NoEvents(), RunBudget()))  # nobody waits that long
 
 
 @asynccontextmanager
-async def dies_at_once(*_: object) -> AsyncIterator[Workplace]:
+async def dies_at_once(*_: object) -> AsyncIterator[WorkerContext]:
     os._exit(7)
     yield

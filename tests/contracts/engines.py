@@ -11,16 +11,17 @@ from contracts.engine_acts import OPENER, RunnerDouble
 
 from dreamgym_kit.adapters.engines.processes import Processes
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
-from dreamgym_kit.ports import EpisodeRunner, EventSink, WorkerHost
+from dreamgym_kit.interfaces import EpisodeRunner, EventSink, WorkerHost
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import GRACE_S, RunTotals, run_episodes
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.working import kit_version
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.rollout.worker import kit_version
+from dreamgym_kit.rollout.worker_protocol import WorkerSpec
+from dreamgym_kit.types import Task
 
 
 @dataclass(kw_only=True)
@@ -61,12 +62,13 @@ def over(host: Callable[[], WorkerHost]) -> Callable[[Wanted], AbstractAsyncCont
     async def opened(wanted: Wanted) -> AsyncIterator[tuple[EpisodeRunner, dict[str, Any]]]:
         runner = DistributedRunner(
             host(),
-            spec_for(
+            WorkerSpec(
                 OPENER,
                 {},
                 lanes=-(-wanted.concurrency // wanted.workers),
-                backstop_s=None if wanted.limit_s is None else wanted.limit_s + wanted.grace_s,
-                limits=wanted.budget.limits,
+                limit_s=None if wanted.limit_s is None else wanted.limit_s + wanted.grace_s,
+                calls_limit=wanted.budget.limits[0],
+                usd_limit=wanted.budget.limits[1],
                 kit=kit_version(),
             ),
             workers=wanted.workers,

@@ -8,9 +8,9 @@ from capture.policy_server_double import PolicyServerDouble
 from capture.test_rollouts import asked_for, looks_and_tells
 from training.loop_doubles import CollectorDouble, ServerDouble, tasks_named
 
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.ports import Collector, Group
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
+from dreamgym_kit.interfaces import Collector, Group
+from dreamgym_kit.types import Task
 
 Given = tuple[Collector, list[Task]]
 

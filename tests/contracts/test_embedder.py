@@ -13,7 +13,7 @@ from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
 from dreamgym_kit.errors import MissingExtra, UserError
-from dreamgym_kit.ports import Embedder
+from dreamgym_kit.interfaces import Embedder
 
 
 @pytest.fixture

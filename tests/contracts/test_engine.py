@@ -14,12 +14,12 @@ from contracts.engines import jobs, run, tasks
 from waiting import wait_until, wait_until_async
 
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.rollout import files
+from dreamgym_kit.rollout import atomic_files
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.types import Episode, Task, Verdict
 
 DISTANT = [
     pytest.param("workers", marks=pytest.mark.slow),
@@ -304,7 +304,7 @@ async def test_a_full_disk_ends_the_run_with_its_name_and_keeps_what_was_finishe
         if finished == {"t0.1", "t1.1"}:
             two.touch()
         elif event["episode"] == "t2.1":
-            monkeypatch.setattr(files.os, "write", full)
+            monkeypatch.setattr(atomic_files.os, "write", full)
             filled.touch()
 
     with pytest.raises(RunDirectoryError, match=r"episodes\.jsonl: cannot be written \(No space left"):

@@ -12,11 +12,11 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import Role, Wanted
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import PolicyServer
+from dreamgym_kit.interfaces import PolicyServer
 from dreamgym_kit.settings.schema import PolicySettings
 
 TOOL = {

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import HybridQuery, Room, TransitionStore
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.interfaces import HybridQuery, Room, TransitionStore
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 SHOP = World("shop", 1)
 

@@ -1,4 +1,4 @@
-"""What every maker of tasks promises (`ports.TaskMaker`): rules of a world, and a chat model."""
+"""What every maker of tasks promises (`interfaces.TaskMaker`): rules of a world, and a chat model."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ from curriculum.making_doubles import ChatDouble, asking
 
 from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import Pattern, TaskMaker
+from dreamgym_kit.interfaces import Pattern, TaskMaker
 from dreamgym_kit.recipes.desk.checkers import goal, request_text
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.recipes.desk.variations import like
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 DESK = drawn_tasks(18)
 PATTERNS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from training.loop_doubles import TrainerDouble
 
-from dreamgym_kit.ports import Trainer
+from dreamgym_kit.interfaces import Trainer
 from dreamgym_kit.turns import Batch, Sample, UpdateFacts
 
 OpenTrainer = Callable[[str], Trainer]

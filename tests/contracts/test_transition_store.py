@@ -9,10 +9,10 @@ import pytest
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import TransitionStore
-from dreamgym_kit.replay.jsonl import export_jsonl, import_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.interfaces import TransitionStore
+from dreamgym_kit.replay.transfer import export_jsonl, import_jsonl
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 OpenStore = Callable[[str], TransitionStore]
 SHOP = World("shop", 1)

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.curriculum.making import Workshop
-from dreamgym_kit.curriculum.wellformed import Bounds
-from dreamgym_kit.ports import Pattern
-from dreamgym_kit.vocabulary import Task, World
+from dreamgym_kit.curriculum.making import Bounds, Workshop
+from dreamgym_kit.interfaces import Pattern
+from dreamgym_kit.types import Task, World
 
 KNOWN = ("O11", "O12", "lamp", "chair", "Ana")
 

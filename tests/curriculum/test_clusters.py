@@ -5,7 +5,7 @@ from curriculum.making_doubles import asking
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 from dreamgym_kit.curriculum.clusters import Clusters, text_of
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 CANCEL = [
     asking(f"c{place}", f"{name} here. Please cancel order O1{place}.") for place, name in enumerate("AB")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.curriculum.estimates import Doubt, Evidence, estimated, evidence_of, pooled
+from dreamgym_kit.curriculum.task_sampler import Doubt, Evidence, estimated, evidence_of, pooled
 
 CERTAIN = Doubt(impossible=0.0)
 NOBODY = Evidence()

@@ -4,9 +4,9 @@ from curriculum.making_doubles import asking
 
 from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
-from dreamgym_kit.ports import Group, Rollout
+from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.settings.schema import CurriculumSettings
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.types import Episode, Task, Verdict
 
 TASKS = [asking(name, name, meta={"family": name[0]}) for name in ("a1", "a2", "b1", "b2")]
 

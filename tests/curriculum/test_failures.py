@@ -2,8 +2,8 @@
 
 import pytest
 
-from dreamgym_kit.curriculum.failures import failed_at, tool_of
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Transition, Verdict, World
+from dreamgym_kit.curriculum.records import failed_at, tool_of
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Transition, Verdict, World
 
 READS = ("find", "list")
 

@@ -10,11 +10,10 @@ import pytest
 from training.real_parts import environment, project, run
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 ASKED = (
     "train",
-    "--plain",
     "--steps",
     "4",
     "--set",

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 from curriculum.making_doubles import ChatDouble, asking
 
-from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
-from dreamgym_kit.curriculum.verdicts import Agreed, OfGiven, agreed_error
-from dreamgym_kit.errors import BudgetSpent, EndpointError, UserError
-from dreamgym_kit.ports import Judgement, Outcome, Pattern
-from dreamgym_kit.vocabulary import Task, Verdict
+from dreamgym_kit.curriculum.makers import Agreed, ModelMaker, OfGiven, RuleMaker, agreed_error
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, UserError
+from dreamgym_kit.interfaces import Judgement, Outcome, Pattern
+from dreamgym_kit.types import Task, Verdict
 
 GIVEN = asking("given", "Cancel order O11.", checker="shop", expect={"calls": ["cancel"]})
 PATTERN = Pattern(GIVEN, 0.4, {"missing refund": 2}, ("O12",))
@@ -42,7 +41,7 @@ async def test_a_model_proposes_several_and_chooses_one_and_its_checker_is_not_t
         ["no JSON"],
         [{"variations": ["   "]}],
         [EndpointError("timeout", "http://double: no answer")],
-        [PROPOSED, BudgetSpent("usd", limit=1)],
+        [PROPOSED, BudgetExceeded("usd", limit=1)],
     ],
     ids=["none good", "out of range", "no form", "empty", "no answer", "no budget"],
 )

@@ -7,12 +7,10 @@ import pytest
 from curriculum.making_doubles import MakerDouble, asking, bounds, workshop
 
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.curriculum.choosing import Standing
-from dreamgym_kit.curriculum.estimates import Estimate
-from dreamgym_kit.curriculum.making import patterns_of
-from dreamgym_kit.curriculum.wellformed import fault_of
-from dreamgym_kit.ports import Pattern
-from dreamgym_kit.vocabulary import Split, Task, World
+from dreamgym_kit.curriculum.making import fault_of, patterns_of
+from dreamgym_kit.curriculum.task_sampler import Estimate, Standing
+from dreamgym_kit.interfaces import Pattern
+from dreamgym_kit.types import Split, Task, World
 
 GIVEN = asking("given", "Ana here. Please cancel order O11.")
 PATTERN = Pattern(GIVEN, known=("O11", "O12"))

@@ -5,7 +5,8 @@ from curriculum.making_doubles import asking
 
 from dreamgym_kit.curriculum.records import DRAWS, Draw, GroupSeen, Made
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.report.curriculum import curriculum_facts, facts_of_curriculum
+from dreamgym_kit.report.training import curriculum_facts
+from dreamgym_kit.report.training_text import facts_of_curriculum
 from dreamgym_kit.training.records import CourseRecord
 
 FIRST = Draw(

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from curriculum.making_doubles import ChatDouble, asking
 
-from dreamgym_kit.adapters.langgraph.curricula import RecordedValues, curriculum_of
+from dreamgym_kit.adapters.langgraph.training.curriculum import RecordedValues, curriculum_of
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.curriculum.verdicts import AGREED
+from dreamgym_kit.curriculum.makers import AGREED
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, World
 
 MAKER = """
 from dataclasses import replace
@@ -86,8 +86,8 @@ def put_together(
             "dreamgym.toml:6: curriculum.judges names 'one' and 'other', which are the same judge",
         ),
         (
-            'judges = ["endpoint", "orders:judge"]',
-            "dreamgym.toml:6: 'endpoint' is to judge, and there is none",
+            'judges = ["experience", "orders:judge"]',
+            "dreamgym.toml:6: 'experience' is to judge, and there is none",
         ),
     ],
 )
@@ -129,7 +129,7 @@ async def made_by(curriculum: object) -> Sequence[str]:
 
 
 async def test_made_tasks_get_the_judges_that_settings_name(tmp_path: Path) -> None:
-    two = 'task_generator = "orders:like"\njudges = ["orders:judge", "endpoint"]'
+    two = 'task_generator = "orders:like"\njudges = ["orders:judge", "experience"]'
     curriculum, rollouts = put_together(tmp_path, two, ChatDouble("{}"))
     await made_by(curriculum)
     assert [(task.id, task.checker) for task in rollouts.admitted] == [("a~2.1", AGREED)]
@@ -181,7 +181,7 @@ async def test_a_models_variation_joins_the_tasks_under_two_judges(tmp_path: Pat
         {"variations": ["Cancel order O12 and refund it.", "Cancel order O99."]},
         {"reasoning": "more specific", "selection": 1},
     )
-    said = 'llm_variations = true\nsynthetic = 1.0\njudges = ["orders:judge", "endpoint"]'
+    said = 'llm_variations = true\nsynthetic = 1.0\njudges = ["orders:judge", "experience"]'
     curriculum, rollouts = put_together(tmp_path, said, chat)
     await made_by(curriculum)
     (made,) = rollouts.admitted

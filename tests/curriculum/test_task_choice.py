@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training.loop_doubles import tasks_named
 
-from dreamgym_kit.curriculum.choosing import Standing, drawn, rests, score_of
-from dreamgym_kit.curriculum.estimates import Doubt, Estimate, Evidence, estimated
 from dreamgym_kit.curriculum.records import SCORE, TURN
+from dreamgym_kit.curriculum.task_sampler import (
+    Doubt,
+    Estimate,
+    Evidence,
+    Standing,
+    drawn,
+    estimated,
+    rests,
+    score_of,
+)
 from dreamgym_kit.settings.schema import CurriculumSettings
 
 SETTINGS = CurriculumSettings(enabled=True)

@@ -17,7 +17,7 @@ from docblocks.running import kit_commands
 from typer.main import get_command
 from waiting import wait_until
 
-from dreamgym_kit.adapters.models.vllm.roles import DOOR, Role, flags_of
+from dreamgym_kit.adapters.models.vllm.launch import DOOR, Role, flags_of
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.settings.load import environment_names
 
@@ -136,7 +136,7 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 0), (2, 2), (3, 0), (4, 4), (130, 130)])
 def test_a_shard_ends_with_its_code_but_leaves_the_gate_to_the_merge(pod: Pod, code: int, ends: int) -> None:
     assert pod.start(code).wait(100) == ends
-    assert "--shard 3/4" in pod.said.read_text()
+    assert "shard=3/4" in pod.said.read_text()
     assert "--resume" not in pod.said.read_text()
 
 

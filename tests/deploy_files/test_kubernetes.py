@@ -97,8 +97,8 @@ def uneven(shards: str, merge: str) -> list[str]:
     """Where the number of shards is not the same everywhere."""
     (job,) = documents(shards)
     wanted = job["spec"]["completions"]
-    parts = re.findall(r'--shard "\$\(\(JOB_COMPLETION_INDEX \+ 1\)\)/(\d+)"', shards)
-    found = [] if parts == [str(wanted)] else [f"--shard names {parts}, the Job has {wanted}"]
+    parts = re.findall(r'"shard=\$\(\(JOB_COMPLETION_INDEX \+ 1\)\)/(\d+)"', shards)
+    found = [] if parts == [str(wanted)] else [f"shard= names {parts}, the Job has {wanted}"]
     merged = re.findall(r"runs merge /runs/simulate/\[0-(\d)\]/\*/ ", merge)
     return found if merged == [str(wanted - 1)] else [*found, f"merges up to {merged}"]
 

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.settings.schema import PolicySettings
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

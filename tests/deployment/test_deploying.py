@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
-from dreamgym_kit.adapters.langgraph.deploying import Deployed, deploy, roll_back
+from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed, deploy, roll_back
 from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.deployment.records import Deed
-from dreamgym_kit.deployment.shelf import Shelf
+from dreamgym_kit.deployment.model_registry import Deed, ModelRegistry
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Provenance, Split
+from dreamgym_kit.types import Provenance, Split
 
 TASKS = held_out_tasks()
 POOR, GOOD = dict.fromkeys((task.id for task in TASKS), 1), dict.fromkeys((task.id for task in TASKS), 3)
@@ -79,7 +78,7 @@ def test_what_is_not_better_is_not_promoted_and_the_history_says_so(place: Place
         "Not promoted: v001 stays in use. No difference can be seen: the candidate"
     )
     assert content_of(place.shelf / "current" / "merged") == "old"
-    with Shelf(place.shelf) as shelf:
+    with ModelRegistry(place.shelf) as shelf:
         assert [event.deed for event in shelf.events] == [Deed.FORCED, Deed.REFUSED]
         assert shelf.looks == (("same", "before"),)
 
@@ -110,7 +109,7 @@ def test_a_comparison_that_is_not_fit_promotes_nothing(place: Place, what: dict,
     with pytest.raises(UserError, match="nothing was changed: no comparison says") as refused:
         place.deploy(place.new, evaluated=odd, against=place.before)
     assert told in str(refused.value)
-    with Shelf(place.shelf) as shelf:
+    with ModelRegistry(place.shelf) as shelf:
         assert len(shelf.events) == 1
 
 
@@ -158,7 +157,7 @@ def test_weights_that_are_in_use_are_not_deployed_again(place: Place) -> None:
     done = place.deploy(place.old)
     assert done.already
     assert "Nothing was changed" in done.sentence
-    with Shelf(place.shelf) as shelf:
+    with ModelRegistry(place.shelf) as shelf:
         assert shelf.known() == ["v001"]
 
 
@@ -298,7 +297,7 @@ def test_a_record_that_the_history_does_not_know_is_not_used(place: Place) -> No
 
 def test_a_card_that_was_edited_is_known(place: Place) -> None:
     place.begin()
-    with Shelf(place.shelf) as shelf:
+    with ModelRegistry(place.shelf) as shelf:
         version = shelf.version("v001")
         assert shelf.as_written(version)
         card = shelf.merged / "README.md"

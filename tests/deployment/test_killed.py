@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
-from dreamgym_kit.adapters.langgraph.deploying import deploy
+from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
 from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.deployment.shelf import Shelf
+from dreamgym_kit.deployment.model_registry import ModelRegistry
 from dreamgym_kit.settings.schema import Settings
 
 SWEEP = """
@@ -18,7 +18,7 @@ import json, os, shutil, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from deployment.evaluated_runs import held_out_tasks
-from dreamgym_kit.adapters.langgraph.deploying import deploy
+from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
 from dreamgym_kit.settings.schema import Settings
 
 home, at, code = Path(sys.argv[1]), 0, -9
@@ -73,7 +73,7 @@ def test_a_promotion_killed_at_any_write_leaves_one_version_or_the_other(tmp_pat
     seen = set()
     for folder in sorted((tmp_path / "swept").iterdir()):
         shelf = folder / "deployed"
-        with Shelf(shelf) as opened:  # what the next one that comes finds
+        with ModelRegistry(shelf) as opened:  # what the next one that comes finds
             assert opened.current is not None
             opened.whole(opened.current)
             seen.add(opened.current.name)

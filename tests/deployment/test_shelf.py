@@ -7,13 +7,19 @@ import pytest
 from deployment.evaluated_runs import content_of, model_double
 
 from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.deployment.records import Deed, Event, Version
-from dreamgym_kit.deployment.shelf import HISTORY, MERGED, Shelf
-from dreamgym_kit.deployment.use import version_in_use
+from dreamgym_kit.deployment.model_registry import (
+    HISTORY,
+    MERGED,
+    Deed,
+    Event,
+    ModelRegistry,
+    Version,
+    version_in_use,
+)
 from dreamgym_kit.errors import UserError
 
 
-def put(shelf: Shelf, content: str, model: Path) -> Version:
+def put(shelf: ModelRegistry, content: str, model: Path) -> Version:
     source = model if model.exists() else model_double(model, content)
     version = Version(name=shelf.next_name(), weights=model_digest(source), source=str(source), made_at=1.0)
 
@@ -26,7 +32,7 @@ def put(shelf: Shelf, content: str, model: Path) -> Version:
     return version
 
 
-def note(shelf: Shelf, version: Version, deed: Deed = Deed.PROMOTED) -> None:
+def note(shelf: ModelRegistry, version: Version, deed: Deed = Deed.PROMOTED) -> None:
     before = shelf.current
     name = before.name if before is not None else ""
     shelf.note(Event(at=1.0, deed=deed, version=version.name, before=name, weights=version.weights))
@@ -35,7 +41,7 @@ def note(shelf: Shelf, version: Version, deed: Deed = Deed.PROMOTED) -> None:
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
     folder = tmp_path / "deployed"
-    with Shelf(folder, make=True) as shelf:
+    with ModelRegistry(folder, make=True) as shelf:
         for content in ("one", "two", "three"):
             note(shelf, put(shelf, content, tmp_path / content))
     return folder
@@ -44,14 +50,14 @@ def three(tmp_path: Path) -> Path:
 def test_the_last_version_is_in_use_and_each_stays(three: Path) -> None:
     assert content_of(three / "current" / MERGED) == "three"
     assert version_in_use(three) == "v003"
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         assert shelf.known() == ["v001", "v002", "v003"]
         assert (shelf.before, shelf.next_name()) == ("v002", "v004")
         assert shelf.whole(shelf.version("v001")) == three / "versions" / "v001" / MERGED
 
 
 def test_the_way_back_leads_past_what_was_rolled_back(three: Path) -> None:
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         for expected in ("v002", "v001"):
             back = shelf.version(shelf.before)
             assert back.name == expected
@@ -63,10 +69,10 @@ def test_the_way_back_leads_past_what_was_rolled_back(three: Path) -> None:
 def test_a_process_killed_before_the_line_was_written_leaves_the_version_before(
     three: Path, tmp_path: Path
 ) -> None:
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         put(shelf, "four", tmp_path / "four")
     assert version_in_use(three) == "v003"
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         assert shelf.known() == ["v001", "v002", "v003"]
         note(shelf, put(shelf, "five", tmp_path / "five"))
         assert shelf.current is not None
@@ -78,7 +84,7 @@ def test_a_process_killed_before_the_link_was_moved_is_finished_by_the_next(thre
     link = three / "current"
     link.unlink()
     link.symlink_to("versions/v001")
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         assert shelf.current is not None
         assert shelf.current.name == "v003"
     assert os.readlink(link) == "versions/v003"
@@ -89,13 +95,13 @@ def test_every_cut_of_the_last_line_gives_the_state_before_or_after(three: Path)
     start = whole.rindex(b"\n", 0, -1) + 1
     for end in range(start, len(whole) + 1, 7):
         (three / HISTORY).write_bytes(whole[:end])
-        with Shelf(three) as shelf:
+        with ModelRegistry(three) as shelf:
             assert shelf.current is not None
             assert shelf.current.name == ("v003" if end == len(whole) else "v002")
     (three / HISTORY).write_bytes(whole[: start + 9])
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         note(shelf, shelf.version("v001"), Deed.ROLLED_BACK)
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         assert [one.version for one in shelf.events] == ["v001", "v002", "v001"]
 
 
@@ -103,29 +109,29 @@ def test_a_damaged_line_in_the_middle_is_named(three: Path) -> None:
     lines = (three / HISTORY).read_text().splitlines(keepends=True)
     (three / HISTORY).write_text(lines[0] + lines[1].replace("promoted", "promised") + lines[2])
     with pytest.raises(UserError, match=r"history\.jsonl:2: this line is damaged \(deed: 'promised'"):
-        Shelf(three)
+        ModelRegistry(three)
 
 
 def test_weights_that_were_changed_on_the_shelf_are_not_used(three: Path) -> None:
     (three / "versions" / "v001" / MERGED / "model.safetensors").write_text("evil")
-    with Shelf(three) as shelf:
+    with ModelRegistry(three) as shelf:
         with pytest.raises(UserError, match="not what was deployed as v001"):
             shelf.whole(shelf.version("v001"))
         shelf.whole(shelf.version("v002"))
 
 
 def test_two_hands_at_once_are_refused(three: Path) -> None:
-    with Shelf(three), pytest.raises(UserError, match="in use by process"):
-        Shelf(three)
+    with ModelRegistry(three), pytest.raises(UserError, match="in use by process"):
+        ModelRegistry(three)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(UserError, match="holds something else than deployed versions"):
-        Shelf(tmp_path, make=True)
+        ModelRegistry(tmp_path, make=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     with pytest.raises(UserError, match="nothing is deployed there"):
-        Shelf(tmp_path / "none")
+        ModelRegistry(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 
-from dreamgym_kit.ports import Outcome
+from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk.database import Books
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
 from dreamgym_kit.recipes.desk.world import TENANT, DeskWorld, open_desk
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Task, Transition
 
 
 @dataclass

@@ -9,16 +9,15 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dreamgym_kit.errors import MissingExtra, UserError
-from dreamgym_kit.ports import Outcome
+from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk import graph as graph_module
-from dreamgym_kit.recipes.desk.agent import choose_model
+from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel, choose_model, read_conversation
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.checkers import check, goal, request_text
 from dreamgym_kit.recipes.desk.graph import graph, simple_graph
-from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel, read_conversation
 from dreamgym_kit.recipes.desk.tasks import desk_tasks
 from dreamgym_kit.rollout.tasks import task_from_record
-from dreamgym_kit.vocabulary import Task, Verdict
+from dreamgym_kit.types import Task, Verdict
 
 TASKS = [task_from_record(record, source="desk") for record in desk_tasks()]
 BY_ID = {task.id: task for task in TASKS}
@@ -216,7 +215,7 @@ def test_a_model_that_is_not_there_is_one_line(name: str, said: str) -> None:
 async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(graph_module, "find_spec", lambda name: None if name == "mcp" else real(name))
-    with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[desk\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[demo\]'"):
         simple_graph()
     with pytest.raises(MissingExtra):
         async with graph():
@@ -230,7 +229,7 @@ def test_importing_the_entry_point_needs_no_extra() -> None:
 
 
 def test_other_tools_of_the_same_number_are_converted_anew() -> None:
-    from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel
+    from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel
     from dreamgym_kit.recipes.desk.tools import get_order, list_orders
 
     model = ScriptedDeskModel()

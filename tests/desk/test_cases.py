@@ -3,8 +3,8 @@ import re
 import pytest
 
 from dreamgym_kit.recipes.desk import cases
-from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEEDS, build, make_case, split_of
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEEDS, make_case, split_of
+from dreamgym_kit.types import Split
 
 MANY = [
     *range(TRAIN_SEEDS.start, TRAIN_SEEDS.start + 200),
@@ -26,7 +26,7 @@ def test_a_known_seed_stays_what_it_was_recorded_as() -> None:
 
 
 def test_other_seeds_give_other_desks() -> None:
-    desks = [str(build(seed)) for seed in MANY]
+    desks = [str(make_case(seed).rows) for seed in MANY]
     assert len(set(desks)) == len(desks)
 
 
@@ -58,7 +58,9 @@ def test_all_words_of_all_desks_come_from_small_known_sets() -> None:
         *cases.DAYS,
     }
     states = {*cases.CARRIERS, "captured", "failed", "slow", "fast", "moving", "lost", "delivered"}
-    found = {value for seed in MANY for rows in build(seed).values() for row in rows for value in row}
+    found = {
+        value for seed in MANY for rows in make_case(seed).rows.values() for row in rows for value in row
+    }
     assert found <= ids | words | states
     assert len(ids | words | states) < 300
 
@@ -71,7 +73,7 @@ def test_numbered_words_have_one_width_and_none_is_the_start_of_another() -> Non
 
 def test_ids_and_names_are_unique_within_a_desk() -> None:
     for seed in MANY:
-        rows = build(seed)
+        rows = make_case(seed).rows
         for table in ("customers", "orders", "payments"):
             keys = [row[0] for row in rows[table]]
             assert len(set(keys)) == len(keys)

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.ports import Outcome
+from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.checkers import beyond_repair, check, differences, goal, request_text
 from dreamgym_kit.recipes.desk.database import Books, Refund
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
 
 RIGHT = Books(
     cities={"C10": "Oslo", "C11": "Rome"},

@@ -1,7 +1,7 @@
 import pytest
 
 from dreamgym_kit.recipes.desk.cases import AMOUNTS, DAYS
-from dreamgym_kit.recipes.desk.money import cents, money, refund_share
+from dreamgym_kit.recipes.desk.database import cents, money, refund_share
 
 
 def test_money_reads_as_it_was_written() -> None:

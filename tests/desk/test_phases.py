@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.phases import Phases
+from dreamgym_kit.recipes.whole_way import Phases
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 
 def test_a_phase_killed_at_any_moment_is_begun_anew_without_what_it_left(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from dreamgym_kit.recipes.phases import Phases\n"
+        "import os, sys; from pathlib import Path; from dreamgym_kit.recipes.whole_way import Phases\n"
         "out = Path(sys.argv[1]); phases = Phases(out, {})\n"
         "def work():\n"
         "    assert not (out / 'half').exists()\n"

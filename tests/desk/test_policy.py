@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.recipes.desk.cases import FAMILIES, TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.checkers import goal
-from dreamgym_kit.recipes.desk.database import DeskError, scratch_desk
-from dreamgym_kit.recipes.desk.money import refund_share
+from dreamgym_kit.recipes.desk.database import DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, Turn, next_turn, read_request, run_script
 
 MANY = range(TRAIN_SEEDS.start, TRAIN_SEEDS.start + 450)

@@ -1,14 +1,13 @@
 from importlib import import_module
 from pathlib import Path
 
-from dreamgym_kit.adapters.langgraph.inspecting import inspect_graph
+from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 from dreamgym_kit.recipes.desk import tasks
 from dreamgym_kit.recipes.desk.graph import graph
-from dreamgym_kit.recipes.desk.mcp_server import parcel_tools
-from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS
+from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, parcel_tools
 from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 SETTINGS = load_settings(file=Path(tasks.__file__).parent / "dreamgym.toml", environ={})
 
@@ -42,4 +41,4 @@ def test_graph_tasks_checker_and_world_are_where_the_settings_say() -> None:
     assert found(SETTINGS.graph) is graph
     assert SETTINGS.resolve(SETTINGS.tasks or "") == tasks.TASKS_FILE
     assert callable(found(SETTINGS.checkers["desk"]))
-    assert isinstance(found(SETTINGS.worlds["desk"]), type)
+    assert isinstance(found(SETTINGS.environments["desk"]), type)

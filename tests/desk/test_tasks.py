@@ -5,7 +5,7 @@ from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEED
 from dreamgym_kit.recipes.desk.checkers import goal
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE, desk_tasks, drawn_tasks, write_tasks
 from dreamgym_kit.rollout.tasks import read_tasks, task_from_record
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.types import Split
 
 TASKS = read_tasks(TASKS_FILE)
 

@@ -10,10 +10,9 @@ from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.desk.mcp_server import parcel_tools
-from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, track_parcel
+from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, parcel_tools, track_parcel
 from dreamgym_kit.recipes.desk.world import TENANT, DeskWorld, open_desk
-from dreamgym_kit.vocabulary import World
+from dreamgym_kit.types import World
 
 WORLD = World("desk", 1008)  # Yara C43 in Lyon, gold: O89 kettle delivered, paid by P57 and, failed, P39
 TOOLS = {tool.name: tool for tool in (*LOCAL_TOOLS, track_parcel)}

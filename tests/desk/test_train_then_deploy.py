@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.evaluating import evaluation_between
+from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.recipes.nano import build
 from dreamgym_kit.recipes.train_then_deploy import QUICK, main
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.types import Split
 
 pytest.importorskip("trl", reason="the extra train is not installed")
 
@@ -47,13 +47,14 @@ PHASES = ("record", "distil", "start", "before", "dream", "dreamed", "real", "af
 LEGS = """
 import json, os, shutil, sys
 from pathlib import Path
-from dreamgym_kit.adapters.langgraph import s2r_api, training  # once, before the legs part
+from dreamgym_kit.adapters.langgraph.s2r import api  # once, before the legs part
+from dreamgym_kit.adapters.langgraph.training import train
 from dreamgym_kit.adapters.models import local
 from dreamgym_kit.adapters.trainers import trainer
 from dreamgym_kit.recipes import whole_report, whole_way
 from dreamgym_kit.recipes.nano import build
 from dreamgym_kit.recipes.nano.experience import build as experience
-from dreamgym_kit.recipes.phases import Phases
+from dreamgym_kit.recipes.whole_way import Phases
 from dreamgym_kit.recipes.train_then_deploy import Plan, train_then_deploy
 
 base, plan, legs = Path(sys.argv[1]), eval(sys.argv[3]), json.loads(sys.argv[4])

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import RealWorld
+from dreamgym_kit.interfaces import RealWorld
 from dreamgym_kit.recipes.desk.world import FOLDER_VARIABLE, TENANT, DeskWorld, open_desk, times_opened
-from dreamgym_kit.vocabulary import World
+from dreamgym_kit.types import World
 
 WORLD = World("desk", 1008)
 

@@ -5,13 +5,13 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
-from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers
+from dreamgym_kit.adapters.langgraph.run.llm_experience import RecordedAnswers
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory
 from dreamgym_kit.training.distil.lessons import Counts, Leaving, Lesson, Sight, lessons_of
-from dreamgym_kit.training.distil.trajectories import trajectories
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.training.distil.splitting import trajectories
+from dreamgym_kit.types import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
 
 SPECS = {
     "get_order": ToolSpec("get_order", Effect.READ, "Read an order."),
@@ -73,7 +73,7 @@ def taught(
         last = max(str(one.world) for one in every)
         others = [row for row in rows if str(row.world) != last]
         recorded = RecordedAnswers(store, frozenset(row.id for row in others))
-        following = Following(lambda tenant: others, calibrated=False)
+        following = StateTracker(lambda tenant: others, calibrated=False)
         following.keep_known()
         sight = Sight(recorded.examples, recorded.schema, following)
         counts, found = Counts(), []

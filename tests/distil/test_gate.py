@@ -6,21 +6,22 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.training.distil.exactness import HeldOutCall, exactness
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.training.distil.gate import (
     NEVER,
     TRUST,
     WATCH,
     Gate,
+    HeldOutCall,
     ToolGate,
+    exactness,
     gate_of,
     read_gate,
     write_gate,
 )
-from dreamgym_kit.vocabulary import Call, Effect, ToolSpec, World
+from dreamgym_kit.types import Call, Effect, ToolSpec, World
 
 
 def calls(right: int, wrong: int, *, tool: str = "get", confidence: float = 1.0, **more) -> list[HeldOutCall]:

@@ -11,11 +11,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from nano_double import write_double
 
 import dreamgym_kit
-from dreamgym_kit.adapters.models.experience_models import weights_of
+from dreamgym_kit.adapters.trainers.folders import digest_of_folder
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.settings.schema import EndpointSettings, Settings, ToolSettings
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings, ToolSettings
 from dreamgym_kit.training.distil.gate import FILE, NEVER, WATCH, Gate, ToolGate, write_gate
-from dreamgym_kit.vocabulary import Effect, Task, Verdict
+from dreamgym_kit.types import Effect, Task, Verdict
 
 pytestmark = pytest.mark.slow  # loads torch
 
@@ -45,10 +45,10 @@ def test_a_dream_asks_a_directory_where_its_gate_lets_it(
     verdict: str, says: str, graph, tmp_path: Path
 ) -> None:
     folder = write_double(tmp_path / "model", context=8192)
-    gate = Gate(weights_of(folder), 0.9, {"get_order": ToolGate(verdict, 0, 20, "it failed")})
+    gate = Gate(digest_of_folder(folder), 0.9, {"get_order": ToolGate(verdict, 0, 20, "it failed")})
     write_gate(folder / FILE, gate, {})
     settings = Settings(
-        endpoint=EndpointSettings(model=str(folder), max_output=24),
+        experience=ExperienceSettings(dir=str(folder), max_output=24),
         runs=str(tmp_path / "runs"),
         buffer=str(tmp_path / "none.db"),
         tools={"get_order": ToolSettings(Effect.READ)},

@@ -11,11 +11,11 @@ from distil.shop_recordings import SPECS, WHOLE, episode, noted, shop, taught
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.decision import read_decision
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.training.annotation import Annotation
 from dreamgym_kit.training.distil.lessons import Leaving, Lesson, asked_of, balanced, situation_of
 from dreamgym_kit.training.distil.pointing import Target, spelled
-from dreamgym_kit.vocabulary import Answer, Provenance, Transition
+from dreamgym_kit.types import Answer, Provenance, Transition
 
 
 class SayingDouble:

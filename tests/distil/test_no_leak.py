@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 from distil.shop_recordings import SPECS, shop
 
-from dreamgym_kit.adapters.distilling.annotating import annotate
 from dreamgym_kit.adapters.distilling.material import begin, material
 from dreamgym_kit.adapters.distilling.training import lessons
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.training.annotation import Annotator
-from dreamgym_kit.training.distil.kept import FILE, KeptAnnotations
-from dreamgym_kit.training.distil.ruling import MinedRules
-from dreamgym_kit.training.distil.teaching import TeachingModel
-from dreamgym_kit.vocabulary import Split, Transition, World
+from dreamgym_kit.training.annotation import ANNOTATIONS, Annotator, KeptAnnotations, annotate
+from dreamgym_kit.training.distil.annotators import MinedRules, TeachingModel
+from dreamgym_kit.types import Split, Transition, World
 
 
 class TeacherDouble:
@@ -84,7 +81,7 @@ def test_no_word_of_a_held_out_recording_is_in_anything_that_is_taught(
     assert not measured & taught
     if by == "world":
         assert "canary-2-" in measured  # what a person held out
-    shown = [(out / FILE).read_text(), *asked.shown]
+    shown = [(out / ANNOTATIONS).read_text(), *asked.shown]
     shown += [text for one in made for text in (one.answer, *(told.content for told in one.messages))]
     whole = "\n".join(shown)
     assert any(word in whole for word in taught)  # the test can see

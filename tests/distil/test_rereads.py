@@ -2,8 +2,8 @@
 
 from distil.shop_recordings import episode
 
-from dreamgym_kit.training.distil.rereads import observed_changes
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.training.distil.pointing import observed_changes
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 
 def test_the_difference_of_the_reads_around_a_write_is_its_change() -> None:

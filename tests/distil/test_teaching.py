@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 from distil.shop_recordings import episode, noted, shop
 
-from dreamgym_kit.adapters.distilling.annotating import annotate
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson, RunDirectoryError
-from dreamgym_kit.training.annotation import Trajectory, fits
-from dreamgym_kit.training.distil.kept import FILE, KeptAnnotations
-from dreamgym_kit.training.distil.noting import RecordedNotes
-from dreamgym_kit.training.distil.teaching import TeachingModel
-from dreamgym_kit.training.distil.trajectories import trajectories
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, RunDirectoryError
+from dreamgym_kit.training.annotation import ANNOTATIONS, KeptAnnotations, Trajectory, annotate, fits
+from dreamgym_kit.training.distil.annotators import RecordedNotes, TeachingModel
+from dreamgym_kit.training.distil.splitting import trajectories
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 TUTORIAL = {
     "overall_plan": "Look, then cancel.",
@@ -85,12 +82,12 @@ def test_a_wrong_annotation_is_corrected_once_and_then_refused(wrong: str, why: 
     mended = TeacherDouble(wrong, said(1, 2, 3))
     assert fits(taught_by(mended, one), one.steps)
     assert why in mended.asked[1].messages[-1].content.replace('\\"', "'")
-    with pytest.raises(NotJson):
+    with pytest.raises(NotSerializable):
         taught_by(TeacherDouble(wrong), one)
 
 
 def test_an_annotation_that_was_cut_off_is_none() -> None:
-    with pytest.raises(NotJson, match="cut off"):
+    with pytest.raises(NotSerializable, match="cut off"):
         taught_by(TeacherDouble(said(1, 2, 3), cut=True), one_of_shop())
 
 
@@ -105,7 +102,7 @@ def test_recorded_text_cannot_close_its_fence() -> None:
 
 def test_annotating_goes_on_where_it_was(tmp_path: Path) -> None:
     every = trajectories(shop())
-    spent = TeacherDouble(said(1, 2, 3), said(1, 2, 3), BudgetSpent("calls", limit=2))
+    spent = TeacherDouble(said(1, 2, 3), said(1, 2, 3), BudgetExceeded("calls", limit=2))
     first = asyncio.run(annotate(TeachingModel(spent, name="m"), every, KeptAnnotations(tmp_path), at_once=1))
     assert (first.made, first.stopped) == (2, "budget spent: calls (limit 2)")
     teacher = TeacherDouble(said(1, 2, 3))
@@ -134,7 +131,7 @@ def test_an_endpoint_that_answers_nothing_is_not_asked_for_ever(tmp_path: Path) 
 def test_a_torn_line_is_made_again_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     every = trajectories(shop(2))
     asyncio.run(annotate(RecordedNotes(), every, KeptAnnotations(tmp_path)))
-    path = tmp_path / FILE
+    path = tmp_path / ANNOTATIONS
     whole = path.read_bytes()
     for cut in (1, 40, len(whole.splitlines()[-1])):
         path.write_bytes(whole[:-cut])

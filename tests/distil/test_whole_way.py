@@ -12,30 +12,27 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 from distil.shop_recordings import SPECS, episode, shop, taught
 from nano_double import model_double, tokenizer_double
 
-from dreamgym_kit.adapters.distilling.annotating import annotate
 from dreamgym_kit.adapters.distilling.evaluating import held_out_calls
 from dreamgym_kit.adapters.distilling.material import Material, begin, material, read_begun
-from dreamgym_kit.adapters.distilling.tokens import rows_of
-from dreamgym_kit.adapters.distilling.training import taught_to, train
-from dreamgym_kit.adapters.models.experience_models import (
+from dreamgym_kit.adapters.distilling.training import rows_of, taught_to, train
+from dreamgym_kit.adapters.models.named_models import (
     allowance,
     directory_of,
     gate_of_settings,
     open_directory,
-    weights_of,
 )
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.adapters.trainers.folders import digest_of_folder
 from dreamgym_kit.adapters.trainers.sft import SftOptions, train_sft
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.decision import SCHEMA
 from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.schema import EndpointSettings, Settings
-from dreamgym_kit.training.distil.exactness import exactness
-from dreamgym_kit.training.distil.gate import FILE, gate_of, write_gate
-from dreamgym_kit.training.distil.kept import KeptAnnotations
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+from dreamgym_kit.training.annotation import KeptAnnotations, annotate
+from dreamgym_kit.training.distil.annotators import RecordedNotes
+from dreamgym_kit.training.distil.gate import FILE, exactness, gate_of, write_gate
 from dreamgym_kit.training.distil.lessons import Leaving, situation_of
-from dreamgym_kit.training.distil.noting import RecordedNotes
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 SHORT = Leaving(1, 1, 1)
@@ -121,8 +118,8 @@ def test_the_whole_way_and_the_gate_at_its_end(known, tmp_path: Path) -> None:
     assert (len(calls), none) == (4, [])
     figures = exactness(calls, threshold=0.5)
     assert figures.prompt_tokens > 0
-    gate = gate_of(figures, weights=weights_of(done.folder))
-    settings = Settings(endpoint=EndpointSettings(model=str(done.folder)))
+    gate = gate_of(figures, weights=digest_of_folder(done.folder))
+    settings = Settings(experience=ExperienceSettings(dir=str(done.folder)))
     assert directory_of(settings) == done.folder
     with pytest.raises(UserError, match="was never tried on held-out recordings, and training with it"):
         allowance(settings, gate_of_settings(settings), training=True)

@@ -83,7 +83,7 @@ get_order = { effect = "read" }
 cancel_order = { effect = "write" }
 refund_payment = { effect = "destructive" }
 
-[worlds.shop]
+[environments.shop]
 ref = "shop_world:Shop"
 """
 WORLD = """

@@ -24,6 +24,7 @@ from docblocks.scenes import AT_WORK, SCENES, WITH_AGENT, at_work, with_agent
 from typer.main import get_command
 
 from dreamgym_kit.cli.main import app
+from dreamgym_kit.cli.options import parted
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.load import parse_settings
@@ -143,14 +144,14 @@ def test_every_call_of_the_kit_is_one_that_it_takes(words: list[str]) -> None:
 
 def parse(words: list[str]) -> None:
     """As far as the command line goes: commands, flags and values; nothing is carried out."""
-    command, rest = get_command(app), words
+    command, rest = get_command(app), parted(words)[1]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         command, rest = command.commands[rest[0]], rest[1:]
     command.make_context("dreamgym-kit", list(rest))
 
 
 @pytest.mark.parametrize(
-    "words", [["simulate", "--no-such-flag"], ["report", "--limit", "many"], ["simulat"]]
+    "words", [["simulate", "--no-such-flag"], ["compare", "--limit", "many"], ["simulat"]]
 )
 def test_a_call_that_the_kit_does_not_take_is_found(words: list[str]) -> None:
     with pytest.raises(Exception, match=r"No such option|valid integer|simulat"):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import dreamgym_kit
+from dreamgym_kit import OLD_NAMES
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.cli.options import OLD_COMMANDS, OLD_FLAGS
 from dreamgym_kit.settings.read import renamed
@@ -63,6 +65,18 @@ def test_no_old_key_is_left_where_settings_are_spelled(sources: list[tuple[str, 
     pages = [one for one in sources if not one[0].endswith(".py")]
     assert places(pages, rf"(?<![\w./])({keys})\b(?![(/])") == []
     assert places(sources, rf'["`]({keys})["`=]') == []
+
+
+def test_no_old_public_name_is_left(sources: list[tuple[str, str]]) -> None:
+    assert places(sources, rf"dreamgym_kit[. ](import )?({'|'.join(OLD_NAMES)})\b") == []
+
+
+def test_an_old_public_name_or_argument_names_the_new_one() -> None:
+    for old, now in OLD_NAMES.items():
+        with pytest.raises(AttributeError, match=re.escape(f"dreamgym_kit.{old} is now {now}")):
+            getattr(dreamgym_kit, old)
+    with pytest.raises(TypeError, match=r"asimulate\(\): store= is now buffer=, n= is now repeats="):
+        dreamgym_kit.simulate("nowhere:graph", [], store=None, n=2)
 
 
 def test_no_old_command_is_left(sources: list[tuple[str, str]]) -> None:

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from dreamgym_kit.adapters.langgraph.foreign_names import PAIRS
-from dreamgym_kit.gate.egress import KNOWN_GAPS
+from dreamgym_kit.adapters.langgraph.intercept.foreign_names import PAIRS
+from dreamgym_kit.guard.egress import KNOWN_GAPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "safety.md"
 

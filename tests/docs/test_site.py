@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from sphinx.util.inventory import InventoryFile
 
 import dreamgym_kit
-from dreamgym_kit import ports, vocabulary
+from dreamgym_kit import interfaces, types
 from dreamgym_kit.settings.load import environment_names
 
 sys.path.insert(0, str(DOCS / "extensions"))
@@ -95,9 +95,9 @@ def test_every_public_name_is_in_the_python_reference(site: Path) -> None:
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     told = {name for kind in inventory.data.values() for name in kind}
     homes = {name: getattr(dreamgym_kit, name).__module__ for name in dreamgym_kit.__all__}
-    public = {f"{home}.{name}" for name, home in homes.items() if home == "dreamgym_kit.vocabulary"}
-    public |= {f"dreamgym_kit.{name}" for name, home in homes.items() if home != "dreamgym_kit.vocabulary"}
-    for module in (ports, vocabulary):
+    public = {f"{home}.{name}" for name, home in homes.items() if home == "dreamgym_kit.types"}
+    public |= {f"dreamgym_kit.{name}" for name, home in homes.items() if home != "dreamgym_kit.types"}
+    for module in (interfaces, types):
         public |= {f"{module.__name__}.{name}" for name in classes_of(module)}
     assert len(public) >= 40
     assert public - told == set()
@@ -166,8 +166,8 @@ def test_every_command_and_option_is_in_the_command_reference() -> None:
 
 
 def test_a_field_is_told_by_the_comment_behind_it() -> None:
-    assert field_comments(vocabulary.Effect)["WRITE"] == "changes the world, can be undone"
-    assert "id" not in field_comments(vocabulary.Task)
+    assert field_comments(types.Effect)["WRITE"] == "changes the world, can be undone"
+    assert "id" not in field_comments(types.Task)
 
 
 def test_no_page_calls_anything_safe() -> None:

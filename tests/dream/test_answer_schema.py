@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, infer, schema_for
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
 
 ORDER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}
 values = st.recursive(
@@ -165,7 +165,7 @@ def test_an_answer_off_the_form_is_repaired_once() -> None:
 async def test_an_answer_off_the_form_twice_is_kept_for_the_report() -> None:
     model = ScriptedChatDouble(decided(answer='{"id": 5}'))
     specs = {"get_order": tool(ORDER)}
-    session = Session(GatePolicy(Mode.DREAM, specs), experience=ReasonedExperience(model), abstain="error")
+    session = Session(CallRouter(Mode.DREAM, specs), experience=ReasonedExperience(model), abstain="error")
     call = Call("get_order", {})
     _, place = session.admit(call)
     answer = await session.ask_async(call, place)

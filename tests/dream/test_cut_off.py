@@ -8,11 +8,11 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.dream.outcome import judge_cut_off
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Judgement, Outcome
+from dreamgym_kit.dream.grading import judge_cut_off
+from dreamgym_kit.interfaces import Judgement, Outcome
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
 
 ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0)
 
@@ -156,7 +156,11 @@ graph = made.compile()
             Verdict.FAILED,
             "refund was called, which the task forbids; then the dream ",
         ),
-        ({"max": {"refund": 1}}, Verdict.INCONCLUSIVE, "look was never recorded"),
+        (
+            {"max": {"refund": 1}},
+            Verdict.INCONCLUSIVE,
+            "unanswered call 3: look, only `order` differs",
+        ),
     ],
 )
 def test_an_episode_that_the_dream_cannot_go_on_with(
@@ -167,10 +171,10 @@ def test_an_episode_that_the_dream_cannot_go_on_with(
     store, settings = MemoryStore(), tmp_path / "dreamgym.toml"
     settings.write_text('[tools.look]\neffect = "read"\n[tools.refund]\neffect = "destructive"\n')
     task = Task("t1", {"messages": [{"role": "user", "content": "refund o1"}]}, expect=expect)
-    dreamgym_kit.record("till.py:graph", [task], store=store)
+    dreamgym_kit.record("till.py:graph", [task], buffer=store)
     kept = MemoryStore()
     kept.put([row for row in store.scan() if row.call.args["order"] == "o1"])
-    result = dreamgym_kit.simulate("till.py:graph", [task], store=kept)
+    result = dreamgym_kit.simulate("till.py:graph", [task], buffer=kept)
     (one,) = RunDirectory.open(result.directory).episodes()
     assert (one.verdict, one.stop) == (verdict, "abstained")
     assert one.reason.startswith(said)

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.following import Following
-from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, ToolSpec, Transition, World
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
+from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World
 
 TRACK = ToolSpec("track_parcel", Effect.READ)
 
@@ -41,7 +41,7 @@ class SayingDouble:
 
 def answered(recorded: list[Transition], error: str) -> tuple[Answer, int]:
     """What a dream of another world makes of a model's failure, after the order was read there."""
-    following, chat = Following(lambda tenant: recorded, calibrated=False), SayingDouble(error)
+    following, chat = StateTracker(lambda tenant: recorded, calibrated=False), SayingDouble(error)
     before = tuple(rows(99)[:1])
     situation = Situation(World("shop", 99), "t", "e", before, "", TRACK)
     model = ReasonedExperience(chat, following=following)

@@ -7,8 +7,8 @@ import pytest
 
 from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.drafting import SCHEMA, draft, read_draft, shape_of
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.types import Effect, ToolSpec
 
 FREEZE = ToolSpec(
     "freeze",
@@ -89,7 +89,7 @@ def test_a_draft_that_names_what_is_not_there_is_repaired_once() -> None:
     assert (
         "'get_crd' is none of the reads; did you mean 'get_card'?" in endpoint.asked[1].messages[-1].content
     )
-    with pytest.raises(NotJson, match="'get_crd' is none of the reads"):
+    with pytest.raises(NotSerializable, match="'get_crd' is none of the reads"):
         drafted(wrong, wrong)
 
 
@@ -107,13 +107,13 @@ def test_a_draft_that_names_what_is_not_there_is_repaired_once() -> None:
     ],
 )
 def test_what_is_not_of_the_form_is_refused(changed, why) -> None:
-    with pytest.raises(NotJson) as refused:
+    with pytest.raises(NotSerializable) as refused:
         read_draft(json.dumps(GOOD | changed), FREEZE, [GET])
     assert why in str(refused.value)
 
 
 def test_a_read_changes_nothing_whatever_the_draft_says() -> None:
-    with pytest.raises(NotJson, match="only reads; it changes nothing"):
+    with pytest.raises(NotSerializable, match="only reads; it changes nothing"):
         read_draft(json.dumps(GOOD), ToolSpec("freeze", Effect.READ, args_schema=FREEZE.args_schema), [GET])
 
 
@@ -138,5 +138,5 @@ def test_a_draft_cannot_speak_in_the_kits_own_marks() -> None:
     assert model.answer == {"$literal": forged}
     operation = {"kind": "set", "path": "$command", "value": "{}"}
     change = {**GOOD["changes"][0], "operations": [operation]}
-    with pytest.raises(NotJson, match=r"'\$command' is no path of fields"):
+    with pytest.raises(NotSerializable, match=r"'\$command' is no path of fields"):
         read_draft(json.dumps({**GOOD, "changes": [change]}), FREEZE, [GET])

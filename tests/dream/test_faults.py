@@ -16,14 +16,14 @@ from dreamgym_kit.dream.faults import (
     faults_of,
     took_effect,
 )
-from dreamgym_kit.errors import DreamAbstained, UserError
-from dreamgym_kit.findings.repeated_write import repeated_writes
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.errors import CallUnanswered, UserError
+from dreamgym_kit.findings.repeated import repeated_writes
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import FAULT_KINDS, FaultSettings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec
 
 PAY = Call("pay", {"id": "P1"})
 READ = Call("look", {"id": "P1"})
@@ -33,7 +33,7 @@ SPECS = {"pay": ToolSpec("pay", Effect.DESTRUCTIVE), "look": ToolSpec("look", Ef
 def session(kind: str, experience: object = None, *, mode: Mode = Mode.DREAM, tool: str = "*") -> Session:
     plan = FaultPlan({tool: FaultSettings(1.0, (kind,), wait_s=0.01)}, seed=1)
     told = experience if experience is not None else ScriptedExperienceDouble('{"status": "paid"}')
-    return Session(GatePolicy(mode, SPECS), experience=told, episode="t.1", faults=plan)  # type: ignore[arg-type]
+    return Session(CallRouter(mode, SPECS), experience=told, episode="t.1", faults=plan)  # type: ignore[arg-type]
 
 
 def ask(asked: Session, call: Call) -> Answer:
@@ -164,7 +164,7 @@ def test_a_slow_answer_is_right_and_late_for_sync_and_async_tools() -> None:
 
 def test_an_abstention_stays_one_under_a_fault() -> None:
     unsure = ScriptedExperienceDouble(lambda call: Answer(provenance=Provenance.ABSTAINED, support=0.0))
-    with pytest.raises(DreamAbstained):
+    with pytest.raises(CallUnanswered):
         ask(session("malformed", unsure), READ)
 
 

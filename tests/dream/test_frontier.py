@@ -1,7 +1,7 @@
 """Which reads a crawl makes: those without arguments, then those with ids; no guess where names tell."""
 
-from dreamgym_kit.dream.frontier import Frontier, words_of
-from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
+from dreamgym_kit.dream.crawl_queue import Frontier, words_of
+from dreamgym_kit.types import Call, Effect, ToolSpec
 
 
 def read(name, **args):

@@ -11,12 +11,12 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

@@ -11,11 +11,11 @@ from bench.desk_recordings import held_out_half, recorded_half, rows
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import schema_for
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, ToolSpec, Transition
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Answer, ToolSpec, Transition
 
 pytestmark = pytest.mark.slow
 Spoil = Callable[[Transition, set[str]], Answer | None]

@@ -9,8 +9,8 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.history import recordings
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
 
 
 def lamp(world: int, split: Split) -> list[Transition]:

@@ -7,8 +7,8 @@ import pytest
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.judge import ModelJudge, judge_twice
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import Outcome
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition, Verdict
+from dreamgym_kit.interfaces import Outcome
+from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, Verdict
 
 
 class ScriptedChatDouble:

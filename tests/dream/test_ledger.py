@@ -2,17 +2,17 @@
 
 import itertools
 
-from dreamgym_kit.dream.ledger import Ledger
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, World, history_digest
+from dreamgym_kit.dream.call_log import CallLog
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, World, history_digest
 
 SAID = Answer("ok", Provenance.SCRIPTED)
 
 
-def a_ledger() -> Ledger:
-    return Ledger(episode="e", task="t", world=World(), tenant="default")
+def a_ledger() -> CallLog:
+    return CallLog(episode="e", task="t", world=World(), tenant="default")
 
 
-def told(ledger: Ledger, call: Call, effect: Effect = Effect.READ, answer: Answer = SAID) -> str:
+def told(ledger: CallLog, call: Call, effect: Effect = Effect.READ, answer: Answer = SAID) -> str:
     """Ask and commit one call; gives the state that it met."""
     place = ledger.place(call)
     after = ledger.after(place)

@@ -8,9 +8,9 @@ import pytest
 from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import UnknownName
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import check_models, parse_settings
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

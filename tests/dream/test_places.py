@@ -3,16 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.dream.places import Place, WriteLog
-from dreamgym_kit.vocabulary import history_digest
+from dreamgym_kit.dream.position import CallPosition, WriteLog
+from dreamgym_kit.types import history_digest
 
 writes = st.lists(
     st.tuples(st.integers(1, 6), st.integers(0, 3), st.sampled_from(["a", "b", "c"])), max_size=12
 )
 
 
-def _places(found: list[tuple[int, int, str]]) -> list[tuple[Place, str]]:
-    return [(Place(turn, index, arrival), key) for arrival, (turn, index, key) in enumerate(found)]
+def _places(found: list[tuple[int, int, str]]) -> list[tuple[CallPosition, str]]:
+    return [(CallPosition(turn, index, arrival), key) for arrival, (turn, index, key) in enumerate(found)]
 
 
 @given(writes, st.integers(0, 7))
@@ -29,10 +29,10 @@ def test_the_running_hash_says_what_the_whole_history_digest_says(
 
 def test_a_write_that_comes_late_changes_the_states_after_it_only() -> None:
     log = WriteLog()
-    log.add(Place(1, 0, 1), "a")
-    log.add(Place(3, 0, 2), "c")
+    log.add(CallPosition(1, 0, 1), "a")
+    log.add(CallPosition(3, 0, 2), "c")
     first, last = log.before(2), log.before(4)
-    log.add(Place(2, 0, 3), "b")
+    log.add(CallPosition(2, 0, 3), "b")
     assert log.before(2) == first == history_digest(["a"])
     assert log.before(4) == history_digest(["a", "b", "c"]) != last
 

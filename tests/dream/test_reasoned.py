@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import schema_for
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.prompt import messages_for
-from dreamgym_kit.dream.reasoned import ReasonedExperience
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
 
 READ = ToolSpec("get_order", Effect.READ, "Read an order.")
 WRITE = ToolSpec("cancel_order", Effect.WRITE, "Cancel an order.")

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.reasoned import ReasonedExperience
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Call, Effect, ToolSpec, Transition, World, history_digest
 
 CARDS = ("A1", "B2", "C3")
 VALUES = {"limit": (10, 20, 30), "status": ("active", "frozen", "lost")}

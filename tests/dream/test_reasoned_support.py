@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.reasoned import ReasonedExperience
-from dreamgym_kit.dream.reasoned_audit import audit_reasoned, held_out
-from dreamgym_kit.dream.reasoned_support import (
+from dreamgym_kit.dream.llm_audit import audit_reasoned, held_out
+from dreamgym_kit.dream.llm_calibration import (
     CEILING,
     ReasonedSupport,
     ReasonedTrial,
     learn_support,
 )
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Split, ToolSpec, Transition, World
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Answer, Call, Effect, Split, ToolSpec, Transition, World
 
 SPEC = ToolSpec("get_fact", Effect.READ)
 confidences = st.floats(0, 1)

@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.values import add, spell
 from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.volatile import mint, symbol_of
 from dreamgym_kit.dream.state.worlds import start
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition
 
 WRITES = ("sell", "add_note", "close_shop", "new_guest", "let")
 

@@ -11,9 +11,9 @@ from dreamgym_kit.dream.state.evidence import evidence, uncontradicted
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state.mining import mine
 from dreamgym_kit.dream.state.stated import DRAFTED, StatedModel
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

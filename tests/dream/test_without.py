@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from dreamgym_kit.dream.without import without
+from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import Situation, ToolSpec
+from dreamgym_kit.interfaces import Situation, ToolSpec
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition, World, history_digest
 
 CALL = Call("get_order", {"order_id": "o1"})
 WRITE = Transition(Call("cancel_order", {"order_id": "o1"}), Answer("done"), Effect.WRITE, "e", 1, World())

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.ports import EventSink
+from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.workplace import Workplace
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.rollout.worker import WorkerContext
+from dreamgym_kit.types import Episode, Task, Verdict
 
 
 class TellingDouble:
@@ -35,7 +35,9 @@ class TellingDouble:
 
 
 @asynccontextmanager
-async def opened(given: Mapping[str, Any], _events: EventSink, _budget: Budget) -> AsyncIterator[Workplace]:
+async def opened(
+    given: Mapping[str, Any], _events: EventSink, _budget: Budget
+) -> AsyncIterator[WorkerContext]:
     if "module" in given:
         __import__(given["module"])
-    yield Workplace(runner=TellingDouble())
+    yield WorkerContext(runner=TellingDouble())

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from ports import own_port
 
-from dreamgym_kit.adapters.engines import ray_extra
+from dreamgym_kit.adapters.engines import ray_cluster
 from dreamgym_kit.adapters.engines.choosing import host_of
-from dreamgym_kit.adapters.engines.ray_extra import checked_address, usable
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.engines.ray_cluster import checked_address, usable
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import WorkersSettings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_a_cluster_that_the_environment_names_is_never_joined_silently(
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_extra, "find_spec", lambda name: None if name == "ray" else find_spec(name))
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(
         MissingExtra, match=r"workers.backend = .ray. needs an extra: pip install 'dreamgym-kit\[ray\]'"
     ):

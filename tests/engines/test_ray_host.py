@@ -12,11 +12,12 @@ from dreamgym_kit.adapters.engines import ray_workers
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.errors import UserError, WorkerLost
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.working import kit_version
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.rollout.worker import kit_version
+from dreamgym_kit.rollout.worker_protocol import WorkerSpec
+from dreamgym_kit.types import Task
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_of_two")]
 
@@ -36,9 +37,7 @@ async def host() -> AsyncIterator[RayHost]:
 async def working(host: RayHost, **given: Any) -> AsyncIterator[DistributedRunner]:
     runner = DistributedRunner(
         host,
-        spec_for(
-            "engines.ray_place:opened", given, lanes=2, backstop_s=300, limits=(None, None), kit=kit_version()
-        ),
+        WorkerSpec("engines.ray_place:opened", given, lanes=2, limit_s=300, kit=kit_version()),
         workers=1,
         budget=RunBudget(),
         events=NoEvents(),

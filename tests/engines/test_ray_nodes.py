@@ -26,13 +26,14 @@ from pathlib import Path
 import psutil
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.distributed import DistributedRunner
+from dreamgym_kit.rollout.worker_protocol import WorkerSpec
 from dreamgym_kit.rollout.engine import run_episodes
 from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.working import kit_version
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.rollout.worker import kit_version
+from dreamgym_kit.types import Task
 
 address, victim, journal_file = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 noticed = journal_file.with_name("noticed")
@@ -47,7 +48,7 @@ class Heard:
             noticed.touch()
 
 async def main():
-    spec = spec_for("engines.ray_place:opened", {}, lanes=4, backstop_s=300, limits=(None, None),
+    spec = WorkerSpec("engines.ray_place:opened", {}, lanes=4, limit_s=300,
                     kit=kit_version())
     runner = DistributedRunner(RayHost(2, address=address, ready_s=120), spec, workers=2,
                                budget=RunBudget(), events=Heard(), stop=StopSwitch(), repeatable=True)

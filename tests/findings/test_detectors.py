@@ -7,9 +7,9 @@ import pytest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import Asked, Case
 from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, Detectors, detectors_of
-from dreamgym_kit.findings.repeated_write import repeated_writes
+from dreamgym_kit.findings.repeated import repeated_writes
 from dreamgym_kit.settings.schema import FindingsSettings, Settings
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from shapes.canary import Canary, canary_in
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.types import Command, Send
 
-from dreamgym_kit.adapters.langgraph.answers import deliver, encode_answer, encode_failure
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver, encode_answer, encode_failure
 from dreamgym_kit.canonical import canonical
-from dreamgym_kit.vocabulary import Answer
+from dreamgym_kit.types import Answer
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -154,7 +154,7 @@ def test_failures_come_back_with_their_text_as_what_handlers_catch(
     "name", ["SystemExit", "KeyboardInterrupt", "ExceptionGroup", "not a name", "print", ""]
 )
 def test_a_recording_cannot_make_anything_else_be_raised(name: str) -> None:
-    from dreamgym_kit.vocabulary import Answer
+    from dreamgym_kit.types import Answer
 
     with pytest.raises(Exception, match="text") as back:
         deliver(None, Answer(error="text", error_type=name), None)

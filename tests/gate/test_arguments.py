@@ -15,10 +15,10 @@ from shapes.models import asks
 from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream, tool_messages
 from shapes.tools import ClassTool, add_tool, single_tool
 
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Provenance
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Provenance
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -126,7 +126,7 @@ SET_CITY = [[asks("set_city", {"city": "Riga"})], "done"]
 
 
 def test_a_recorded_command_updates_the_state_again(canary: Any) -> None:
-    real = Session(GatePolicy(Mode.RECORD))
+    real = Session(CallRouter(Mode.RECORD))
     with entered(real):
         with_create_agent([city_tool()], SET_CITY, state_schema=CityState).invoke(HELLO)
     recorded = real.ledger.transitions()[0].answer

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from shapes.stage import ScriptedExperienceDouble
 
-from dreamgym_kit.adapters.langgraph.api import live_policy
-from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
-from dreamgym_kit.adapters.langgraph.install import uninstall
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
+from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
+from dreamgym_kit.adapters.langgraph.run.api import live_policy
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.guard import egress
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import Mode
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.load import parse_settings
 
 pytestmark = [  # a refused connection leaves its socket, and ends its thread
@@ -90,7 +90,7 @@ def test_the_function_is_named_before_the_host(name: str, port: int, tmp_path: P
                 done = WAYS[name](port)
                 if done is not None:
                     await done
-            except GateRefused:
+            except RealCallBlocked:
                 pass
             violations.extend(session.violations)
 
@@ -109,7 +109,7 @@ def test_a_models_host_is_let_through_and_not_counted(
     egress.models_at([f"127.0.0.1:{port}"])
 
     async def run() -> None:
-        with dreaming(tmp_path), pytest.raises(GateRefused) as refused:
+        with dreaming(tmp_path), pytest.raises(RealCallBlocked) as refused:
             connect_here(port)
         assert str(refused.value).endswith("(the model is really asked, in every dream)")
         assert "[functions" not in str(refused.value)

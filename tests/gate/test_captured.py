@@ -6,7 +6,7 @@ import pytest
 from langchain_core.tools import BaseTool, StructuredTool
 
 import dreamgym_kit
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.settings.load import parse_settings
 
@@ -46,7 +46,7 @@ def test_a_bound_run_taken_before_the_gate_is_answered_in_a_dream_and_kept_in_a_
     assert [(entry.call.tool, dict(entry.call.args)) for entry in session.ledger.transitions()] == [
         ("pay", {"amount": 3})
     ]
-    with dreamgym_kit.dreaming(store=store):
+    with dreamgym_kit.dreaming(buffer=store):
         assert captured(amount=3) == "paid 3"
     assert RAN == ["pay"]
 

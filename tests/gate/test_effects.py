@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.tools import BaseTool, StructuredTool, tool
 
-from dreamgym_kit.gate.effects import declared_effect, effect, guess_effect
-from dreamgym_kit.gate.policy import GatePolicy, Mode, Route
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.routing.effects import declared_effect, effect, guess_effect
+from dreamgym_kit.routing.router import CallRouter, Mode, Route
+from dreamgym_kit.types import Effect, ToolSpec
 
 READ, WRITE, DESTRUCTIVE = Effect.READ, Effect.WRITE, Effect.DESTRUCTIVE
 
@@ -121,12 +121,12 @@ def test_an_effect_that_is_none_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("kind", list(Effect))
 def test_in_a_dream_only_pure_and_control_are_real(kind: Effect) -> None:
-    policy = GatePolicy(Mode.DREAM, {"x": ToolSpec("x", kind)})
+    policy = CallRouter(Mode.DREAM, {"x": ToolSpec("x", kind)})
     assert policy.route("x") is (Route.REAL if kind in (Effect.PURE, Effect.CONTROL) else Route.DREAM)
 
 
 def test_a_stranger_is_destructive_and_dreamt() -> None:
-    policy = GatePolicy(Mode.DREAM)
+    policy = CallRouter(Mode.DREAM)
     assert policy.spec("never seen").effect is DESTRUCTIVE
     assert policy.route("never seen") is Route.DREAM
 
@@ -143,13 +143,13 @@ def test_of_a_stranger_only_a_persons_word_is_believed(source: Any, kind: Effect
     def judge(called: object, known: ToolSpec) -> ToolSpec:
         return ToolSpec(known.name, kind, source=source)
 
-    policy = GatePolicy(Mode.DREAM, judge=judge)
+    policy = CallRouter(Mode.DREAM, judge=judge)
     assert policy.spec("never seen", pay).effect is judged
     assert policy.spec("never seen").effect is DESTRUCTIVE
 
 
 def test_recording_runs_everything() -> None:
-    assert GatePolicy(Mode.RECORD).route("delete_all") is Route.REAL
+    assert CallRouter(Mode.RECORD).route("delete_all") is Route.REAL
 
 
 class Calc(BaseTool):

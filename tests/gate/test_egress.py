@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from ports import own_port
 
-from dreamgym_kit.errors import GateRefused, UserError
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.egress import Allowance, Trip
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.errors import RealCallBlocked, UserError
+from dreamgym_kit.guard import egress
+from dreamgym_kit.guard.egress import Allowance, Trip
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def connect(host: str, port: int) -> None:
 
 def test_loopback_is_refused_like_any_other_host(guard, server: int) -> None:
     seen = guard()
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         connect("127.0.0.1", server)
     assert [trip.target for trip in seen] == [f"127.0.0.1:{server}"]
 
@@ -66,7 +66,7 @@ def test_an_allowed_address_passes_and_its_neighbour_port_does_not(guard, server
     seen = guard(hosts=(f"127.0.0.1:{server}",))
     connect("127.0.0.1", server)
     assert seen == []
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         connect("127.0.0.1", server + 1)
 
 
@@ -85,7 +85,7 @@ def test_an_allowed_name_passes_at_the_addresses_it_resolves_to(guard, server: i
 def test_an_address_passes_only_on_the_ports_of_the_name_it_came_from(guard, server: int) -> None:
     guard(hosts=(f"localhost:{server}",))
     socket.getaddrinfo("localhost", server)
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         connect("127.0.0.1", server + 1)
 
 
@@ -108,7 +108,7 @@ def test_a_name_is_compared_without_case_and_final_dot(guard, server: int) -> No
 
 def test_looking_up_another_name_is_refused_before_anybody_is_asked(guard) -> None:
     seen = guard(hosts=("model.example",))
-    with pytest.raises(GateRefused, match=r'allow_hosts = \["canary.invalid"\]'):
+    with pytest.raises(RealCallBlocked, match=r'allow_hosts = \["canary.invalid"\]'):
         socket.getaddrinfo("canary.invalid", 443)
     assert seen[0].event == "socket.getaddrinfo"
 
@@ -133,7 +133,7 @@ def test_files_below_an_allowed_folder_can_be_made_changed_and_removed(guard, tm
 
 def test_a_sibling_whose_name_begins_alike_is_not_in_the_folder(guard, tmp_path: Path) -> None:
     guard(paths=(tmp_path / "run",))
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         (tmp_path / "running").write_text("x")
 
 
@@ -151,14 +151,14 @@ def test_only_bytecode_may_lie_where_bytecode_lies(guard, tmp_path: Path) -> Non
     for name in ("agent.cpython-311.pyc", "agent.cpython-311.pyc.139912"):
         (tmp_path / "__pycache__" / name).write_text("x")
     for name in ("agent.pyc.txt", "orders.pycsv", "agent.pyc.139912.db"):
-        with pytest.raises(GateRefused):
+        with pytest.raises(RealCallBlocked):
             (tmp_path / "__pycache__" / name).write_text("x")
 
 
 def test_the_systems_log_is_not_written_to(guard) -> None:
     syslog = pytest.importorskip("syslog")
     guard()
-    with pytest.raises(GateRefused, match=r'allow_paths = \["/dev/log"\]'):
+    with pytest.raises(RealCallBlocked, match=r'allow_paths = \["/dev/log"\]'):
         syslog.syslog("told from a dream")
 
 
@@ -185,13 +185,13 @@ def test_an_allowed_program_runs_by_its_name_and_by_its_path(guard) -> None:
     guard(commands=("true",))
     subprocess.run(["true"], check=True)
     subprocess.run([path], check=True)
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         subprocess.run(["false"], check=False)
 
 
 def test_a_program_elsewhere_with_an_allowed_name_is_refused(guard, tmp_path: Path) -> None:
     guard(commands=("true",))
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         subprocess.run([tmp_path / "true"], check=False)
 
 
@@ -212,8 +212,8 @@ def test_ordinary_work_does_not_trip(guard, caplog: pytest.LogCaptureFixture) ->
 
 def test_a_trip_says_what_where_and_how_to_allow_it_in_one_line(guard, tmp_path: Path) -> None:
     target = tmp_path / "ledger.csv"
-    seen = guard(owner=Session(GatePolicy(Mode.DREAM)))
-    with pytest.raises(GateRefused) as refused:
+    seen = guard(owner=Session(CallRouter(Mode.DREAM)))
+    with pytest.raises(RealCallBlocked) as refused:
         target.write_text("x")
     line = test_a_trip_says_what_where_and_how_to_allow_it_in_one_line.__code__.co_firstlineno + 4
     where = f"test_egress.py:{line} in test_a_trip_says_what_where_and_how_to_allow_it_in_one_line"
@@ -229,7 +229,7 @@ def test_a_trip_says_what_where_and_how_to_allow_it_in_one_line(guard, tmp_path:
 
 def test_a_name_from_the_agent_cannot_drive_the_terminal(guard, tmp_path: Path) -> None:
     guard()
-    with pytest.raises(GateRefused) as refused:
+    with pytest.raises(RealCallBlocked) as refused:
         (tmp_path / "a\x1b[2Jb\nc").write_text("x")
     assert str(refused.value).isprintable()
 
@@ -252,14 +252,14 @@ def test_a_report_that_fails_still_refuses(guard, tmp_path: Path) -> None:
         raise ValueError("disk full")
 
     egress.arm(Allowance(), broken)
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         (tmp_path / "file").write_text("x")
 
 
 def test_the_report_may_write_without_tripping_again(guard, tmp_path: Path) -> None:
     log = tmp_path / "trips.log"
     egress.arm(Allowance(), lambda trip: log.write_text(trip.target) and None)
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         (tmp_path / "file").write_text("x")
     assert log.read_text() == str(tmp_path / "file")
     assert len(egress.trips()) == 1
@@ -269,7 +269,7 @@ def test_exempt_code_passes_and_the_guard_stands_again_after_it(guard, tmp_path:
     guard()
     with egress.exempt():
         (tmp_path / "journal").write_text("x")
-    with pytest.raises(GateRefused):
+    with pytest.raises(RealCallBlocked):
         (tmp_path / "journal").write_text("y")
 
 
@@ -277,7 +277,7 @@ def test_a_thread_that_exempt_code_starts_is_not_exempt(guard, tmp_path: Path) -
     seen = guard()
 
     def act() -> None:
-        with contextlib.suppress(GateRefused):
+        with contextlib.suppress(RealCallBlocked):
             os.system("true")
 
     with egress.exempt():
@@ -358,7 +358,7 @@ def test_importing_and_running_an_agent_trips_nothing(tmp_path: Path) -> None:
 AGENT = """
 import sys, tempfile
 from pathlib import Path
-from dreamgym_kit.gate import egress
+from dreamgym_kit.guard import egress
 Path(sys.argv[1]).mkdir()
 tempfile.tempdir = sys.argv[1]  # as a run has it: libraries ask for it while they are imported
 nobody = f"127.0.0.1:{sys.argv[2]}"

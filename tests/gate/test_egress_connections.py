@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate import connections, egress
-from dreamgym_kit.gate.connections import (
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.guard import connections, egress
+from dreamgym_kit.guard.connections import (
     OpenConnection,
     claim_open,
     foreign_connections,
     of_the_kit,
     open_connections,
 )
-from dreamgym_kit.gate.egress import Allowance, Trip
+from dreamgym_kit.guard.egress import Allowance, Trip
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="the list of open files is Linux's"
@@ -135,7 +135,7 @@ def test_an_episode_sends_nothing_over_a_connection_that_stood_before(
     trips: list[Trip] = []
     egress.arm(Allowance(), trips.append, OpenEpisode)
     try:
-        with pytest.raises(GateRefused, match="send to 127"):
+        with pytest.raises(RealCallBlocked, match="send to 127"):
             send(client)
     finally:
         egress.disarm()
@@ -169,7 +169,7 @@ def test_a_copy_of_the_connection_is_the_same(line: tuple[socket.socket, socket.
     client, _ = line
     egress.arm(Allowance(), lambda _: None, OpenEpisode)
     try:
-        with client.dup() as copy, pytest.raises(GateRefused, match="send to 127"):
+        with client.dup() as copy, pytest.raises(RealCallBlocked, match="send to 127"):
             copy.send(b"x")
     finally:
         egress.disarm()
@@ -183,5 +183,5 @@ def test_what_an_episode_left_running_sends_nothing_after_the_dream(
     egress.arm(Allowance(), lambda _: None, lambda: episode)
     egress.disarm()
     episode.open = False
-    with pytest.raises(GateRefused, match="send to 127"):
+    with pytest.raises(RealCallBlocked, match="send to 127"):
         client.send(b"x")

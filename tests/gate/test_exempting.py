@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from shapes.stage import dream
 
-from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.guard import egress
+from dreamgym_kit.routing.process import entered
 from dreamgym_kit.settings.schema import Settings
 
 
@@ -56,15 +56,15 @@ def test_threads_that_a_trainer_starts_write_while_a_dream_is_guarded(tmp_path: 
     rollouts.start()
     try:
         ready.wait()
-        with pytest.raises(GateRefused):
+        with pytest.raises(RealCallBlocked):
             (tmp_path / "unasked").write_text("x")
         with egress.exempt(threads=True):
             (tmp_path / "checkpoint").write_text("x")
             assert in_thread(lambda: (tmp_path / "log").write_text("x")) is None
             assert in_thread(lambda: in_thread(lambda: (tmp_path / "deeper").write_text("x"))) is None
         with egress.exempt():
-            assert isinstance(in_thread(lambda: (tmp_path / "unasked").write_text("x")), GateRefused)
-        assert isinstance(in_thread(lambda: (tmp_path / "unasked").write_text("x")), GateRefused)
+            assert isinstance(in_thread(lambda: (tmp_path / "unasked").write_text("x")), RealCallBlocked)
+        assert isinstance(in_thread(lambda: (tmp_path / "unasked").write_text("x")), RealCallBlocked)
     finally:
         ended.set()
         rollouts.join()
@@ -79,7 +79,7 @@ def test_a_dream_inside_of_an_exemption_is_guarded_all_the_same(tmp_path: Path) 
             found = [in_thread(lambda: unasked.write_text("x"))]
             with ThreadPoolExecutor(1) as pool:
                 found.append(pool.submit(unasked.write_text, "x").exception())
-            with pytest.raises(GateRefused) as refused:
+            with pytest.raises(RealCallBlocked) as refused:
                 unasked.write_text("x")
             return [*found, refused.value]
 
@@ -91,7 +91,7 @@ def test_a_dream_inside_of_an_exemption_is_guarded_all_the_same(tmp_path: Path) 
     begun()
     with egress.exempt(threads=True):  # the loop itself in a thread that the exempt one starts
         assert in_thread(lambda: came.extend(asyncio.run(dreaming()))) is None
-    assert [type(one) for one in came] == [GateRefused] * 6
+    assert [type(one) for one in came] == [RealCallBlocked] * 6
     assert not unasked.exists()
 
 
@@ -106,4 +106,4 @@ def test_a_pools_threads_are_not_exempt_for_whoever_uses_them_later(tmp_path: Pa
                     lambda: pool.submit((tmp_path / "x").write_text, "x").exception()
                 )
 
-        assert isinstance(asyncio.run(dreaming()), GateRefused)
+        assert isinstance(asyncio.run(dreaming()), RealCallBlocked)

@@ -12,9 +12,8 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph import install as installing
-from dreamgym_kit.adapters.langgraph.api import dreaming
-from dreamgym_kit.adapters.langgraph.foreign_names import (
+from dreamgym_kit.adapters.langgraph.intercept import install as installing
+from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
     FOREIGN,
     KNOWN,
     NEEDED,
@@ -26,7 +25,13 @@ from dreamgym_kit.adapters.langgraph.foreign_names import (
     methods_of,
     missing,
 )
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install, installed, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import (
+    hook_tool_functions,
+    install,
+    installed,
+    uninstall,
+)
+from dreamgym_kit.adapters.langgraph.run.api import dreaming
 from dreamgym_kit.errors import UserError
 
 OURS = ("langchain-core", "langgraph", "langgraph-checkpoint", "python")  # loaded with the kit itself
@@ -182,7 +187,7 @@ def test_whatever_the_gate_replaces_in_a_class_of_the_framework_stands_in_the_li
 
 LATE = """
 import sys
-from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.adapters.langgraph.intercept.install import install
 from dreamgym_kit.errors import UserError
 install()
 assert "mcp" not in sys.modules

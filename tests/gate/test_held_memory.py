@@ -18,9 +18,9 @@ from shapes.canary import Canary, touch
 from shapes.stage import HELLO, dream
 
 from dreamgym_kit import recording
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.routing.process import entered
 
 pytestmark = pytest.mark.usefixtures("gate")
 THREAD: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}

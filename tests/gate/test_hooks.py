@@ -14,12 +14,12 @@ from shapes.canary import Canary, touch
 from shapes.stage import DREAMT, ScriptedExperienceDouble, dream
 from shapes.tools import add_tool
 
-from dreamgym_kit.adapters.langgraph.hooks import NotHookable, hook, unhook_all
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Provenance
+from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, unhook_all
+from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Provenance
 
 pytestmark = pytest.mark.usefixtures("gate")
 BIAS = 10
@@ -175,7 +175,7 @@ def test_a_tool_over_a_hooked_function_is_one_call_not_two(canary: Canary) -> No
     made = add_tool()
     body = made.__dict__["func"]
     hook_tool_functions()
-    session = Session(GatePolicy(Mode.RECORD))
+    session = Session(CallRouter(Mode.RECORD))
     with entered(session):
         assert made.invoke({"a": 1}) == 6
         assert body(1, 1) == 2

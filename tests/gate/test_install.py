@@ -13,10 +13,15 @@ from shapes.nested import SHAPES, plain_refund
 from shapes.stage import dream
 from shapes.tools import KINDS, ClassTool, add_tool
 
-from dreamgym_kit.adapters.langgraph.hooks import hooked_names
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, install, installed, uninstall
-from dreamgym_kit.adapters.langgraph.patches import subclasses
-from dreamgym_kit.gate.registry import entered, holding
+from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
+from dreamgym_kit.adapters.langgraph.intercept.install import (
+    hook_tool_functions,
+    install,
+    installed,
+    uninstall,
+)
+from dreamgym_kit.adapters.langgraph.intercept.patches import subclasses
+from dreamgym_kit.routing.process import entered, holding
 
 ROOTS = (BaseTool, BaseChatModel, Pregel)
 

@@ -22,8 +22,8 @@ from shapes.models import ScriptedModelDouble, asks
 from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream, tool_messages
 from shapes.tools import add_tool
 
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import CONFIG_KEY, entered
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import CONFIG_KEY, entered
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -143,7 +143,7 @@ def test_a_graph_in_a_raw_thread_reaches_no_real_checkpointer(key: bool, canary:
         outer.invoke(HELLO, {"configurable": {CONFIG_KEY: session.id}})
     assert list(saver.list(None)) == []
     assert canary.written() == []
-    assert [type(error) for error in errors] == ([] if key else [GateRefused])
+    assert [type(error) for error in errors] == ([] if key else [RealCallBlocked])
     assert len(session.ledger) == (1 if key else 0)
 
 

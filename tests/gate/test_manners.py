@@ -20,10 +20,10 @@ from waiting import PATIENCE_S, wait_until
 
 from dreamgym_kit import recording
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -68,14 +68,14 @@ class Left:
             await asyncio.sleep(0.005)
         try:
             self.came.put(await pay_async.ainvoke({"who": "left"}))
-        except GateRefused:
+        except RealCallBlocked:
             self.came.put("refused")
 
 
 def outcome(call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except GateRefused:
+    except RealCallBlocked:
         return "refused"
 
 
@@ -228,7 +228,7 @@ def test_a_thread_of_an_episode_cannot_begin_a_recording() -> None:
         try:
             with recording(MemoryStore()):
                 came.append(pay.invoke({"who": "left"}))
-        except GateRefused as refused:
+        except RealCallBlocked as refused:
             came.append(str(refused))
 
     with entered(dream()):
@@ -249,7 +249,7 @@ def test_a_real_call_beside_a_dream_is_refused_unless_it_is_recorded() -> None:
         done.set()
         go.wait(PATIENCE_S)
         came.append(outcome(lambda: pay.invoke({"who": "beside"})))
-        with entered(Session(GatePolicy(Mode.RECORD))):
+        with entered(Session(CallRouter(Mode.RECORD))):
             came.append(pay.invoke({"who": "recorded"}))
 
     thread = threading.Thread(target=caller)

@@ -13,12 +13,12 @@ from mcp.shared.session import BaseSession
 from shapes.canary import Canary, touch
 from shapes.stage import HELLO, dream
 
-from dreamgym_kit.adapters.langgraph.api import record_everything
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions, uninstall
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions, uninstall
+from dreamgym_kit.adapters.langgraph.run.api import record_everything
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Effect, ToolSpec
 
 pytestmark = pytest.mark.usefixtures("gate")
 SERVER = FastMCP("till", log_level="ERROR")
@@ -78,7 +78,7 @@ def test_the_body_of_a_tool_that_is_called_pure_may_not(canary: Canary) -> None:
         """Ask the server all the same."""
         return await pay_at_the_server()
 
-    session = Session(GatePolicy(Mode.DREAM, {"formula": ToolSpec("formula", Effect.PURE)}))
+    session = Session(CallRouter(Mode.DREAM, {"formula": ToolSpec("formula", Effect.PURE)}))
     with entered(session), pytest.raises(BaseExceptionGroup):
         asyncio.run(formula.ainvoke({}))
     (why,) = session.violations

@@ -23,9 +23,9 @@ from shapes.nested import function_agent, plain_refund
 from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from shapes.tools import add_tool
 
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import PROCESS, entered
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import PROCESS, entered
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -84,7 +84,7 @@ def test_a_model_that_streams_inside_is_heard_once() -> None:
 def test_a_call_to_a_bare_schema_is_refused_with_how_to_register_it(kind: Any, way: str) -> None:
     session = dream()
     model = kind(script=[[asks("refund", {"order": "o1"})]])
-    with entered(session), pytest.raises(GateRefused) as refused:
+    with entered(session), pytest.raises(RealCallBlocked) as refused:
         WAYS[way](model.bind_tools([refund_schema()]))
     assert "the model called 'refund', which is bound to the model by its schema alone" in str(refused.value)
     assert re.search(r'\[functions\."[\w.<>]+:[\w.<>]*refund"\] effect = ', str(refused.value))
@@ -125,7 +125,7 @@ def test_a_node_that_dispatches_by_itself_gets_no_call_to_run(told: str, canary:
         "nothing at all": lambda: model,
     }[told]()
     session = dream()
-    with entered(session), pytest.raises(GateRefused, match="the model called 'refund'"):
+    with entered(session), pytest.raises(RealCallBlocked, match="the model called 'refund'"):
         dispatching_agent(bound, {"refund": plain_refund()}).invoke(HELLO)
     assert canary.written() == []
 
@@ -144,7 +144,7 @@ def test_an_untold_name_of_a_living_function_is_refused_where_no_tool_node_answe
 ) -> None:
     script = [[asks(key, {"order": "o1"})], "done"]
     model = ScriptedModelDouble(script=script).bind_tools([add_tool()])
-    with entered(dream()), pytest.raises(GateRefused, match="was never told of") as refused:
+    with entered(dream()), pytest.raises(RealCallBlocked, match="was never told of") as refused:
         dispatching_agent(model, {key: untold()}).invoke(HELLO)
     assert f"{__name__}:untold.<locals>.pay_back_untold" in str(refused.value)
     assert canary.written() == []
@@ -167,7 +167,7 @@ def test_a_tool_of_that_name_that_is_gone_holds_nothing(canary: Canary) -> None:
     HOLDINGS.add_tool(gone)
     del gone
     model = ScriptedModelDouble(script=REFUND).bind_tools([refund_schema()])
-    with entered(dream()), pytest.raises(GateRefused, match="by its schema alone"):
+    with entered(dream()), pytest.raises(RealCallBlocked, match="by its schema alone"):
         dispatching_agent(model, {"refund": plain_refund()}).invoke(HELLO)
     assert canary.written() == []
 
@@ -209,7 +209,7 @@ def _binds_callable(model: ScriptedModelDouble, target: Any) -> Any:
 def test_a_callable_that_cannot_be_hooked_is_refused_and_says_what_it_is(target: Any, canary: Canary) -> None:
     functools.update_wrapper(target, plain_refund()) if isinstance(target, functools.partial) else None
     model = _binds_callable(ScriptedModelDouble(script=REFUND), target)
-    with entered(dream()), pytest.raises(GateRefused, match="a callable that cannot be hooked"):
+    with entered(dream()), pytest.raises(RealCallBlocked, match="a callable that cannot be hooked"):
         dispatching_agent(model, {"refund": target}).invoke(HELLO)
     assert canary.written() == []
 
@@ -223,7 +223,7 @@ def test_a_tool_object_with_an_entry_of_its_own_is_refused(entry: str, canary: C
         return ToolMessage("real", tool_call_id="x")
 
     tool.__dict__[entry] = own
-    with entered(dream()), pytest.raises(GateRefused):
+    with entered(dream()), pytest.raises(RealCallBlocked):
         with_create_agent([tool], [[asks("add", {"a": 1})], "done"]).invoke(HELLO)
     assert canary.written() == []
 
@@ -292,7 +292,7 @@ class OlderModelDouble(BaseChatModel):
 
 def test_a_call_in_the_older_form_is_met_too() -> None:
     model = OlderModelDouble().bind(functions=[refund_schema()["function"]])
-    with entered(dream()), pytest.raises(GateRefused, match="'refund'"):
+    with entered(dream()), pytest.raises(RealCallBlocked, match="'refund'"):
         model.invoke("hi")
 
 
@@ -300,7 +300,7 @@ def test_a_chat_model_outside_every_episode_is_refused_while_the_process_dreams(
     model = ScriptedModelDouble(script=["x"])
     with (
         entered(dream()),
-        pytest.raises(GateRefused, match="a chat model was called outside every episode"),
+        pytest.raises(RealCallBlocked, match="a chat model was called outside every episode"),
     ):
         contextvars.Context().run(model.invoke, "hi")
     assert len(PROCESS.strays) == 1
@@ -308,10 +308,10 @@ def test_a_chat_model_outside_every_episode_is_refused_while_the_process_dreams(
 
 
 def test_recording_refuses_nothing_at_the_model(canary: Canary) -> None:
-    from dreamgym_kit.gate.policy import GatePolicy, Mode
-    from dreamgym_kit.gate.session import Session
+    from dreamgym_kit.routing.router import CallRouter, Mode
+    from dreamgym_kit.routing.session import Session
 
-    session = Session(GatePolicy(Mode.RECORD))
+    session = Session(CallRouter(Mode.RECORD))
     with entered(session):
         result = dispatching_agent(
             ScriptedModelDouble(script=REFUND).bind_tools([refund_schema()]), {"refund": plain_refund()}
@@ -320,8 +320,8 @@ def test_recording_refuses_nothing_at_the_model(canary: Canary) -> None:
 
 
 def test_a_bound_plain_function_keeps_its_declared_effect() -> None:
-    from dreamgym_kit.adapters.langgraph.object_effects import ObjectEffects, bearers_of
-    from dreamgym_kit.gate.effects import effect
+    from dreamgym_kit.adapters.langgraph.intercept.object_effects import ObjectEffects, bearers_of
+    from dreamgym_kit.routing.effects import effect
     from dreamgym_kit.settings.schema import Settings
 
     function_agent(effect("write")(plain_refund()))

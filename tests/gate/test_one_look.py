@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from langchain_core.tools import tool
 
-from dreamgym_kit.adapters.langgraph.alive import Living
-from dreamgym_kit.adapters.langgraph.holdings import HOLDINGS
-from dreamgym_kit.adapters.langgraph.hooks import hook, hook_of, hook_twins
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
-from dreamgym_kit.adapters.langgraph.object_effects import bearers_of
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.functions import hook, hook_of, hook_twins
+from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions
+from dreamgym_kit.adapters.langgraph.intercept.object_effects import bearers_of
 
 pytestmark = pytest.mark.usefixtures("gate")
 SOURCE = "def act(order):\n    return order\n"

@@ -17,10 +17,10 @@ from shapes.stage import HELLO, Shape, tool_messages
 from shapes.tools import KINDS, add_tool
 
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Effect, Provenance, ToolSpec, Transition
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Effect, Provenance, ToolSpec, Transition
 
 pytestmark = [pytest.mark.usefixtures("gate"), pytest.mark.filterwarnings("ignore")]
 BYPASS = ("overridden", "entry from a mixin")  # what such a tool does before its leaf is its own affair
@@ -32,7 +32,7 @@ RECORDED = [
 
 
 def recording(**settings: Any) -> Session:
-    return Session(GatePolicy(Mode.RECORD), **settings)
+    return Session(CallRouter(Mode.RECORD), **settings)
 
 
 @pytest.mark.parametrize(("shape", "kind"), RECORDED[::7], ids=[f"{s.name}, {k}" for s, k in RECORDED[::7]])
@@ -133,7 +133,7 @@ def test_what_was_recorded_is_what_is_dreamt(kind: str, canary: Canary) -> None:
         said = asyncio.run(once_real())
     recorded = real.ledger.transitions()
     canary.clear()
-    policy = GatePolicy(Mode.DREAM, {recorded[0].call.tool: ToolSpec(recorded[0].call.tool, Effect.READ)})
+    policy = CallRouter(Mode.DREAM, {recorded[0].call.tool: ToolSpec(recorded[0].call.tool, Effect.READ)})
     with entered(Session(policy, experience=RecordedExperience(lambda world, tenant: recorded))):
         assert asyncio.run(once_real()) == said
     assert canary.written() == []
@@ -160,6 +160,6 @@ def test_a_recorded_failure_takes_the_same_way_through_the_agent(handled: bool) 
     with entered(real):
         said = outcome()
     recorded = real.ledger.transitions()
-    policy = GatePolicy(Mode.DREAM)
+    policy = CallRouter(Mode.DREAM)
     with entered(Session(policy, experience=RecordedExperience(lambda world, tenant: recorded))):
         assert outcome() == said

@@ -17,13 +17,13 @@ from shapes.models import asks
 from shapes.stage import HELLO, ScriptedExperienceDouble, dream, tool_messages
 from shapes.tools import ClassTool, OverridesInvoke, add_tool, async_tool, dict_schema_tool
 
-from dreamgym_kit.adapters.langgraph import leaf
+from dreamgym_kit.adapters.langgraph.intercept import tools
 from dreamgym_kit.dream.faults import Fault, FaultKind
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, TimeIsUp
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition
+from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, EpisodeTimeout, RealCallBlocked
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Call, Provenance, Transition
 
 pytestmark = [pytest.mark.usefixtures("gate"), pytest.mark.filterwarnings("ignore")]
 
@@ -34,16 +34,16 @@ def _node(**settings: Any) -> Any:
 
 
 def test_a_call_of_a_turn_that_an_exception_broke_off_is_stopped_and_no_violation() -> None:
-    session = Session(GatePolicy(Mode.DREAM))
+    session = Session(CallRouter(Mode.DREAM))
     with pytest.raises(KeyError), entered(session):
         raise KeyError("the agent's own")
     with pytest.raises(EpisodeStop, match="broken off"):
         session.check_open("add")
     assert session.violations == []
-    ended = Session(GatePolicy(Mode.DREAM))
+    ended = Session(CallRouter(Mode.DREAM))
     with entered(ended):
         pass
-    with pytest.raises(GateRefused, match="had ended"):
+    with pytest.raises(RealCallBlocked, match="had ended"):
         ended.check_open("add")
     assert len(ended.violations) == 1
 
@@ -81,7 +81,7 @@ def _refuses(session: Session) -> ScriptedExperienceDouble:
 def test_no_agent_swallows_a_refusal(agent: str, way: str, canary: Canary) -> None:
     session = dream()
     session._experience = _refuses(session)
-    with entered(session), pytest.raises(GateRefused):
+    with entered(session), pytest.raises(RealCallBlocked):
         WAYS[way](AGENTS[agent]())
     assert session.violations == ["no"]
     assert canary.written() == []
@@ -94,7 +94,7 @@ def test_retry_and_fallbacks_do_not_try_again_after_a_refusal(wrapped: str) -> N
     session._experience = asked
     tool = add_tool()
     runnable = tool.with_retry() if wrapped == "with_retry" else tool.with_fallbacks([ClassTool()])
-    with entered(session), pytest.raises(GateRefused):
+    with entered(session), pytest.raises(RealCallBlocked):
         runnable.invoke(ADD)
     assert len(asked.asked) == 1
 
@@ -102,7 +102,7 @@ def test_retry_and_fallbacks_do_not_try_again_after_a_refusal(wrapped: str) -> N
 def test_after_a_refusal_everything_else_is_refused_and_nothing_is_recorded(canary: Canary) -> None:
     session = dream(control=("add", "ov"))
     with entered(session):
-        with pytest.raises(GateRefused):
+        with pytest.raises(RealCallBlocked):
             session.refuse("first")
         for call in (
             lambda: add_tool().invoke(ADD),
@@ -110,7 +110,7 @@ def test_after_a_refusal_everything_else_is_refused_and_nothing_is_recorded(cana
             lambda: ClassTool().run({"a": 1}),
             lambda: OverridesInvoke().invoke({"a": 1}),
         ):
-            with pytest.raises(GateRefused, match="after a refusal"):
+            with pytest.raises(RealCallBlocked, match="after a refusal"):
                 call()
     assert session.violations == ["first"]
     assert len(session.ledger) == 0
@@ -118,16 +118,16 @@ def test_after_a_refusal_everything_else_is_refused_and_nothing_is_recorded(cana
 
 
 def test_an_abstention_stops_the_episode_and_stays() -> None:
-    session = Session(GatePolicy(Mode.DREAM))
+    session = Session(CallRouter(Mode.DREAM))
     with entered(session):
         for _ in range(2):
-            with pytest.raises(DreamAbstained, match="no experience to go by"):
+            with pytest.raises(CallUnanswered, match="no experience to go by"):
                 _node(handle_tool_errors=True).invoke(HELLO)
     assert session.counts["abstained"] == 1
 
 
 def test_an_abstention_as_an_error_lets_the_tool_fail() -> None:
-    session = Session(GatePolicy(Mode.DREAM), abstain="error")
+    session = Session(CallRouter(Mode.DREAM), abstain="error")
     with entered(session):
         result = _node(handle_tool_errors=True).invoke(HELLO)
     assert "add is not available right now" in str(tool_messages(result)[0].content)
@@ -139,7 +139,7 @@ def test_an_experience_model_that_fails_abstains_and_is_no_tool_failure() -> Non
         raise ConnectionError("endpoint gone")
 
     session = dream(ScriptedExperienceDouble(fails))
-    with entered(session), pytest.raises(DreamAbstained, match="experience model failed: ConnectionError"):
+    with entered(session), pytest.raises(CallUnanswered, match="experience model failed: ConnectionError"):
         _node(handle_tool_errors=True).invoke(HELLO)
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_kept_ends_the_episode_and_no_call_follows(agent: str, ca
     def full(entry: Transition) -> None:
         raise OSError("disk full")
 
-    session = Session(GatePolicy(Mode.RECORD), on_transition=full)
+    session = Session(CallRouter(Mode.RECORD), on_transition=full)
     with entered(session):
         with pytest.raises(EpisodeStop, match=r"answer of add could not be kept: disk full"):
             AGENTS[agent]().invoke(HELLO)
@@ -158,10 +158,10 @@ def test_what_cannot_be_kept_ends_the_episode_and_no_call_follows(agent: str, ca
 
 
 def test_the_step_limit_is_met_before_the_call(canary: Canary) -> None:
-    session = Session(GatePolicy(Mode.RECORD), step_limit=1)
+    session = Session(CallRouter(Mode.RECORD), step_limit=1)
     with entered(session):
         add_tool().invoke(ADD)
-        with pytest.raises(BudgetSpent, match="limit 1"):
+        with pytest.raises(BudgetExceeded, match="limit 1"):
             add_tool().invoke(ADD)
     assert canary.written() == ["add"]
 
@@ -172,30 +172,30 @@ def test_once_its_time_is_over_no_call_runs_whoever_still_asks(
 ) -> None:
     now = 100.0
     clock = {**vars(time), "monotonic": lambda: now}
-    monkeypatch.setattr("dreamgym_kit.gate.session.time", SimpleNamespace(**clock))
-    with entered(Session(GatePolicy(Mode.RECORD), lasts_s=60)):
+    monkeypatch.setattr("dreamgym_kit.routing.session.time", SimpleNamespace(**clock))
+    with entered(Session(CallRouter(Mode.RECORD), lasts_s=60)):
         now = 159.9
         add_tool().invoke(ADD)
         now = 160.1
-        with pytest.raises(TimeIsUp, match=r"time limit \(60 s\) was over before"):
+        with pytest.raises(EpisodeTimeout, match=r"time limit \(60 s\) was over before"):
             AGENTS[agent]().invoke(HELLO)
     assert canary.written() == ["add"]
 
 
 def test_a_budget_is_charged_before_the_call(canary: Canary) -> None:
     def spent(call: Call) -> None:
-        raise BudgetSpent("calls", limit=0)
+        raise BudgetExceeded("calls", limit=0)
 
-    session = Session(GatePolicy(Mode.RECORD), charge=spent)
-    with entered(session), pytest.raises(BudgetSpent):
+    session = Session(CallRouter(Mode.RECORD), charge=spent)
+    with entered(session), pytest.raises(BudgetExceeded):
         AGENTS["handle_tool_errors=True"]().invoke(HELLO)
     assert canary.written() == []
 
 
 def test_an_episode_that_ends_while_its_call_is_charged_makes_it_no_more(canary: Canary) -> None:
     """Whoever counts may be far away."""
-    session = Session(GatePolicy(Mode.RECORD), charge=lambda _: session.close())
-    with entered(session), pytest.raises(GateRefused, match="after its episode had ended"):
+    session = Session(CallRouter(Mode.RECORD), charge=lambda _: session.close())
+    with entered(session), pytest.raises(RealCallBlocked, match="after its episode had ended"):
         AGENTS["handle_tool_errors=True"]().invoke(HELLO)
     assert canary.written() == []
 
@@ -204,7 +204,7 @@ def test_an_episode_that_ends_while_its_call_is_charged_makes_it_no_more(canary:
 def test_an_episode_that_ends_while_a_planned_fault_holds_its_call_up_makes_it_no_more(
     kind: str, canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session(GatePolicy(Mode.RECORD))
+    session = Session(CallRouter(Mode.RECORD))
     slow = Fault(FaultKind.SLOW, wait_s=60)
     monkeypatch.setattr(session, "real_fault", lambda *_: slow)
 
@@ -212,11 +212,11 @@ def test_an_episode_that_ends_while_a_planned_fault_holds_its_call_up_makes_it_n
         session.close()
 
     clock = {**vars(time), "sleep": lambda _: session.close()}
-    monkeypatch.setattr(leaf, "time", SimpleNamespace(**clock))
-    monkeypatch.setattr(leaf, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": apart}))
+    monkeypatch.setattr(tools, "time", SimpleNamespace(**clock))
+    monkeypatch.setattr(tools, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": apart}))
     tool = add_tool() if kind == "sync" else async_tool()
     graph = with_create_agent([tool], [[asks(tool.name, ADD)], "done"])
-    with entered(session), pytest.raises(GateRefused, match="after its episode had ended"):
+    with entered(session), pytest.raises(RealCallBlocked, match="after its episode had ended"):
         graph.invoke(HELLO) if kind == "sync" else asyncio.run(graph.ainvoke(HELLO))
     assert canary.written() == []
 

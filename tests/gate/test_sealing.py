@@ -14,13 +14,13 @@ from langchain_core.tools import StructuredTool
 from shapes.stage import ScriptedExperienceDouble
 
 from dreamgym_kit import effect
-from dreamgym_kit.adapters.langgraph.api import live_policy
-from dreamgym_kit.adapters.langgraph.guarding import dreaming_process
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.policy import Mode, Stage
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.run.api import live_policy
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import Mode, Stage
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
 
@@ -92,7 +92,7 @@ def reaching(listening: socket.socket, way: Callable[[Callable[[], None]], None]
     """A tool that connects to a server that is allowed."""
 
     def connect() -> None:
-        with socket.socket() as client, suppress(GateRefused):
+        with socket.socket() as client, suppress(RealCallBlocked):
             client.connect(listening.getsockname())
 
     def look(key: str) -> str:
@@ -165,7 +165,7 @@ def test_what_is_recorded_runs_as_it_is(server: socket.socket) -> None:
 
 def test_the_seal_holds_until_what_the_body_gave_is_awaited(server: socket.socket, tmp_path: Path) -> None:
     async def later() -> str:
-        with socket.socket() as client, suppress(GateRefused):
+        with socket.socket() as client, suppress(RealCallBlocked):
             client.connect(server.getsockname())
         return "seen"
 

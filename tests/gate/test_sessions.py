@@ -21,10 +21,10 @@ from shapes.middleware import once
 from shapes.stage import DREAMT, HELLO, ScriptedExperienceDouble, dream
 from shapes.tools import add_tool, async_tool
 
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import CONFIG_KEY, PROCESS, awake, current, entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import CONFIG_KEY, PROCESS, awake, current, entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -51,21 +51,21 @@ def test_outside_every_session_calls_are_refused_while_a_dream_is_open_and_run_a
 ) -> None:
     tool = add_tool()
     assert tool.invoke(ADD) == 3
-    with entered(Session(GatePolicy(Mode.RECORD))):
+    with entered(Session(CallRouter(Mode.RECORD))):
         pass
     assert tool.invoke(ADD) == 3
     with entered(dream()):
-        assert outside(lambda: tool.invoke(ADD)) == "GateRefused"
+        assert outside(lambda: tool.invoke(ADD)) == "RealCallBlocked"
         assert tool.invoke(ADD) == DREAMT
         with entered(dream()):
             assert tool.invoke(ADD) == DREAMT
-        assert outside(lambda: tool.invoke(ADD)) == "GateRefused"
+        assert outside(lambda: tool.invoke(ADD)) == "RealCallBlocked"
     assert tool.invoke(ADD) == tool.func(1, 2) == 3
     assert canary.written() == ["add"] * 4
 
 
 def test_a_process_does_not_wake_while_a_dream_runs() -> None:
-    with entered(dream()), pytest.raises(GateRefused, match=r"1 dream\(s\) are still running"), awake():
+    with entered(dream()), pytest.raises(RealCallBlocked, match=r"1 dream\(s\) are still running"), awake():
         pass
 
 
@@ -81,8 +81,8 @@ def test_a_context_that_outlives_its_session_is_refused(canary: Canary) -> None:
     with entered(dream()):
         context = contextvars.copy_context()
     tool = add_tool()
-    assert context.run(outcome, lambda: tool.invoke(ADD)) == "GateRefused"
-    assert context.run(outcome, lambda: tool.func(1, 2)) == "GateRefused"
+    assert context.run(outcome, lambda: tool.invoke(ADD)) == "RealCallBlocked"
+    assert context.run(outcome, lambda: tool.func(1, 2)) == "RealCallBlocked"
     assert canary.written() == []
 
 
@@ -107,7 +107,7 @@ async def test_a_task_that_outlives_its_session_is_refused(canary: Canary) -> No
     with entered(session):
         await compiled.ainvoke(HELLO)
     ended.set()
-    with pytest.raises(GateRefused, match="after its episode had ended"):
+    with pytest.raises(RealCallBlocked, match="after its episode had ended"):
         await left[0]
     assert canary.written() == []
 
@@ -127,11 +127,11 @@ async def test_a_real_body_lets_nothing_through_that_it_leaves_behind(canary: Ca
         left.append(asyncio.create_task(later(a)))
         return "real"
 
-    with entered(Session(GatePolicy(Mode.RECORD))):
+    with entered(Session(CallRouter(Mode.RECORD))):
         assert await poll.ainvoke({"a": 0}) == "real"
     with entered(dream()):
         ended.set()
-        assert await left[0] == "GateRefused"
+        assert await left[0] == "RealCallBlocked"
     assert canary.written() == ["poll0"]
 
 
@@ -153,7 +153,7 @@ def test_raw_threads_are_refused_without_the_key_and_answered_with_it(canary: Ca
             )
             thread.start()
             thread.join()
-    assert said == [DREAMT, "GateRefused"]
+    assert said == [DREAMT, "RealCallBlocked"]
     assert canary.written() == []
 
 
@@ -166,9 +166,9 @@ def test_a_shared_pool_answers_each_piece_of_work_from_its_own_dream(canary: Can
                 assert pool.submit(tool.invoke, ADD).result() == text
                 assert pool.submit(tool.invoke, ADD, keyed(session)).result() == text
                 late = contextvars.copy_context()
-            assert late.run(pool.submit, outcome, lambda: tool.invoke(ADD)).result() == "GateRefused"
+            assert late.run(pool.submit, outcome, lambda: tool.invoke(ADD)).result() == "RealCallBlocked"
         with entered(dream()):
-            assert outside(lambda: pool.submit(tool.invoke, ADD).result()) == "GateRefused"
+            assert outside(lambda: pool.submit(tool.invoke, ADD).result()) == "RealCallBlocked"
         assert pool.submit(tool.invoke, ADD).result() == 3
     assert canary.written() == ["add"]
 
@@ -197,7 +197,7 @@ def test_a_key_of_another_session_is_a_violation_of_the_one_it_was_used_in(canar
     tool = add_tool()
     mine, other = dream(), dream()
     with entered(other), entered(mine):
-        assert outcome(lambda: tool.invoke(ADD, keyed(other))) == "GateRefused"
+        assert outcome(lambda: tool.invoke(ADD, keyed(other))) == "RealCallBlocked"
     assert mine.violations == ["add was called in one episode with the key of another; it did not run"]
     assert other.violations == []
     assert canary.written() == []
@@ -213,7 +213,7 @@ def test_the_key_of_an_ended_session_is_refused(canary: Canary) -> None:
     )
     thread.start()
     thread.join()
-    assert said == ["GateRefused"]
+    assert said == ["RealCallBlocked"]
     assert "with the key of an episode that has ended" in PROCESS.strays[0]
 
 
@@ -233,7 +233,7 @@ def test_interleaved_generators_that_hold_a_session_are_refused_not_mixed(canary
         for stream, kept in zip(streams, parts, strict=True):
             try:
                 kept.append(next(stream, None))
-            except (GateRefused, ValueError):
+            except (RealCallBlocked, ValueError):
                 refused += 1
     assert refused > 0
     told = [
@@ -269,14 +269,14 @@ def test_a_forked_child_is_refused(control: tuple[str, ...], canary: Canary) -> 
     with entered(dream(control=control)):
         child = context.Process(target=_in_child, args=(add_tool(), said))
         child.start()
-        assert said.get(timeout=60) == "GateRefused"
+        assert said.get(timeout=60) == "RealCallBlocked"
         child.join(60)
     assert canary.written() == []
 
 
 def test_a_recording_beside_a_dream_reaches_the_real_tool_and_the_dream_does_not(canary: Canary) -> None:
     tool = add_tool()
-    real = Session(GatePolicy(Mode.RECORD))
+    real = Session(CallRouter(Mode.RECORD))
     with entered(dream()):
         assert contextvars.Context().run(_recorded, real, tool) == 3
         assert tool.invoke(ADD) == DREAMT
@@ -290,9 +290,9 @@ def _recorded(session: Session, tool: Any) -> Any:
 
 
 def test_a_recording_begun_inside_a_dream_is_refused_and_latches(canary: Canary) -> None:
-    session, inner = dream(), Session(GatePolicy(Mode.RECORD))
+    session, inner = dream(), Session(CallRouter(Mode.RECORD))
     with entered(session):
-        with pytest.raises(GateRefused, match="a recording was begun inside a dream"), entered(inner):
+        with pytest.raises(RealCallBlocked, match="a recording was begun inside a dream"), entered(inner):
             add_tool().invoke(ADD)
-        assert outcome(lambda: add_tool().invoke(ADD)) == "GateRefused"
+        assert outcome(lambda: add_tool().invoke(ADD)) == "RealCallBlocked"
     assert canary.written() == []

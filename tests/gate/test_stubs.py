@@ -14,10 +14,10 @@ from shapes.models import ScriptedModelDouble, asks
 from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from shapes.tools import add_tool
 
-from dreamgym_kit.adapters.langgraph.hooks import is_empty, is_hooked
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate.registry import entered
+from dreamgym_kit.adapters.langgraph.intercept.functions import is_empty, is_hooked
+from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.routing.process import entered
 
 pytestmark = pytest.mark.usefixtures("gate")
 REIMBURSE = [[asks("reimburse", {"order": "o1"})], "done"]
@@ -90,7 +90,7 @@ def test_what_a_stub_stands_for_is_refused_before_a_node_can_run_it(
 ) -> None:
     table = {"reimburse": Desk().pay_back}
     bound = None if late else ScriptedModelDouble(script=REIMBURSE).bind_tools([make()])
-    with entered(dream()), pytest.raises(GateRefused, match="the model called 'reimburse'") as refused:
+    with entered(dream()), pytest.raises(RealCallBlocked, match="the model called 'reimburse'") as refused:
         bound = bound or ScriptedModelDouble(script=REIMBURSE).bind_tools([make()])
         agent(bound, lambda name, args: table[name](**args)).invoke(HELLO)
     assert f'[functions."{__name__}:Desk.pay_back"]' in str(refused.value)
@@ -112,7 +112,7 @@ def test_a_stub_that_runs_itself_is_answered(hooked: bool) -> None:
 def test_a_method_in_a_table_is_met_under_a_name_that_the_model_made_up(canary: Canary) -> None:
     table = {"reimburse": Desk().pay_back}
     bound = ScriptedModelDouble(script=REIMBURSE).bind_tools([add_tool()])
-    with entered(dream()), pytest.raises(GateRefused, match="was never told of"):
+    with entered(dream()), pytest.raises(RealCallBlocked, match="was never told of"):
         agent(bound, lambda name, args: table[name](**args)).invoke(HELLO)
     assert canary.written() == []
 
@@ -156,7 +156,7 @@ def test_a_tool_object_with_an_invoke_of_its_own_is_refused_also_where_a_tool_no
     graph.add_edge(START, "agent")
     graph.add_conditional_edges("agent", tools_condition)
     hook_tool_functions()
-    with entered(dream()), pytest.raises(GateRefused, match="a tool object with a invoke of its own"):
+    with entered(dream()), pytest.raises(RealCallBlocked, match="a tool object with a invoke of its own"):
         graph.compile().invoke(HELLO)
     assert canary.written() == []
 
@@ -174,6 +174,6 @@ def test_a_tool_over_a_function_of_pythons_own_leaves_that_function_to_everybody
 
 def test_a_function_of_pythons_own_bound_to_a_model_is_refused_by_name() -> None:
     bound = ScriptedModelDouble(script=[[asks("dumps", {"obj": 1})], "done"]).bind_tools([json.dumps])
-    with entered(dream()), pytest.raises(GateRefused, match="a function of Python's own library"):
+    with entered(dream()), pytest.raises(RealCallBlocked, match="a function of Python's own library"):
         agent(bound, lambda name, args: AIMessage("never")).invoke(HELLO)
     assert not is_hooked(json.dumps)

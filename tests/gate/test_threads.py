@@ -12,11 +12,11 @@ from shapes.stage import dream
 from shapes.tools import add_tool
 from waiting import PATIENCE_S, wait_until
 
-from dreamgym_kit.adapters.langgraph.guarding import dreaming_process, watched_loading
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.registry import PROCESS, entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process, watched_loading
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.guard import egress
+from dreamgym_kit.routing.process import PROCESS, entered
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings
 
 pytestmark = pytest.mark.usefixtures("gate")
@@ -82,7 +82,7 @@ def test_what_outlives_its_episode_is_refused_after_the_run(kind: str, left: Lef
     for thread in begun:
         thread.join()
     wait_until(lambda: left.refused or left.file.exists(), "what was left to act")
-    assert [type(error) for error in left.refused] == [GateRefused]
+    assert [type(error) for error in left.refused] == [RealCallBlocked]
     assert not left.file.exists()
     assert any("touched" in stray for stray in PROCESS.strays)
 
@@ -108,7 +108,7 @@ def test_neither_a_later_dream_nor_a_look_at_a_graph_frees_what_was_left(left: L
     asyncio.run(run_with(tmp_path, lambda: None))
     left.now.set()
     threads[0].join()
-    assert [type(error) for error in left.refused] == [GateRefused]
+    assert [type(error) for error in left.refused] == [RealCallBlocked]
     assert not left.file.exists()
 
 
@@ -116,7 +116,7 @@ async def test_a_thread_that_trips_ends_the_episode_that_began_it_and_no_other(t
     first, second, met = dream(), dream(), threading.Barrier(2)
 
     def trip() -> None:
-        with pytest.raises(GateRefused):
+        with pytest.raises(RealCallBlocked):
             (tmp_path / "touched").write_text("real")
 
     def episode(session: Session, work: Callable[[], None]) -> None:
@@ -140,14 +140,14 @@ def test_a_tool_refused_in_a_bare_thread_ends_the_episode_that_began_the_thread(
     def call() -> None:
         try:
             add_tool().invoke({"a": 1, "b": 2})
-        except GateRefused as error:
+        except RealCallBlocked as error:
             said.append(str(error))
 
     with entered(session):
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()
-        with pytest.raises(GateRefused, match="after a refusal"):
+        with pytest.raises(RealCallBlocked, match="after a refusal"):
             add_tool().invoke({"a": 1, "b": 2})
     assert session.violations == said
     assert len(said) == 1
@@ -158,7 +158,7 @@ async def test_a_late_trip_of_an_ended_episode_is_told_with_the_run(tmp_path: Pa
     with dreaming_process(Settings(), tmp_path / "scratch"):
         with entered(first):
             late = contextvars.copy_context()
-        with entered(second), pytest.raises(GateRefused):
+        with entered(second), pytest.raises(RealCallBlocked):
             late.run((tmp_path / "touched").write_text, "real")
         assert (first.violations, second.violations) == ([], [])
         assert len(PROCESS.strays) == 1

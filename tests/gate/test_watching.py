@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from langchain_core.tools import tool
 
-from dreamgym_kit.adapters.langgraph.guarding import watched_loading
-from dreamgym_kit.errors import GateRefused
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.egress import Allowance
-from dreamgym_kit.gate.registry import PROCESS
+from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import watched_loading
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.guard import egress
+from dreamgym_kit.guard.egress import Allowance
+from dreamgym_kit.routing.process import PROCESS
 from dreamgym_kit.settings.schema import GuardSettings, Settings
 
 
@@ -46,7 +46,7 @@ def test_tools_are_refused_while_a_graph_is_loaded_and_run_again_after_it(gate: 
         Path(tempfile.gettempdir(), "scratch").write_text("x")  # a dream has such a place as well
         (tmp_path / "other").write_text("x")
         (tmp_path / "other").write_text("x")
-        with pytest.raises(GateRefused, match="act was called outside every episode"):
+        with pytest.raises(RealCallBlocked, match="act was called outside every episode"):
             act.invoke({})
     assert len(set(touched)) == len(touched) >= 1
     assert all(str(tmp_path / "other") in line for line in touched)

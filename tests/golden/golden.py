@@ -25,7 +25,7 @@ EXPECTED = HERE / "expected"
 TOML = """
 graph = "agents:{shape}"
 tasks = "tasks.jsonl"
-[worlds.default]
+[environments.default]
 ref = "agents:Shop"
 [tools.look_up_order]
 effect = "read"
@@ -44,7 +44,7 @@ FAULTS = """
 rate = 0.4
 kinds = ["timeout", "timeout_applied", "rate_limit", "malformed", "stale_read"]
 """
-HELD = '[worlds.default]\nref = "agents:Shop"\n[tools.look_up_order]\neffect = "read"\n'
+HELD = '[environments.default]\nref = "agents:Shop"\n[tools.look_up_order]\neffect = "read"\n'
 
 
 def _talks() -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ from dreamgym_kit.settings.load import load_settings
 settings = load_settings(environ={}).with_overrides({"simulate.repeats": 2})
 with __import__("contextlib").closing(SqliteStore("dreamgym.db")) as store:
     dreamgym_kit.record(
-        settings.graph, "tasks.jsonl", settings=settings, store=store, label="golden", directory="recorded"
+        settings.graph, "tasks.jsonl", settings=settings, buffer=store, label="golden", run_dir="recorded"
     )
 """
 """In Python, for the label: a drawn one would be in the rows' ids."""
@@ -117,7 +117,7 @@ def scenario(shape: str, folder: Path) -> dict[str, Any]:
 
 def demo(folder: Path) -> dict[str, Any]:
     """Give what `demo` shows."""
-    _typed(folder, "demo", "--keep", "kept", "--plain", codes=(0,))
+    _typed(folder, "demo", "--keep", "kept", codes=(0,))
     return {
         "demo": _of_run(next((folder / "kept/runs").iterdir()), folder),
         "rows": _rows(folder / "kept/recordings.db"),
@@ -128,7 +128,7 @@ def training(folder: Path) -> dict[str, Any]:
     """Train two steps from a seed; figures depend on the processor, so they hold for one machine."""
     from training.real_parts import project, run
 
-    done = run(project(folder), "train", "--plain", "--steps", "2")
+    done = run(project(folder), "train", "--steps", "2")
     if done.returncode:
         raise RuntimeError(done.stderr)
     (kept,) = (folder / "runs").iterdir()
@@ -150,7 +150,7 @@ def training(folder: Path) -> dict[str, Any]:
 
 def _ran(folder: Path, command: str, *flags: str) -> dict[str, Any]:
     before = set((folder / "runs").iterdir()) if (folder / "runs").exists() else set()
-    code = _code(folder, command, "--plain", "--set", "simulate.concurrency=1", *flags)
+    code = _code(folder, command, "--set", "simulate.concurrency=1", *flags)
     (run,) = set((folder / "runs").iterdir()) - before
     return {"code": code, **_of_run(run, folder)}
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 
 _NUMBERS = itertools.count()
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from dreamgym_kit.adapters.langgraph.acting import OPEN, OPENS, read
+from dreamgym_kit.adapters.langgraph.analysis.side_effects import OPEN, OPENS, read
 
 
 def quotes(state: Any) -> str:

@@ -21,10 +21,10 @@ def task(project: Any, **changes: Any) -> Task:
 
 async def test_the_same_in_five_lines_async_and_inside_a_running_loop(project: Any) -> None:
     graph, store = project.write(), MemoryStore()
-    await dreamgym_kit.arecord(graph, [task(project)], store=store)
-    dreamt = await dreamgym_kit.asimulate(graph, [task(project)], store=store)
+    await dreamgym_kit.arecord(graph, [task(project)], buffer=store)
+    dreamt = await dreamgym_kit.asimulate(graph, [task(project)], buffer=store)
     assert dreamt.totals.passed == 1
-    inside = dreamgym_kit.simulate(graph, [task(project)], store=store)
+    inside = dreamgym_kit.simulate(graph, [task(project)], buffer=store)
     assert inside.totals.passed == 1
     assert asyncio.get_running_loop().is_running()
 
@@ -38,7 +38,7 @@ def test_a_block_of_own_code_can_be_recorded_and_dreamt(project: Any) -> None:
     asked = {"messages": [("user", "cancel o1")]}
     with dreamgym_kit.recording(store):
         asyncio.run(module.graph.ainvoke(asked))
-    with dreamgym_kit.dreaming(store=store) as session:
+    with dreamgym_kit.dreaming(buffer=store) as session:
         said = asyncio.run(module.graph.ainvoke(asked))
     assert said["messages"][-1].content == "Cancelled."
     assert [entry.call.tool for entry in session.ledger.transitions()] == [
@@ -68,7 +68,7 @@ def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
     store = MemoryStore()
     with dreamgym_kit.recording(store):
         module.get_order.invoke({"order_id": "o1"})
-    with dreamgym_kit.dreaming(store=store, settings=parse_settings(text)) as session:
+    with dreamgym_kit.dreaming(buffer=store, settings=parse_settings(text)) as session:
         assert module.get_order.invoke({"order_id": "o1"})["status"] == "open"
         asyncio.run(module.cancel_order.ainvoke({"order_id": "o1"}))
         assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
@@ -79,9 +79,9 @@ def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
 
 def test_a_block_asks_the_endpoint_of_the_settings_like_a_run(project: Any) -> None:
     project.write()
-    said = f'[endpoint]\nurls = ["http://127.0.0.1:{own_port()}/v1"]\nmodel = "m"\nattempts = 1\n'
+    said = f'[experience]\nurls = ["http://127.0.0.1:{own_port()}/v1"]\nmodel = "m"\nmax_attempts = 1\n'
     with (
         pytest.raises(UserError, match="the dream's model cannot be asked"),
-        dreamgym_kit.dreaming(store=MemoryStore(), settings=parse_settings(said)),
+        dreamgym_kit.dreaming(buffer=MemoryStore(), settings=parse_settings(said)),
     ):
         pass

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.crawling import Crawled, CrawlRequest, crawl, worlds_of
+from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlRequest, crawl, worlds_of
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import make_case
@@ -16,7 +16,7 @@ from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.vocabulary import Effect, Provenance, Split, World
+from dreamgym_kit.types import Effect, Provenance, Split, World
 
 SEED = 1008
 NAMES = tuple(row[1] for row in make_case(SEED).rows["customers"])
@@ -46,7 +46,7 @@ def desk_settings(tmp_path: Path, name: str) -> Settings:
     """The desk's own settings, its world watched: what its books say before and after."""
     (tmp_path / f"{name}.py").write_text(WATCHED)
     known = load_settings(file=SETTINGS_FILE, environ={})
-    return known.with_overrides({"worlds": {"desk": f"{name}:Watched"}})
+    return known.with_overrides({"environments": {"desk": f"{name}:Watched"}})
 
 
 def crawled(settings: Settings, store: MemoryStore, **said: Any) -> Any:

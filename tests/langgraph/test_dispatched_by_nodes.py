@@ -8,10 +8,10 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Provenance
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """

@@ -9,12 +9,12 @@ from waiting import wait_until
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
-from dreamgym_kit.adapters.langgraph.driving import only_sync
-from dreamgym_kit.adapters.langgraph.loading import load_object
-from dreamgym_kit.adapters.langgraph.runs import RunResult
+from dreamgym_kit.adapters.langgraph.analysis.loading import load_object
+from dreamgym_kit.adapters.langgraph.episode.streaming import only_sync
+from dreamgym_kit.adapters.langgraph.run.run import RunResult
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.gate.session import Session
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings
 
 TASK = Task("t1", {"messages": [{"role": "user", "content": "cancel o1 please"}]})
@@ -70,9 +70,9 @@ def test_each_runs_the_way_it_can(project: Any, made: str) -> None:
     spec = project.write(f"{MIDDLEWARE}\ngraph = {made}\n")
     assert only_sync(load_object(spec, folder=project.folder)) is GRAPHS[made]  # type: ignore[arg-type]
     store = MemoryStore()
-    real = only(dreamgym_kit.record(spec, [TASK], store=store))
+    real = only(dreamgym_kit.record(spec, [TASK], buffer=store))
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
-    dreamt = only(dreamgym_kit.simulate(spec, [TASK], store=store))
+    dreamt = only(dreamgym_kit.simulate(spec, [TASK], buffer=store))
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
     assert (real.stop, dreamt.stop, dreamt.violations) == ("finished", "finished", ())
     assert dreamt.messages == real.messages
@@ -80,7 +80,7 @@ def test_each_runs_the_way_it_can(project: Any, made: str) -> None:
 
 def test_an_abstention_in_a_thread_ends_the_episode(project: Any) -> None:
     spec = project.write(f"{MIDDLEWARE}\ngraph = agent(only_sync_tools)\n")
-    one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore()))
+    one = only(dreamgym_kit.simulate(spec, [TASK], buffer=MemoryStore()))
     assert (one.stop, project.touched()) == ("abstained", [])
 
 
@@ -120,7 +120,7 @@ graph = agent(slow)
     monkeypatch.setattr(asyncio, "timeout", limit)
     monkeypatch.setattr(Session, "close", closed)
     settings = Settings().with_overrides({"limits.max_seconds": 7.0})
-    one = only(dreamgym_kit.simulate(spec, [TASK], store=MemoryStore(), settings=settings))
+    one = only(dreamgym_kit.simulate(spec, [TASK], buffer=MemoryStore(), settings=settings))
     assert (asked, one.stop, one.transitions, project.touched()) == ([7.0], "limit", (), [])
     told = wait_until(lambda: agent.TOLD, "the end of what ran on")
     assert told == ["get_order was called after its episode had been broken off; it did not run"]

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.elsewhere import check_sendable, given_of
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.workplace import settings_of
-from dreamgym_kit.adapters.models.policies import NamedPolicy
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.worker import settings_of
+from dreamgym_kit.adapters.langgraph.run.worker_spec import check_worker_compatible, given_of
+from dreamgym_kit.adapters.models.named_models import NamedPolicy
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 SAID = """
 [workers]
@@ -56,13 +56,13 @@ class PolicyDouble:
 )
 def test_what_workers_cannot_be_told_of_is_refused(given: Callable[[], dict[str, Any]], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        check_sendable(asked(**given()))
-    check_sendable(asked(**given(), settings=Settings()))  # without workers all of it is fine
+        check_worker_compatible(asked(**given()))
+    check_worker_compatible(asked(**given(), settings=Settings()))  # without workers all of it is fine
 
 
 def test_a_worker_has_the_drivers_settings_and_gives_no_work_away(tmp_path: Path) -> None:
     request = asked(policy=NamedPolicy("models/agent"), store=SqliteStore(tmp_path / "b.db"))
-    check_sendable(request)
+    check_worker_compatible(request)
     given = given_of(request, [Task("a", {})], folder=tmp_path, label="7f3a", seed=7, trials=())
     there = settings_of(json.loads(json.dumps(given)))
     assert there.with_overrides({"workers.count": 2}) == request.settings

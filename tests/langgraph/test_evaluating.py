@@ -10,13 +10,12 @@ from dreamgym_kit import Task, World
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import RunDirectoryError, UserError
-from dreamgym_kit.report.kept import facts_of
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import facts_of, summarise
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.trust.beating import Word
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.trust.comparison import Conclusion
+from dreamgym_kit.types import Split
 
 SHOP = '''
 class Shop:
@@ -38,7 +37,7 @@ lazy = create_agent(ScriptedModelDouble(turns=TURNS[:1] + ["Done."]), [get_order
 
 
 def shop(project: Any) -> Settings:
-    return parse_settings(f'[worlds.shop]\nref = "{project.module}:Shop"\n')
+    return parse_settings(f'[environments.shop]\nref = "{project.module}:Shop"\n')
 
 
 def tasks(project: Any, count: int = 2) -> list[Task]:
@@ -58,7 +57,7 @@ def tasks(project: Any, count: int = 2) -> list[Task]:
 
 def test_a_real_evaluation_runs_real_tools_in_worlds_put_back_and_keeps_nothing(project: Any) -> None:
     graph = project.write(SHOP)
-    found = dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), real=True, n=2)
+    found = dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), real=True, repeats=2)
     assert project.touched().count("reset") == project.touched().count("close") == 4
     assert project.touched().count("cancel_order") == 4
     assert found.b.real
@@ -74,9 +73,9 @@ def test_a_real_evaluation_runs_real_tools_in_worlds_put_back_and_keeps_nothing(
 
 def test_a_dreamed_evaluation_runs_nothing_real(project: Any) -> None:
     graph, store = project.write(SHOP), MemoryStore()
-    dreamgym_kit.record(graph, tasks(project), settings=shop(project), store=store)
+    dreamgym_kit.record(graph, tasks(project), settings=shop(project), buffer=store)
     before = project.touched()
-    found = dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), store=store)
+    found = dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), buffer=store)
     assert project.touched() == before
     assert (found.b.real, found.b.summary.real_calls) == (False, 0)
     assert found.sentence.startswith("The pass rate in the dream is 100% of 2 tasks")
@@ -88,13 +87,13 @@ def test_b_is_held_against_an_evaluation_or_a_run_directory_of_the_same_tasks(pr
     lazy = graph.replace(":graph", ":lazy")
     settings = shop(project)
     a = dreamgym_kit.evaluate(lazy, tasks(project, 6), settings=settings, real=True)
-    b = dreamgym_kit.evaluate(graph, tasks(project, 6), settings=settings, real=True, against=a)
+    b = dreamgym_kit.evaluate(graph, tasks(project, 6), settings=settings, real=True, baseline=a)
     assert b.beating is not None
-    assert b.beating.word is Word.BETTER
+    assert b.beating.word is Conclusion.BETTER
     assert b.sentence.startswith("B solves 100 points more than A on the same 6 tasks (95 %: ")
     assert [b.a.agent if b.a else None, b.b.agent] == [lazy, graph]
     again = dreamgym_kit.evaluate(
-        lazy, tasks(project, 3), settings=settings, real=True, against=b.directory, split="held_out"
+        lazy, tasks(project, 3), settings=settings, real=True, baseline=b.directory, split="held_out"
     )
     assert again.a is not None
     assert [one.task for one in again.a.outcomes] == ["cancel-1", "cancel-2"]
@@ -117,7 +116,7 @@ def test_the_recordings_are_not_even_opened_by_a_real_evaluation(project: Any) -
     graph = project.write(SHOP)
     SqliteStore(Path("dreamgym.db")).close()
     before = Path("dreamgym.db").read_bytes()
-    dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), real=True, store="no-such.db")
+    dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), real=True, buffer="no-such.db")
     assert Path("dreamgym.db").read_bytes() == before
     assert not Path("no-such.db").exists()
 
@@ -126,8 +125,8 @@ def test_the_recordings_are_not_even_opened_by_a_real_evaluation(project: Any) -
     ("asked", "told"),
     [
         ({"split": "tests"}, r"split: there is no 'tests'; known: train, held_out\."),
-        ({"against": 7}, r"against: expected a run directory or an evaluation, got int\."),
-        ({"n": 0}, r"n: episodes per task are a whole number from 1 on"),
+        ({"baseline": 7}, r"baseline: expected a run directory or an evaluation, got int\."),
+        ({"repeats": 0}, r"repeats: episodes per task are a whole number from 1 on"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said_before_anything_runs(
@@ -144,20 +143,20 @@ def test_a_run_without_these_tasks_or_no_run_at_all_is_refused(project: Any, tmp
     other = dreamgym_kit.evaluate(graph, tasks(project, 1), settings=settings, real=True)
     held_out = {"settings": settings, "real": True, "split": Split.HELD_OUT}
     with pytest.raises(UserError, match=r"has no episode of any of these 1 tasks\. Nothing was run\."):
-        dreamgym_kit.evaluate(graph, tasks(project), against=other.directory, **held_out)
+        dreamgym_kit.evaluate(graph, tasks(project), baseline=other.directory, **held_out)
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
-        dreamgym_kit.evaluate(graph, tasks(project), against=tmp_path / "none", **held_out)
+        dreamgym_kit.evaluate(graph, tasks(project), baseline=tmp_path / "none", **held_out)
     with pytest.raises(UserError, match=r"split: none of the 1 tasks is held_out\. Nothing was run\."):
         dreamgym_kit.evaluate(graph, tasks(project, 1), **held_out)
 
 
 def test_the_real_tools_can_be_evaluated_after_a_dream_in_the_same_process(project: Any) -> None:
     graph, store, settings = project.write(SHOP), MemoryStore(), shop(project)
-    dreamgym_kit.record(graph, tasks(project), settings=settings, store=store)
-    dreamt = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, store=store)
-    real = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, real=True, against=dreamt)
+    dreamgym_kit.record(graph, tasks(project), settings=settings, buffer=store)
+    dreamt = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, buffer=store)
+    real = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, real=True, baseline=dreamt)
     assert real.beating is not None
-    assert real.beating.word is Word.NO_DIFFERENCE
+    assert real.beating.word is Conclusion.NO_DIFFERENCE
     assert real.differs == ('mode: "dream" of A, "record" of B',)
 
 
@@ -176,10 +175,10 @@ def test_a_policy_answers_for_the_graphs_own_model_and_is_named(project: Any) ->
         settings=settings,
         real=True,
         policy=PolicyServerDouble(cancels),
-        against=own,
+        baseline=own,
     )
     assert found.beating is not None
-    assert found.beating.word is Word.BETTER
+    assert found.beating.word is Conclusion.BETTER
     assert found.b.agent == f"{graph}, policy of the caller"
     assert found.differs == ()
     assert found.b.summary.calls == 5

@@ -15,16 +15,12 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
-from dreamgym_kit.adapters.langgraph.leaf import run_real
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.langgraph.intercept.tools import run_real
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import RealCallExecuted
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.report.compare_text import render_comparison
-from dreamgym_kit.report.comparing import compared
+from dreamgym_kit.report.comparing import compared, render_comparison
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import markdown
@@ -32,9 +28,12 @@ from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, RunDirectory
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
+from dreamgym_kit.types import Call, Effect, ToolSpec
 
 LEAKS = """
     import threading
@@ -75,7 +74,7 @@ def tasks(count: int = 1) -> list[Task]:
 
 
 def simulated(project: Any, more: str = LEAKS, count: int = 1, **options: Any) -> Any:
-    return dreamgym_kit.simulate(project.write(more), tasks(count), store=MemoryStore(), **options)
+    return dreamgym_kit.simulate(project.write(more), tasks(count), buffer=MemoryStore(), **options)
 
 
 def episodes(result: Any) -> list[Episode]:
@@ -144,7 +143,7 @@ def test_no_rule_of_the_gate_excuses_it(project: Any) -> None:
 
 def test_a_later_leg_begins_nothing_and_says_the_same(project: Any) -> None:
     settings = Settings().with_overrides({"simulate.concurrency": 1})
-    first = simulated(project, count=3, settings=settings, directory=project.folder / "run")
+    first = simulated(project, count=3, settings=settings, run_dir=project.folder / "run")
     request = RunRequest(
         graph=f"{project.module}:graph",
         tasks=tasks(3),
@@ -189,7 +188,7 @@ def test_what_an_episode_ran_before_it_was_dropped_is_noticed(project: Any) -> N
 
 
 def test_a_real_body_that_the_gate_itself_sees_is_executed_too() -> None:
-    policy = GatePolicy(Mode.DREAM, {"pay": ToolSpec("pay", Effect.WRITE)})
+    policy = CallRouter(Mode.DREAM, {"pay": ToolSpec("pay", Effect.WRITE)})
     written: list[int] = []
     session = Session(policy)
     session.on_executed = lambda: written.append(len(session.executed))
@@ -207,7 +206,7 @@ KILLED = """
 import os, signal, sys
 from dreamgym_kit import Task, simulate
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.guard.egress import exempt
 from dreamgym_kit.rollout.stop import StopSwitch
 
 def killed(*_, **__):
@@ -216,7 +215,7 @@ def killed(*_, **__):
 
 StopSwitch.cancel = killed  # the very next thing that the kit does
 sys.path.insert(0, os.getcwd())
-simulate(sys.argv[1], [Task("t0", {"messages": []})], store=MemoryStore(), directory="run")
+simulate(sys.argv[1], [Task("t0", {"messages": []})], buffer=MemoryStore(), run_dir="run")
 """
 
 
@@ -234,8 +233,8 @@ def test_killed_in_the_next_moment_it_is_in_the_journal(project: Any) -> None:
 def test_of_two_workers_one_notices_and_both_stop(project: Any, killed: bool) -> None:
     dies = """
     import os, signal
-    from dreamgym_kit.gate.egress import exempt
-    from dreamgym_kit.rollout.working import Heard
+    from dreamgym_kit.guard.egress import exempt
+    from dreamgym_kit.rollout.worker import Heard
 
     tell = Heard.executed
 

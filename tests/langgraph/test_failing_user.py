@@ -5,11 +5,11 @@ import json
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.settings.schema import EndpointSettings, Settings, SimulateSettings
-from dreamgym_kit.vocabulary import Task, Verdict
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings, SimulateSettings
+from dreamgym_kit.types import Task, Verdict
 
 ASKING = """
     from langgraph.graph import StateGraph, MessagesState, START
@@ -66,7 +66,7 @@ async def test_an_interrupt_whose_user_fails_leaves_its_episodes_inconclusive_an
     with serving(FaultyEndpointDouble(**how)) as server:
         settings = Settings(
             simulate=SimulateSettings(repeats=2, concurrency=3),
-            endpoint=EndpointSettings(urls=(server.url,), model="m", attempts=1, judge=False),
+            experience=ExperienceSettings(urls=(server.url,), model="m", max_attempts=1, judge=False),
         )
         request = RunRequest(graph=spec, tasks=tasks(f"{spec.partition(':')[0]}:heard"), settings=settings)
         result = await run(request, events=NoEvents())

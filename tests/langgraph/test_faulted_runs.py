@@ -1,11 +1,11 @@
 """A dry run under a fault plan: the agent meets failures, and the report says whose they were."""
 
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.settings.schema import FaultSettings, Settings, SimulateSettings, ToolSettings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Verdict
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})

@@ -12,17 +12,17 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
 
-from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
-from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
-from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
+from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.intercept.install import install
 from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.detectors import Detectors
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
+from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Task
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Task
 
 
 @tool
@@ -64,7 +64,7 @@ async def ran(graph: Any, task: Task, **more: Any) -> Episode:
     settings = Settings(tools={"delete_customer": ToolSettings(Effect.DESTRUCTIVE)})
     runner = LangGraphRunner(
         graph=graph,
-        policy=GatePolicy(Mode.DREAM, inspect_compiled(graph, settings).specs()),
+        policy=CallRouter(Mode.DREAM, inspect_compiled(graph, settings).specs()),
         settings=settings,
         budget=RunBudget(None, None),
         events=NoEvents(),

@@ -10,15 +10,15 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
-from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
-from dreamgym_kit.adapters.langgraph.inventory import inventory, taken
+from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
+from dreamgym_kit.adapters.langgraph.analysis.inventory import inventory, taken
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.errors import ShapeRefused, UserError
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.errors import UnsupportedGraph, UserError
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tool_lock import confirm_lock
 from dreamgym_kit.settings.load import load_settings, parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Provenance
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """
@@ -197,11 +197,11 @@ def test_its_harmless_twin_runs_to_its_end(project: Any, source: str) -> None:
 def test_real_calls_want_each_effect_confirmed_before_the_first(project: Any) -> None:
     graph = written(project, TABLE, "acts")
     with pytest.raises(UserError, match=rf'\[functions."{project.module}:acts"\] effect = "destructive"'):
-        dreamgym_kit.record(graph, [Task("t", HELLO)], store=MemoryStore())
+        dreamgym_kit.record(graph, [Task("t", HELLO)], buffer=MemoryStore())
     assert sys.modules[project.module].RAN == []
     settings = parse_settings(f'[functions."{project.module}:acts"]\neffect = "write"\nname = "refund"\n')
     store = MemoryStore()
-    dreamgym_kit.record(graph, [Task("t", HELLO)], store=store, settings=settings)
+    dreamgym_kit.record(graph, [Task("t", HELLO)], buffer=store, settings=settings)
     assert sys.modules[project.module].RAN == ["o1"]
     assert [entry.call.tool for entry in store.scan()] == ["refund"]
 
@@ -216,14 +216,14 @@ def test_a_guess_that_a_person_confirmed_in_the_lock_is_enough_for_real_calls(
     task = Task("t", HELLO)
     dreamgym_kit.simulate(graph, [task], experience=Scripted(), settings=settings)
     with pytest.raises(UserError, match="dreamgym-kit init --confirm"):
-        dreamgym_kit.record(graph, [task], store=MemoryStore(), settings=settings)
+        dreamgym_kit.record(graph, [task], buffer=MemoryStore(), settings=settings)
     assert sys.modules[project.module].RAN == []
     confirm_lock(lock, {})
     lock.write_text((confirmed := lock.read_text()).replace('digest = "', 'digest = "0'))
     with pytest.raises(UserError, match="would run for real"):  # it was another function then
-        dreamgym_kit.record(graph, [task], store=MemoryStore(), settings=settings)
+        dreamgym_kit.record(graph, [task], buffer=MemoryStore(), settings=settings)
     lock.write_text(confirmed)
-    dreamgym_kit.record(graph, [task], store=(store := MemoryStore()), settings=settings)
+    dreamgym_kit.record(graph, [task], buffer=(store := MemoryStore()), settings=settings)
     assert (sys.modules[project.module].RAN, len(list(store.scan()))) == (["o1"], 1)
 
 
@@ -245,10 +245,10 @@ def test_the_inventory_is_the_same_each_time_and_says_who_decided(project: Any) 
 def test_a_graph_with_nothing_to_intercept_is_refused(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = written(project, "def node(state): return {}\ngraph = one_node(node)\n", "acts")
     with monkeypatch.context() as alone:
-        alone.setattr("dreamgym_kit.adapters.langgraph.inspecting.HOLDINGS", _Empty())
-        alone.setattr("dreamgym_kit.adapters.langgraph.inspecting.hooked_names", set)
-        with pytest.raises(ShapeRefused, match="nothing in this graph can be intercepted"):
-            dreamgym_kit.simulate(graph, [Task("t", HELLO)], store=MemoryStore())
+        alone.setattr("dreamgym_kit.adapters.langgraph.analysis.inspection.HOLDINGS", _Empty())
+        alone.setattr("dreamgym_kit.adapters.langgraph.analysis.inspection.hooked_names", set)
+        with pytest.raises(UnsupportedGraph, match="nothing in this graph can be intercepted"):
+            dreamgym_kit.simulate(graph, [Task("t", HELLO)], buffer=MemoryStore())
 
 
 USUAL = """

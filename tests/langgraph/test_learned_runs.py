@@ -10,23 +10,25 @@ import pytest
 from deciding_double import DecidingDouble, by_heart
 from strict_shop_double import EFFECTS, READS, probed, recordings_of
 
-from dreamgym_kit.adapters.langgraph import deciding_model
-from dreamgym_kit.adapters.langgraph.api import _answering
-from dreamgym_kit.adapters.langgraph.asking_model import with_model
-from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
-from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run import learned_experience
+from dreamgym_kit.adapters.langgraph.run.api import _answering
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
+from dreamgym_kit.adapters.langgraph.run.llm_experience import with_model
+from dreamgym_kit.adapters.models.endpoint import open_endpoint
+from dreamgym_kit.adapters.models.named_models import learned_of, open_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json
+from dreamgym_kit.dream.learned.call_facts import met
+from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json
 from dreamgym_kit.dream.learned.layered import LayeredExperience
-from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.teaching import Taught, taught
+from dreamgym_kit.dream.learned.training_data import Taught, taught
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.schema import LearnedSettings, Settings, SimulateSettings
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, ToolSpec, World
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings, SimulateSettings
+from dreamgym_kit.types import Answer, Call, Provenance, ToolSpec, World
 
 
 @pytest.fixture
@@ -35,11 +37,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[DecidingDouble]:
     made: list[DecidingDouble] = []
 
     @contextmanager
-    def opening(folder: Path, settings: Settings):
+    def opening(folder: Path, settings: Settings, *, served: bool):
         made.append(DecidingDouble(lambda text: made[-1].says(text)))  # type: ignore[attr-defined]
         yield made[-1]
 
-    monkeypatch.setattr(deciding_model, "_opened", opening)
+    monkeypatch.setattr(learned_experience, "_opened", opening)
     return made
 
 
@@ -62,7 +64,7 @@ async def test_the_model_that_settings_name_decides_what_the_chain_leaves_open(
     store, world = MemoryStore(), World("shop", 900)
     reads = [row for row in probed(900, 0, writes=0) if row.call.tool in READS]
     store.put([*recordings_of(range(12)), *reads])
-    settings = Settings(learned=LearnedSettings(model=str(folder)))
+    settings = Settings(experience=ExperienceSettings(dir=str(folder)))
     done = next(row.answer.content for row in reads if row.answer.content.get("status") == "done")
     with with_decisions(chained_experience(store, settings), settings) as model:
         opened[0].says = says  # type: ignore[attr-defined]
@@ -78,7 +80,9 @@ def test_a_block_of_ones_own_code_is_answered_by_the_same(
     tmp_path: Path, opened: list[DecidingDouble], parts: tuple[str, ...], layered: bool
 ) -> None:
     folder, _ = written(tmp_path)
-    settings = Settings(learned=LearnedSettings(model=str(folder)), simulate=SimulateSettings(disable=parts))
+    settings = Settings(
+        experience=ExperienceSettings(dir=str(folder)), simulate=SimulateSettings(disable=parts)
+    )
     with _answering(None, MemoryStore(), settings) as model:
         assert isinstance(model, LayeredExperience) == layered
         assert (model is not None, type(model).__name__ == "_Without") == (True, not layered)
@@ -95,28 +99,31 @@ def test_without_the_setting_nothing_is_opened(opened: list[DecidingDouble]) -> 
 def test_where_reasons_are_left_out_the_one_decides_that_was_taught_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders: list[tuple[str, tuple[str, ...]]] = []
+    folders: list[tuple[str, bool]] = []
 
     @contextmanager
-    def opening(folder: Path, settings: Settings):
-        folders.append((folder.name, settings.learned.urls))
+    def opening(folder: Path, settings: Settings, *, served: bool):
+        folders.append((folder.name, served))
         yield DecidingDouble(lambda text: "")
 
-    monkeypatch.setattr(deciding_model, "_opened", opening)
+    monkeypatch.setattr(learned_experience, "_opened", opening)
     for name in ("model", "plain"):
         (tmp_path / name).mkdir()
         written(tmp_path / name)
-    said = LearnedSettings(
-        model=str(tmp_path / "model"), plain=str(tmp_path / "plain"), urls=("http://h/v1",), served="model"
+    said = ExperienceSettings(
+        dir=str(tmp_path / "model"),
+        no_reasoning_model=str(tmp_path / "plain"),
+        urls=("http://h/v1",),
+        served_name="model",
     )
     for parts in ((), ("reasoning",), ("state",), ("reasoning", "history")):
-        settings = Settings(learned=said, simulate=SimulateSettings(disable=parts))
+        settings = Settings(experience=said, simulate=SimulateSettings(disable=parts))
         with with_decisions(chained_experience(MemoryStore(), settings), settings):
             pass
     assert folders == [
-        ("model", ("http://h/v1",)),
-        ("plain", ()),
-        ("plain", ()),
+        ("model", True),
+        ("plain", False),
+        ("plain", False),
     ]  # its decisions are of state
 
 
@@ -132,7 +139,7 @@ async def test_its_decisions_are_left_out_only_where_nobody_else_decides() -> No
     situation = Situation(World("shop", 1), "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
     for plain, provenance in ((None, Provenance.ABSTAINED), ("plain", Provenance.REASONED)):
         settings = Settings(
-            learned=LearnedSettings(model="model", plain=plain),
+            experience=ExperienceSettings(dir="model", no_reasoning_model=plain),
             simulate=SimulateSettings(disable=("reasoning",)),
         )
         model = with_model(ModelDouble(), None, settings, None)
@@ -144,7 +151,7 @@ def test_without_recordings_there_is_nothing_to_write_answers_from(
     tmp_path: Path, opened: list[DecidingDouble]
 ) -> None:
     folder, _ = written(tmp_path)
-    with with_decisions(None, Settings(learned=LearnedSettings(model=str(folder)))) as model:
+    with with_decisions(None, Settings(experience=ExperienceSettings(dir=str(folder)))) as model:
         assert model is None
     assert opened == []
 
@@ -152,21 +159,41 @@ def test_without_recordings_there_is_nothing_to_write_answers_from(
 @pytest.mark.parametrize(
     ("toml", "wrong"),
     [
-        ('[learned]\nmodel = "nowhere"', r"nowhere/learned.json: cannot be read \(No such file"),
-        ('[learned]\nurls = ["http://h/v1"]', r"dreamgym.toml:2: learned.model is missing"),
+        ('[experience]\ndir = "nowhere"', r"nowhere: is no model directory"),
+        ('[experience]\nmodel = "qwen"', r"dreamgym.toml:2: experience.model is the name of a served model"),
+        ('[experience]\nurls = ["http://h/v1"]', r"experience.urls is set, but neither experience.model"),
     ],
 )
 def test_a_model_that_is_none_is_named_before_anything_runs(tmp_path: Path, toml: str, wrong: str) -> None:
     settings = parse_settings(toml, path=tmp_path / "dreamgym.toml")
-    with pytest.raises(UserError, match=wrong), with_decisions(None, settings):
-        pass
+    with pytest.raises(UserError, match=wrong):
+        open_experience(settings)
+
+
+def test_a_learned_model_and_a_language_model_share_a_section(tmp_path: Path) -> None:
+    """`served_name` says that the directory is served too; else it decides in this process."""
+    folder, _ = written(tmp_path)
+    both = ExperienceSettings(dir=str(folder), urls=("http://h/v1",), model="qwen")
+    alone = ExperienceSettings(dir=str(folder), urls=("http://h/v1",))
+    assert learned_of(Settings(experience=both)) == learned_of(Settings(experience=alone)) == folder
+    assert open_endpoint(Settings(experience=alone)) is None
+    assert open_endpoint(Settings(experience=both)) is not None
+
+
+def test_a_role_may_have_a_model_of_its_own() -> None:
+    said = ExperienceSettings(
+        urls=("http://h/v1",), model="a", judge_model="b", user_model="http://other/v1", dir="models/x"
+    )
+    assert (said.of("judge").urls, said.of("judge").model) == (("http://h/v1",), "b")
+    assert (said.of("user").urls, said.of("user").model) == (("http://other/v1",), "a")
+    assert said.of("teacher") == said
 
 
 @pytest.mark.slow
 def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra train is not installed")
     folder, _ = written(tmp_path)
-    settings = Settings(learned=LearnedSettings(model=str(folder)))
+    settings = Settings(experience=ExperienceSettings(dir=str(folder)))
     chain = chained_experience(MemoryStore(), settings)
     with pytest.raises(UserError, match=r"config\.json"), with_decisions(chain, settings):
         pass

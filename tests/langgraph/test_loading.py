@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.loading import open_graph
+from dreamgym_kit.adapters.langgraph.analysis.loading import open_graph
 from dreamgym_kit.errors import UserError
 
 FORMS = """

@@ -9,9 +9,9 @@ from waiting import PATIENCE_S
 
 import dreamgym_kit
 from dreamgym_kit import Task
-from dreamgym_kit.adapters.langgraph import episode as episodes
+from dreamgym_kit.adapters.langgraph.episode import runner as episodes
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.errors import GateRefused
+from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 
@@ -66,7 +66,7 @@ def test_the_real_graph_runs_before_and_after_a_dream_and_not_beside_it(project:
     graph = create_agent(Waiting(turns=TURNS), [get_order, cancel_order])
     """)
     settings = parse_settings(EFFECTS)
-    dreamgym_kit.record(graph, [TASK], settings=settings, store=store)
+    dreamgym_kit.record(graph, [TASK], settings=settings, buffer=store)
     module = __import__(project.module)
     assert asyncio.run(module.graph.ainvoke(SAYS))["messages"][-1].content == "Cancelled."
     before = project.touched()
@@ -86,11 +86,11 @@ def test_the_real_graph_runs_before_and_after_a_dream_and_not_beside_it(project:
     own.start()
     module.BESIDE.append(waits)
     if how == "dreaming":
-        with dreamgym_kit.dreaming(store=store, settings=settings):
+        with dreamgym_kit.dreaming(buffer=store, settings=settings):
             asyncio.run(module.graph.ainvoke(SAYS))
     else:
         run = getattr(dreamgym_kit, how)
-        run(graph, [TASK], settings=settings, store=store)
+        run(graph, [TASK], settings=settings, buffer=store)
     own.join()
     module.BESIDE.clear()
     assert beside == ["refused"]
@@ -102,7 +102,7 @@ def test_the_real_graph_runs_before_and_after_a_dream_and_not_beside_it(project:
 def _tried(module: Any) -> str:
     try:
         module.get_order.invoke({"order_id": "o1"})
-    except GateRefused:
+    except RealCallBlocked:
         return "refused"
     return "ran"
 
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_of_a_refusal_does_not_hang_who_waits_for_it(
 ) -> None:
     monkeypatch.setattr(episodes, "REFUSED_S", 0.1)
     settings = parse_settings("[limits]\nmax_seconds = 3600")
-    result = dreamgym_kit.simulate(project.write(QUEUED), [TASK], settings=settings, store=MemoryStore())
+    result = dreamgym_kit.simulate(project.write(QUEUED), [TASK], settings=settings, buffer=MemoryStore())
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert episode.stop == "violation"
     assert "get_order was called outside every episode" in episode.violations[0]

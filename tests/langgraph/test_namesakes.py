@@ -20,9 +20,9 @@ from shapes.stage import ScriptedExperienceDouble
 
 import dreamgym_kit
 from dreamgym_kit import Task, effect
-from dreamgym_kit.adapters.langgraph.inspecting import inspect_compiled
-from dreamgym_kit.adapters.langgraph.install import install, uninstall
-from dreamgym_kit.errors import ShapeRefused
+from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
+from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.errors import UnsupportedGraph
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
 
@@ -98,7 +98,7 @@ def by_hand(make: Callable[[], Any], args: dict[str, Any], *, is_async: bool) ->
 
 def test_two_tools_of_one_name_that_do_different_things_are_a_question_to_the_user() -> None:
     graph = nodes([paying()], [effect("pure")(formula())]).compile()
-    with pytest.raises(ShapeRefused) as refused:
+    with pytest.raises(UnsupportedGraph) as refused:
         simulated(graph)
     [problem] = refused.value.problems
     assert "'apply' is the name of 2 tools" in problem
@@ -117,7 +117,7 @@ def test_settings_answer_the_question_for_both() -> None:
 
 def test_settings_cannot_say_pure_of_two_different_tools() -> None:
     graph = nodes([paying()], [formula()]).compile()
-    with pytest.raises(ShapeRefused, match=r"says 'pure' of 2 different tools: .*paying.*formula"):
+    with pytest.raises(UnsupportedGraph, match=r"says 'pure' of 2 different tools: .*paying.*formula"):
         simulated(graph, parse_settings('[tools.apply]\neffect = "pure"\n'))
     assert RAN == []
 
@@ -141,7 +141,9 @@ def test_the_framework_s_own_to_do_list_frees_no_namesake() -> None:
     sub = create_agent(ScriptedModelDouble(script=["done"]), [], middleware=[TodoListMiddleware()])
     graph = nodes([write_todos], asked=calls("write_todos", items="x"))
     graph.add_node("sub", sub)
-    with pytest.raises(ShapeRefused, match=r"'write_todos' is the name of 2 tools .*control \(framework\)"):
+    with pytest.raises(
+        UnsupportedGraph, match=r"'write_todos' is the name of 2 tools .*control \(framework\)"
+    ):
         simulated(graph.compile())
     assert RAN == []
 
@@ -311,7 +313,7 @@ def test_real_calls_of_a_namesake_are_overseen(make: Any, is_async: bool, tmp_pa
     graph.checkpointer = InMemorySaver()
     config: Any = {"configurable": {"thread_id": "1"}}
     asked = {"messages": [HumanMessage("go")]}
-    with dreamgym_kit.staging(calls=5, audit=tmp_path / "audit.jsonl", stage="staged"):
+    with dreamgym_kit.supervised(max_calls=5, audit=tmp_path / "audit.jsonl", stage="approve"):
         said = asyncio.run(graph.ainvoke(asked, config)) if is_async else graph.invoke(asked, config)
     assert said.get("__interrupt__")
     assert "paid" not in RAN
@@ -390,13 +392,13 @@ def test_what_a_server_answers_is_never_pure(make: Any, kind: str) -> None:
         (make(), parse_settings(f'[tools.apply]\neffect = "{kind}"\n')),
     ):
         graph = nodes([declared], asked=calls("apply")).compile()
-        with pytest.raises(ShapeRefused, match=f"answered by an MCP server, so it is never '{kind}'"):
+        with pytest.raises(UnsupportedGraph, match=f"answered by an MCP server, so it is never '{kind}'"):
             simulated(graph, settings)
         assert not inspect_compiled(graph, settings).specs()["apply"].effect.runs_in_dream
 
 
 def test_a_body_s_code_tells_and_not_what_it_says_of_itself() -> None:
-    from dreamgym_kit.adapters.langgraph.bodies import body_of
+    from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import body_of
 
     one, other = paying(), paying()
     assert body_of(one) == body_of(other) == body_of(one.func)
@@ -409,7 +411,7 @@ def test_a_body_s_code_tells_and_not_what_it_says_of_itself() -> None:
 
 def test_one_body_that_is_marked_in_one_tool_only_is_a_question_too() -> None:
     graph = nodes([paying()], [effect("pure")(paying())]).compile()
-    with pytest.raises(ShapeRefused, match="'apply' is the name of 2 tools"):
+    with pytest.raises(UnsupportedGraph, match="'apply' is the name of 2 tools"):
         simulated(graph)
     assert RAN == []
 

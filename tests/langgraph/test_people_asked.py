@@ -9,7 +9,7 @@ import dreamgym_kit
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Episode, Provenance, Reply, Task, Verdict
+from dreamgym_kit.types import Episode, Provenance, Reply, Task, Verdict
 
 HELLO = {"messages": [{"role": "user", "content": "refund o1"}]}
 
@@ -44,12 +44,12 @@ def tasks(*replies: Sequence[Any], of: Any = HELLO) -> list[Task]:
 
 
 def recorded(graph: str, buffer: Any, given: list[Task]) -> list[Episode]:
-    result = dreamgym_kit.record(graph, given, store=buffer)
+    result = dreamgym_kit.record(graph, given, buffer=buffer)
     return sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
 
 
 def dreamt(graph: str, buffer: Any, given: list[Task]) -> list[Episode]:
-    result = dreamgym_kit.simulate(graph, given, store=buffer)
+    result = dreamgym_kit.simulate(graph, given, buffer=buffer)
     return sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
 
 
@@ -243,7 +243,7 @@ def test_a_registered_function_asks_again_too(project: Any) -> None:
     settings = parse_settings(f'[functions."{project.module}:send_mail"]\neffect = "destructive"\n')
     given = [Task("t", HELLO, expect={"max": {"send_mail": 9}}, replies=("sent",))]
     for run in (dreamgym_kit.record, dreamgym_kit.simulate):
-        result = run(graph, given, store=buffer, settings=settings)
+        result = run(graph, given, buffer=buffer, settings=settings)
         (episode,) = RunDirectory.open(result.directory).episodes()
         assert told(episode) == [("sent to ann", Reply("mail ann?", "sent"))]
     assert episode.verdict is Verdict.PASSED

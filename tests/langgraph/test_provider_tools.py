@@ -8,13 +8,13 @@ from shapes.models import ScriptedModelDouble
 
 import dreamgym_kit
 from dreamgym_kit import Task
-from dreamgym_kit.adapters.langgraph.provider_tools import provider_tools
+from dreamgym_kit.adapters.langgraph.intercept.provider_tools import provider_tools
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.errors import GateRefused, ShapeRefused
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
+from dreamgym_kit.errors import RealCallBlocked, UnsupportedGraph
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.load import parse_settings
 
 TASK = Task("t1", {"messages": [{"role": "user", "content": "hello"}]})
@@ -111,8 +111,8 @@ def test_a_dream_does_not_start_with_one_and_the_message_says_what_takes_it_out(
     project: Any, source: str
 ) -> None:
     graph = project.write(source)
-    with pytest.raises(ShapeRefused) as caught:
-        dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+    with pytest.raises(UnsupportedGraph) as caught:
+        dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
     (problem,) = caught.value.problems
     assert "'web_search' is a tool that the model's provider runs" in problem
     assert 'leave_out = ["web_search"]' in problem
@@ -123,7 +123,7 @@ def test_one_that_is_bound_only_in_the_run_is_refused_before_the_model_is_asked(
     project: Any, source: str
 ) -> None:
     graph = project.write(source)
-    result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+    result = dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
     (one,) = RunDirectory.open(result.directory).episodes()
     assert one.stop == "violation"
     assert "'web_search' is a tool that the model's provider runs" in one.violations[0]
@@ -134,7 +134,7 @@ def test_one_that_is_bound_only_in_the_run_is_refused_before_the_model_is_asked(
 def test_left_out_by_settings_the_model_is_told_of_the_others_alone(project: Any, source: str) -> None:
     graph = project.write(source)
     settings = parse_settings('leave_out = ["web_search"]')
-    result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore(), settings=settings)
+    result = dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore(), settings=settings)
     (one,) = RunDirectory.open(result.directory).episodes()
     assert one.violations == ()
     ((kept,),) = __import__(project.module).asked
@@ -150,9 +150,9 @@ class Hosted(ScriptedModelDouble):
     "own", [{"mcp_servers": [{"url": "https://x"}]}, {"model_kwargs": {"tools": [{"type": "mcp"}]}}], ids=str
 )
 def test_what_the_model_itself_was_made_with_counts_too(own: Any) -> None:
-    session = Session(GatePolicy(Mode.DREAM))
-    with entered(session), pytest.raises(GateRefused, match="that the model's provider runs"):
+    session = Session(CallRouter(Mode.DREAM))
+    with entered(session), pytest.raises(RealCallBlocked, match="that the model's provider runs"):
         Hosted(script=["done"], **own).invoke("hi")
-    allowed = Session(GatePolicy(Mode.DREAM, left_out=frozenset({"mcp_servers", "mcp"})))
+    allowed = Session(CallRouter(Mode.DREAM, left_out=frozenset({"mcp_servers", "mcp"})))
     with entered(allowed):
         assert Hosted(script=["done"], **own).invoke("hi").content == "done"

@@ -8,10 +8,10 @@ import pytest
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Provenance
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 HAND_MADE = """
@@ -157,7 +157,7 @@ POOLED = """
 
 def test_a_recording_keeps_calls_that_a_node_hands_to_a_pool(project: Any) -> None:
     store = MemoryStore()
-    dreamgym_kit.record(project.write(HAND_MADE + POOLED), [Task("t", HELLO)], store=store)
+    dreamgym_kit.record(project.write(HAND_MADE + POOLED), [Task("t", HELLO)], buffer=store)
     assert project.touched() == ["get_order"]
     assert [entry.call.tool for entry in store.scan()] == ["get_order"]
 
@@ -184,7 +184,7 @@ PROVIDERS = """
 )
 def test_a_provider_that_is_refused_makes_its_episodes_errors(project: Any, tries: str) -> None:
     graph = project.write(HAND_MADE + PROVIDERS.replace("TRY", tries))
-    settings = parse_settings(f'[worlds.default]\nref = "{project.module}:Shop"\n')
+    settings = parse_settings(f'[environments.default]\nref = "{project.module}:Shop"\n')
     result = dreamgym_kit.simulate(graph, [Task("t", HELLO)], experience=Scripted(), settings=settings)
     (one,) = RunDirectory.open(result.directory).episodes()
     assert (one.verdict, one.violations, result.strays) == (Verdict.ERROR, (), ())
@@ -275,8 +275,8 @@ def test_a_node_that_settings_name_is_answered_with_its_messages(project: Any) -
     settings = parse_settings(f'[functions."{project.module}:asks_the_shop"]\neffect = "write"\n')
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:told")
     store = MemoryStore()
-    real = dreamgym_kit.record(graph, [task], store=store, settings=settings)
-    done = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
+    real = dreamgym_kit.record(graph, [task], buffer=store, settings=settings)
+    done = dreamgym_kit.simulate(graph, [task], buffer=store, settings=settings)
     assert (real.verdict, done.verdict) == (Verdict.PASSED, Verdict.PASSED)
     assert project.touched() == ["shop"]
 
@@ -287,11 +287,11 @@ def test_what_follows_an_unanswered_call_is_judged_by_nobody(project: Any) -> No
     graph = project.write(f"{HAND_MADE}\n    graph = build({tools}, {turns})\n")
     settings = parse_settings('[simulate]\non_unanswered = "error"\n')
     task = Task("t", HELLO, expect={"forbid": ["cancel_order"]})
-    result = dreamgym_kit.simulate(graph, [task], store=MemoryStore(), settings=settings)
+    result = dreamgym_kit.simulate(graph, [task], buffer=MemoryStore(), settings=settings)
     (one,) = RunDirectory.open(result.directory).episodes()
     assert [step.call.tool for step in one.transitions] == ["get_order", "cancel_order"]
     assert one.verdict is Verdict.INCONCLUSIVE
-    assert one.reason.startswith("get_order was unanswered (and 1 more call)")
+    assert one.reason.startswith("unanswered call 1 (and 1 more call): get_order ")
     early = replace(task, expect={"forbid": ["get_order"]})
-    result = dreamgym_kit.simulate(graph, [early], store=MemoryStore(), settings=settings)
+    result = dreamgym_kit.simulate(graph, [early], buffer=MemoryStore(), settings=settings)
     assert result.verdict is Verdict.FAILED  # what it did before stays done

@@ -2,15 +2,15 @@
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.evaluating import aevaluate
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import RunResult, run
+from dreamgym_kit.adapters.langgraph.run.evaluation import aevaluate
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.schema import FaultSettings, Settings, SimulateSettings, ToolSettings
-from dreamgym_kit.vocabulary import Effect, Episode, Provenance, Task, Verdict
+from dreamgym_kit.types import Effect, Episode, Provenance, Task, Verdict
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import dreamgym_kit
-from dreamgym_kit.adapters.langgraph import episode as of_episode
+from dreamgym_kit.adapters.langgraph.episode import runner as of_episode
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.rollout.events import read_events
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.types import Episode, Task, Verdict
 
 HELLO = {"messages": [{"role": "user", "content": "ship o1"}]}
 
@@ -42,11 +42,11 @@ def recorded(
 ) -> tuple[Any, list[Episode]]:
     graph = project.write(BASE.format(name=name, body=body))
     settings = parse_settings(
-        f'[limits]\nmax_seconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n'
+        f'[limits]\nmax_seconds = {seconds}\n[environments.default]\nref = "{project.module}:Stock"\n'
         f'[tools.{name}]\neffect = "write"\n'
     )
     given = [Task(f"t{number}", HELLO, expect={"calls": [name]}) for number in range(tasks)]
-    result = dreamgym_kit.record(graph, given, settings=settings, store=MemoryStore())
+    result = dreamgym_kit.record(graph, given, settings=settings, buffer=MemoryStore())
     return result, sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
 
 
@@ -144,10 +144,10 @@ def recorded_threads(project: Any, graph: str, expect: dict[str, Any], tasks: in
         for name in ("pay", "ship")[: 2 if graph == "graph" else 1]
     )
     settings = parse_settings(
-        f'[limits]\nmax_seconds = {seconds}\n[worlds.default]\nref = "{project.module}:Stock"\n{tools}'
+        f'[limits]\nmax_seconds = {seconds}\n[environments.default]\nref = "{project.module}:Stock"\n{tools}'
     )
     given = [Task(f"t{number}", HELLO, expect=expect) for number in range(tasks)]
-    result = dreamgym_kit.record(spec, given, settings=settings, store=MemoryStore())
+    result = dreamgym_kit.record(spec, given, settings=settings, buffer=MemoryStore())
     return sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.terminal import render_run
@@ -15,12 +15,12 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import (
     BudgetSettings,
-    EndpointSettings,
+    ExperienceSettings,
     Settings,
     SimulateSettings,
     ToolSettings,
 )
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Task, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, World
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
@@ -50,7 +50,7 @@ async def dry_run(
     settings = Settings(
         tools=EFFECTS,
         simulate=SimulateSettings(repeats=3, concurrency=1),
-        endpoint=EndpointSettings(urls=(url,), model="m", **endpoint),
+        experience=ExperienceSettings(urls=(url,), model="m", **endpoint),
         budget=budget or BudgetSettings(),
     )
     return await run(RunRequest(graph=spec, tasks=[task], settings=settings), events=NoEvents())
@@ -58,7 +58,7 @@ async def dry_run(
 
 async def test_siblings_are_answered_by_the_model_and_no_tool_runs(project) -> None:
     with serving(FaultyEndpointDouble(content=say)) as server:
-        result = await dry_run(project.write(), server.url)
+        result = await dry_run(project.write(), server.url, judge=True)
     assert result.summary.provenance == {"reasoned": 9}
     assert [line.reason for line in result.summary.episodes] == ["judged by a model: it was cancelled"] * 3
     assert result.summary.violations == ()
@@ -69,7 +69,7 @@ async def test_what_each_part_of_the_dream_cost_is_counted_into_the_episodes(pro
     task = replace(TASK, meta={"user": {"goal": "cancel"}})
     with serving(FaultyEndpointDouble(content=say)) as server:
         prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 100.0}  # 0.002 an answer
-        result = await dry_run(project.write(), server.url, task=task, **prices)
+        result = await dry_run(project.write(), server.url, task=task, judge=True, **prices)
     cost = result.summary.to_json()["cost"]
     calls = {part: spend["calls"] for part, spend in cost["dream"].items()}
     assert calls == {"experience": 3, "judge": 3, "user": 3}  # siblings share what was reasoned
@@ -84,16 +84,30 @@ async def test_what_each_part_of_the_dream_cost_is_counted_into_the_episodes(pro
 async def test_the_models_of_the_dream_stop_at_the_budget(project) -> None:
     with serving(FaultyEndpointDouble(content=say)) as server:
         prices = {"usd_per_million_output": 100.0}  # 0.001 an answer
-        result = await dry_run(project.write(), server.url, budget=BudgetSettings(max_usd=0.003), **prices)
+        result = await dry_run(
+            project.write(), server.url, budget=BudgetSettings(max_usd=0.003), judge=True, **prices
+        )
     assert len(server.requests) == 3
     assert result.totals.stopped == "budget spent: spend in USD (limit 0.003)"
     assert (result.totals.cut, result.totals.not_run) == (1, 2)
     assert project.touched() == []
 
 
-async def test_the_judging_model_can_be_left_out(project) -> None:
+async def test_a_role_asks_the_model_that_settings_name_for_it(project) -> None:
+    task = replace(TASK, meta={"user": {"goal": "cancel"}})
     with serving(FaultyEndpointDouble(content=say)) as server:
-        result = await dry_run(project.write(), server.url, judge=False)
+        named = {"judge": True, "judge_model": "strict", "user_model": "talkative"}
+        await dry_run(project.write(), server.url, task=task, **named)
+    roles = {"judge whether": "strict", "You play the user": "talkative"}
+    for words, model in roles.items():
+        bodies = [body for body in server.requests if words in body["messages"][0]["content"]]
+        assert {body["model"] for body in bodies} == {model}
+    assert {body["model"] for body in server.requests} == {"m", *roles.values()}
+
+
+async def test_no_model_judges_unless_it_is_asked_to(project) -> None:
+    with serving(FaultyEndpointDouble(content=say)) as server:
+        result = await dry_run(project.write(), server.url)
     assert not any("judge whether" in body["messages"][0]["content"] for body in server.requests)
     assert result.summary.inconclusive == 3
 
@@ -111,8 +125,8 @@ async def test_a_run_asks_held_out_recordings_first_and_only_once(project) -> No
     store.put(rows)
     spec = project.write()
     with serving(FaultyEndpointDouble(content=say)) as server:
-        endpoint = EndpointSettings(urls=(server.url,), model="m", judge=False, usd_per_million_input=10.0)
-        settings = Settings(tools=EFFECTS, endpoint=endpoint)
+        endpoint = ExperienceSettings(urls=(server.url,), model="m", judge=False, usd_per_million_input=10.0)
+        settings = Settings(tools=EFFECTS, experience=endpoint)
         request = RunRequest(graph=spec, tasks=[TASK], settings=settings, store=store)
         result = await run(request, events=NoEvents())
         asked = len(server.requests)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.asking_model import RecordedAnswers, reasoned_over
-from dreamgym_kit.adapters.langgraph.real_calls import EarlierRecordings
+from dreamgym_kit.adapters.langgraph.run.llm_experience import RecordedAnswers, reasoned_over
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import EarlierRecordings
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.ports import Hit, HybridQuery, Situation, TransitionStore
+from dreamgym_kit.interfaces import Hit, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, ToolSpec, Transition, World
 
 ITEMS = ("lamp", "chair", "desk", "mug", "rug", "clock", "shelf", "bed", "sofa", "stool")
 WHERE = Situation(World("shop"), "t", "asks.1", (), "", ToolSpec("get_order", Effect.READ))

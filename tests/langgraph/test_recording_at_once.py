@@ -6,14 +6,14 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Task
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode, Stage
+from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.rollout.loop import run_to_end
+from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.settings.load import parse_settings
 
 STOCK = """
@@ -52,7 +52,7 @@ TASKS = [Task(f"count-{n}", {"messages": [{"role": "user", "content": "hello"}]}
 
 def stock(project: Any, *, isolated: bool) -> tuple[str, Any]:
     graph = project.write(STOCK.format(isolated=isolated, name="isolated" if isolated else "shared"))
-    text = f'[worlds.default]\nref = "{project.module}:Stock"\n'
+    text = f'[environments.default]\nref = "{project.module}:Stock"\n'
     return graph.replace(":graph", ":lazy"), parse_settings(text)
 
 
@@ -67,7 +67,7 @@ def test_record_runs_episodes_at_once_only_on_systems_of_their_own(
     project: Any, isolated: bool, most: int
 ) -> None:
     graph, settings = stock(project, isolated=isolated)
-    done = dreamgym_kit.record(graph, TASKS, settings=settings, store=MemoryStore())
+    done = dreamgym_kit.record(graph, TASKS, settings=settings, buffer=MemoryStore())
     assert (done.totals.finished, most_at_once(project)) == (4, most)
 
 
@@ -97,7 +97,7 @@ class NeverAskedOverseerDouble:
     [
         (Mode.RECORD, Stage.SHADOW, False, 1),
         (Mode.S2R, Stage.LIVE, False, 1),
-        (Mode.S2R, Stage.STAGED, False, 1),
+        (Mode.S2R, Stage.APPROVE, False, 1),
         (Mode.S2R, Stage.SHADOW, False, 4),  # nothing that it does changes the system
         (Mode.S2R, Stage.LIVE, True, 4),
     ],

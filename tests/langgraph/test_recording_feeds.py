@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import dreamgym_kit
-from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.ports import ExperienceModel, Situation, TransitionStore
+from dreamgym_kit.interfaces import ExperienceModel, Situation, TransitionStore
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, ToolSpec, Transition, World
 
 READ, WRITE = Effect.READ, Effect.WRITE
 
@@ -61,9 +61,9 @@ def test_record_feeds_the_simulate_that_follows_it_in_one_process(project) -> No
     settings = Settings(tools={"get_order": ToolSettings(READ), "cancel_order": ToolSettings(WRITE)})
     task = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
     store = MemoryStore()
-    before = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
+    before = dreamgym_kit.simulate(graph, [task], buffer=store, settings=settings)
     assert [one.verdict.value for one in RunDirectory.open(before.directory).episodes()] == ["inconclusive"]
-    dreamgym_kit.record(graph, [task], store=store, settings=settings)
-    after = dreamgym_kit.simulate(graph, [task], store=store, settings=settings)
+    dreamgym_kit.record(graph, [task], buffer=store, settings=settings)
+    after = dreamgym_kit.simulate(graph, [task], buffer=store, settings=settings)
     (episode,) = RunDirectory.open(after.directory).episodes()
     assert {step.answer.provenance for step in episode.transitions} == {Provenance.RECORDED}

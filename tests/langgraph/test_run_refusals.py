@@ -7,9 +7,9 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
-from dreamgym_kit.adapters.langgraph.runs import RunResult
+from dreamgym_kit.adapters.langgraph.run.run import RunResult
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.errors import ShapeRefused, UnknownName, UserError
+from dreamgym_kit.errors import UnknownName, UnsupportedGraph, UserError
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
@@ -38,8 +38,8 @@ def test_a_node_that_acts_by_itself_is_refused_before_the_first_episode(project:
         graph = made.compile()
         """
     )
-    with pytest.raises(ShapeRefused) as caught:
-        dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+    with pytest.raises(UnsupportedGraph) as caught:
+        dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
     (problem,) = caught.value.problems
     assert "node 'notify' acts on the world by itself" in problem
     assert f'[functions."{project.module}:notify"]' in problem
@@ -66,7 +66,7 @@ def test_a_side_effect_that_nobody_registered_trips_the_guard_and_latches(projec
         graph = made.compile()
         """
     )
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
     assert (one.stop, one.verdict) == ("violation", Verdict.INCONCLUSIVE)
     assert "touched" in one.violations[0]
     assert "allow_paths" in one.violations[0]
@@ -102,7 +102,7 @@ def test_a_function_run_by_a_node_of_its_own_is_refused_at_the_models_answer(pro
         graph = made.compile()
         """
     )
-    result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+    result = dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
     (one,) = episodes(result)
     assert one.stop == "violation"
     assert (
@@ -120,13 +120,13 @@ def test_bad_names_are_refused_before_anything_runs(project: Any) -> None:
         dreamgym_kit.record(
             graph,
             [TASK],
-            store=MemoryStore(),
+            buffer=MemoryStore(),
             settings=parse_settings('[tools.cancel_ordr]\neffect = "write"\n'),
         )
     with pytest.raises(UnknownName, match="checker 'nobody'"):
-        dreamgym_kit.record(graph, [Task("t", TASK.input, checker="nobody")], store=MemoryStore())
+        dreamgym_kit.record(graph, [Task("t", TASK.input, checker="nobody")], buffer=MemoryStore())
     with pytest.raises(UserError, match="there is nothing to run"):
-        dreamgym_kit.record(graph, [], store=MemoryStore())
+        dreamgym_kit.record(graph, [], buffer=MemoryStore())
     assert project.touched() == []
 
 
@@ -160,14 +160,14 @@ def test_tasks_made_in_python_are_named_before_anything_runs(
     graph = project.write()
     runs = Settings().with_overrides({"runs": str(tmp_path / "runs")})
     with pytest.raises(UserError, match=message):
-        dreamgym_kit.simulate(graph, tasks, settings=runs, store=MemoryStore())
+        dreamgym_kit.simulate(graph, tasks, settings=runs, buffer=MemoryStore())
     assert project.touched() == []
     assert not (tmp_path / "runs").exists() or list((tmp_path / "runs").iterdir()) == []
 
 
 def test_no_episodes_are_no_run(project: Any) -> None:
-    with pytest.raises(UserError, match="n: episodes per task are a whole number from 1 on, got 0"):
-        dreamgym_kit.simulate(project.write(), [TASK], n=0)
+    with pytest.raises(UserError, match="repeats: episodes per task are a whole number from 1 on, got 0"):
+        dreamgym_kit.simulate(project.write(), [TASK], repeats=0)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_no_episodes_are_no_run(project: Any) -> None:
             '[functions."json:dmps"]\neffect = "write"\n',
             "function 'json:dmps': name 'dmps' is not in json; did you mean 'dumps'",
         ),
-        ('[worlds.default]\nref = "json:Wrld"\n', "world 'json:Wrld': name 'Wrld' is not in json"),
+        ('[environments.default]\nref = "json:Wrld"\n', "world 'json:Wrld': name 'Wrld' is not in json"),
         (
-            '[worlds.default]\nref = "json:JSONDecoder"\n',
+            '[environments.default]\nref = "json:JSONDecoder"\n',
             r"'json:JSONDecoder' has no configurable\(\) and no reset\(\) and no close\(\)\. Define ",
         ),
         (
@@ -192,7 +192,9 @@ def test_a_name_in_settings_that_leads_nowhere_is_named_with_its_place(
     project: Any, settings: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        dreamgym_kit.simulate(project.write(), [TASK], settings=parse_settings(settings), store=MemoryStore())
+        dreamgym_kit.simulate(
+            project.write(), [TASK], settings=parse_settings(settings), buffer=MemoryStore()
+        )
     assert project.touched() == []
 
 
@@ -209,9 +211,9 @@ def test_a_world_that_cannot_be_made_is_named_with_its_line(project: Any, failin
             async def close(self, episode): pass
         """
     )
-    settings = parse_settings(f'[worlds.default]\nref = "{project.module}:Shop"\n')
+    settings = parse_settings(f'[environments.default]\nref = "{project.module}:Shop"\n')
     with pytest.raises(UserError, match=rf"raised {raised} when it was made: [^\n]+\n  .* in __init__: def"):
-        dreamgym_kit.simulate(graph, [TASK], settings=settings, store=MemoryStore())
+        dreamgym_kit.simulate(graph, [TASK], settings=settings, buffer=MemoryStore())
 
 
 def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> None:
@@ -232,7 +234,7 @@ def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> N
         """
     )
     settings = parse_settings('[nodes.look]\neffect = "pure"\n')
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore(), settings=settings))
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore(), settings=settings))
     assert one.stop == "violation"
     assert "127.0.0.1:9" in one.violations[0]
     assert "allow_hosts" in one.violations[0]
@@ -241,7 +243,7 @@ def test_a_real_endpoint_is_refused_unless_a_person_allows_it(project: Any) -> N
 def test_a_module_that_acts_while_it_is_imported_is_stopped_by_the_guard(project: Any) -> None:
     graph = project.write('open(TOUCHED, "a").write("import ")\n')
     with pytest.raises(UserError, match=r"importing agent_\d+: refused to .*touched"):
-        dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+        dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
     assert project.touched() == []
 
 
@@ -260,7 +262,7 @@ def test_an_agent_that_asks_for_tools_that_never_pass_the_gate_is_no_success(pro
         graph = made.compile()
         """
     )
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
     assert (one.verdict, one.stop) == (Verdict.INCONCLUSIVE, "violation")
     assert "asked for 1 tool call(s) (get_order, ...) and the gate saw none" in one.violations[0]
 
@@ -279,7 +281,7 @@ def test_a_middleware_that_answers_by_itself_taints_the_episode(project: Any) ->
         graph = create_agent(model, [get_order, cancel_order], middleware=[own_answer])
         """
     )
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
     assert (one.stop, one.violations) == ("executed", ())
     assert [str(call) for call in one.executed] == ["get_order(order_id='o1')"]  # then it was over
 
@@ -302,7 +304,7 @@ def test_a_node_that_exits_ends_its_own_episode_and_not_the_run(project: Any) ->
         """
     )
     asked = [Task(word, {"messages": [{"role": "user", "content": word}]}) for word in ("leave", "stay")]
-    ended = {one.task: one for one in episodes(dreamgym_kit.simulate(graph, asked, store=MemoryStore()))}
+    ended = {one.task: one for one in episodes(dreamgym_kit.simulate(graph, asked, buffer=MemoryStore()))}
     assert (ended["leave"].verdict, ended["leave"].reason) == (
         Verdict.FAILED,
         "the graph raised SystemExit: 3",
@@ -331,6 +333,6 @@ def test_a_loop_over_a_raw_client_that_runs_functions_by_itself_is_no_success(pr
         graph = made.compile()
         """
     )
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
     assert (one.stop, one.verdict) == ("executed", Verdict.FAILED)
     assert [call.tool for call in one.executed] == ["refund"]

@@ -10,15 +10,15 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import RunResult, run
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.gate.registry import PROCESS
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.routing.process import PROCESS
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
 
@@ -35,9 +35,9 @@ def task(project: Any, **changes: Any) -> Task:
 
 def test_what_was_recorded_for_real_is_dreamt_without_touching_anything(project: Any) -> None:
     graph, store = project.write(), MemoryStore()
-    real = dreamgym_kit.record(graph, [task(project)], store=store)
+    real = dreamgym_kit.record(graph, [task(project)], buffer=store)
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
-    dreamt = dreamgym_kit.simulate(graph, [task(project)], store=store, n=2)
+    dreamt = dreamgym_kit.simulate(graph, [task(project)], buffer=store, repeats=2)
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
     (recorded,), group = episodes(real), episodes(dreamt)
     assert [one.verdict for one in (recorded, *group)] == [Verdict.PASSED] * 3
@@ -53,19 +53,19 @@ def test_what_was_recorded_for_real_is_dreamt_without_touching_anything(project:
 
 
 def test_without_recordings_the_dream_abstains_and_says_so(project: Any) -> None:
-    result = dreamgym_kit.simulate(project.write(), [task(project)], store=MemoryStore())
+    result = dreamgym_kit.simulate(project.write(), [task(project)], buffer=MemoryStore())
     (one,) = episodes(result)
     assert (one.verdict, one.stop) == (Verdict.INCONCLUSIVE, "abstained")
-    assert one.reason == "nothing was recorded in world default:0"
+    assert one.reason == "unanswered call 1: get_order was never recorded"
     assert project.touched() == []
 
 
 def test_abstaining_may_fail_the_tool_instead_of_ending_the_episode(project: Any) -> None:
     settings = Settings().with_overrides({"simulate.on_unanswered": "error"})
-    result = dreamgym_kit.simulate(project.write(), [task(project)], store=MemoryStore(), settings=settings)
+    result = dreamgym_kit.simulate(project.write(), [task(project)], buffer=MemoryStore(), settings=settings)
     (one,) = episodes(result)
     assert one.verdict is Verdict.INCONCLUSIVE
-    assert one.reason.startswith("get_order was unanswered: ")
+    assert one.reason.startswith("unanswered call 1: get_order ")
     assert one.reason.endswith("the graph raised ToolException: get_order is not available right now")
 
 
@@ -92,8 +92,8 @@ def test_a_registered_function_is_recorded_and_then_dreamt(project: Any) -> None
         f'[functions."{project.module}:send"]\neffect = "destructive"\nname = "send_mail"\n'
     )
     store = MemoryStore()
-    dreamgym_kit.record(graph, [TASK], store=store, settings=settings)
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=store, settings=settings))
+    dreamgym_kit.record(graph, [TASK], buffer=store, settings=settings)
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=store, settings=settings))
     (entry,) = one.transitions
     assert (entry.call.tool, dict(entry.call.args)) == ("send_mail", {"to": "ana", "text": "hello"})
     assert (entry.effect.value, entry.answer.content) == ("destructive", {"sent": "ana"})
@@ -110,11 +110,11 @@ def test_interrupts_are_answered_from_the_task_and_nothing_is_asked_twice(projec
     )
     store = MemoryStore()
     yes = task(project, replies=({"decisions": [{"type": "approve"}]},))
-    (real,) = episodes(dreamgym_kit.record(graph, [yes], store=store))
+    (real,) = episodes(dreamgym_kit.record(graph, [yes], buffer=store))
     assert real.verdict is Verdict.PASSED
-    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [yes], store=store))
+    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [yes], buffer=store))
     assert [entry.call.tool for entry in dreamt.transitions] == ["get_order", "cancel_order", "get_order"]
-    (waiting,) = episodes(dreamgym_kit.simulate(graph, [task(project, replies=())], store=store))
+    (waiting,) = episodes(dreamgym_kit.simulate(graph, [task(project, replies=())], buffer=store))
     assert waiting.verdict is Verdict.INCONCLUSIVE
 
 
@@ -131,8 +131,8 @@ def test_the_users_checkpointer_and_store_stay_untouched(project: Any) -> None:
         """
     )
     store = MemoryStore()
-    dreamgym_kit.record(graph, [task(project)], store=store)
-    dreamgym_kit.simulate(graph, [task(project)], store=store)
+    dreamgym_kit.record(graph, [task(project)], buffer=store)
+    dreamgym_kit.simulate(graph, [task(project)], buffer=store)
     module = importlib.import_module(project.module)
     assert list(module.saver.list(None)) == []
 
@@ -149,14 +149,14 @@ def test_limits_end_an_episode_inconclusive(project: Any) -> None:
         ({"limits.max_tool_calls": 3}, "more than 3 tool calls"),
     ):
         settings = Settings().with_overrides(override)
-        (one,) = episodes(dreamgym_kit.record(graph, [task(project)], store=store, settings=settings))
+        (one,) = episodes(dreamgym_kit.record(graph, [task(project)], buffer=store, settings=settings))
         assert (one.verdict, one.stop, one.reason) == (Verdict.INCONCLUSIVE, "limit", said)
 
 
 def test_a_run_budget_of_calls_is_never_exceeded(project: Any) -> None:
     graph, store = project.write(), MemoryStore()
     settings = Settings().with_overrides({"budget.max_calls": 4, "simulate.repeats": 4})
-    result = dreamgym_kit.record(graph, [task(project)], store=store, settings=settings)
+    result = dreamgym_kit.record(graph, [task(project)], buffer=store, settings=settings)
     assert len(project.touched()) == 4
     assert result.totals.stopped
 
@@ -168,7 +168,7 @@ def test_what_was_cut_was_not_run_and_what_it_called_stays_counted(project: Any)
         {"budget.max_calls": 8, "simulate.repeats": 4, "simulate.concurrency": 4, "gate.min_pass_rate": 0.1}
     )
     tasks = [task(project), replace(task(project), id="other")]
-    first = dreamgym_kit.record(graph, tasks, store=store, settings=settings)
+    first = dreamgym_kit.record(graph, tasks, buffer=store, settings=settings)
     made, told = len(project.touched()), first.totals
     assert made == 8
     assert told.finished < told.total == 8
@@ -192,13 +192,13 @@ def test_spend_is_counted_and_bounded(project: Any) -> None:
     graph, store = project.write(), MemoryStore()
     prices = {"model.usd_per_million_input": 10_000.0, "model.usd_per_million_output": 0.0}
     (one,) = episodes(
-        dreamgym_kit.record(graph, [task(project)], store=store, settings=Settings().with_overrides(prices))
+        dreamgym_kit.record(graph, [task(project)], buffer=store, settings=Settings().with_overrides(prices))
     )
     assert one.cost_usd == pytest.approx(4.0)
     bounded = Settings().with_overrides(
         {**prices, "budget.max_usd": 1.5, "simulate.repeats": 3, "simulate.concurrency": 1}
     )
-    result = dreamgym_kit.record(graph, [task(project)], store=store, settings=bounded)
+    result = dreamgym_kit.record(graph, [task(project)], buffer=store, settings=bounded)
     assert result.totals.cost_usd <= 2.5
 
 
@@ -213,8 +213,8 @@ def test_the_graph_raising_is_the_agents_failure(project: Any) -> None:
         """
     )
     store = MemoryStore()
-    (real,) = episodes(dreamgym_kit.record(graph, [TASK], store=store))
-    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=store))
+    (real,) = episodes(dreamgym_kit.record(graph, [TASK], buffer=store))
+    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=store))
     assert real.reason == dreamt.reason == "the graph raised ValueError: boom"
     assert dreamt.verdict is Verdict.FAILED
     assert dreamt.transitions[0].answer.error_type == "ValueError"
@@ -232,7 +232,7 @@ def test_a_connection_error_that_the_agent_raises_itself_is_its_own_failure(proj
         graph = made.compile()
         """
     )
-    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    (dreamt,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
     assert dreamt.verdict is Verdict.FAILED
     assert dreamt.reason == "the graph raised ConnectionError: the warehouse is closed"
     assert "in ask" in dreamt.traceback[-1]
@@ -255,7 +255,7 @@ def test_the_lines_of_an_agent_that_raises_are_kept_and_shown_without_secrets(
         graph = built.compile()
         """
     )
-    result = dreamgym_kit.simulate(graph, [TASK], store=MemoryStore())
+    result = dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert (episode.stop, episode.verdict) == ("error", Verdict.FAILED)
     file = project.folder / f"{project.module}.py"
@@ -276,7 +276,7 @@ def test_expectations_are_judged_without_a_checker(project: Any) -> None:
     ]
     said = {
         one.task: (one.verdict.value, one.reason)
-        for one in episodes(dreamgym_kit.record(graph, wanted, store=store))
+        for one in episodes(dreamgym_kit.record(graph, wanted, buffer=store))
     }
     assert said == {
         "must": ("passed", "every expectation held"),
@@ -293,20 +293,20 @@ def test_bad_arguments_and_unknown_tools_are_the_frameworks_to_answer_and_counte
         graph = create_agent(ScriptedModelDouble(turns=turns), [get_order])
         """
     )
-    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+    (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
     assert (one.stop, one.transitions) == ("finished", ())
     assert one.counts == {"bad_arguments": 1, "unknown_tool": 1}
     assert [record["status"] for record in one.messages if record["role"] == "tool"] == ["error", "error"]
 
 
 def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: Any, tmp_path: Path) -> None:
-    from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-    from dreamgym_kit.adapters.langgraph.runs import run
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.langgraph.run.run import run
     from dreamgym_kit.rollout.events import NoEvents
 
     graph, store = project.write(), MemoryStore()
-    dreamgym_kit.record(graph, [task(project)], store=store)
-    whole = dreamgym_kit.simulate(graph, [task(project)], store=store, n=3, directory=tmp_path / "run")
+    dreamgym_kit.record(graph, [task(project)], buffer=store)
+    whole = dreamgym_kit.simulate(graph, [task(project)], buffer=store, repeats=3, run_dir=tmp_path / "run")
     journal = whole.directory / "episodes.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
@@ -343,7 +343,7 @@ def test_resuming_runs_only_what_is_missing_and_refuses_other_settings(project: 
 
 
 def test_the_run_directory_tells_what_was_run(project: Any) -> None:
-    result = dreamgym_kit.record(project.write(), [task(project)], store=MemoryStore())
+    result = dreamgym_kit.record(project.write(), [task(project)], buffer=MemoryStore())
     manifest = json.loads((result.directory / "manifest.json").read_text())
     assert manifest["matters"]["mode"] == "record"
     assert manifest["matters"]["graph"] == f"{project.module}:graph"
@@ -355,11 +355,11 @@ def test_the_run_directory_tells_what_was_run(project: Any) -> None:
 def test_recording_writes_in_a_world_that_nobody_resets_is_warned_of(project: Any) -> None:
     graph = project.write()
     two = [task(project), Task("t2", TASK.input, checker=f"{project.module}:check")]
-    result = dreamgym_kit.record(graph, two, store=MemoryStore())
+    result = dreamgym_kit.record(graph, two, buffer=MemoryStore())
     assert any(
         "world default:0 is recorded by 2 episodes and nobody resets it" in said for said in result.warnings
     )
-    alone = dreamgym_kit.record(graph, [task(project)], store=MemoryStore())
+    alone = dreamgym_kit.record(graph, [task(project)], buffer=MemoryStore())
     assert not any("nobody resets it" in said for said in alone.warnings)
 
 
@@ -387,7 +387,7 @@ def test_what_the_users_memory_store_held_is_there_in_a_dream_and_stays_as_it_wa
         """
     )
     for _ in range(2):
-        (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], store=MemoryStore()))
+        (one,) = episodes(dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore()))
         assert one.messages[-1]["content"] == "Hello Ana"
     module: Any = importlib.import_module(project.module)
     assert module.memory.get(("user",), "name").value == {"is": "Ana"}

@@ -8,20 +8,20 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from dreamgym_kit.adapters.langgraph.episode import LangGraphRunner
-from dreamgym_kit.adapters.langgraph.install import install
+from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
+from dreamgym_kit.adapters.langgraph.intercept.install import install
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.user import PersonaUser, UserFailed
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
+from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Task, ToolSpec, UserTurn, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, ToolSpec, UserTurn, Verdict
 
 
 class ScriptedChatDouble:
@@ -60,7 +60,7 @@ def graph(node):
 async def episode(node, user, *, chat=None, second=None):
     runner = LangGraphRunner(
         graph=graph(node),
-        policy=GatePolicy(Mode.DREAM),
+        policy=CallRouter(Mode.DREAM),
         settings=Settings(),
         budget=RunBudget(None, None),
         events=NoEvents(),
@@ -99,7 +99,7 @@ async def test_what_stands_in_for_a_user_is_kept_in_the_episode() -> None:
 async def test_an_interrupt_that_the_task_answers_or_leaves_open_is_kept() -> None:
     runner = LangGraphRunner(
         graph=graph(waiting),
-        policy=GatePolicy(Mode.DREAM),
+        policy=CallRouter(Mode.DREAM),
         settings=Settings(),
         budget=RunBudget(None, None),
         events=NoEvents(),
@@ -201,7 +201,7 @@ async def test_the_dream_hears_what_the_task_says_and_what_its_user_answers() ->
     hearing = HearingDouble()
     runner = LangGraphRunner(
         graph=graph(looking),
-        policy=GatePolicy(Mode.DREAM, {"look": ToolSpec("look", Effect.READ)}),
+        policy=CallRouter(Mode.DREAM, {"look": ToolSpec("look", Effect.READ)}),
         settings=Settings(),
         budget=RunBudget(None, None),
         events=NoEvents(),

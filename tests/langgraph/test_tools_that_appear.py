@@ -8,11 +8,11 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Task
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tool_lock import LockDiffers, read_lock, write_lock
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Provenance
 
 # The tool's name is no other test's: tools and hooks of earlier tests may be alive.
 SOURCE = """
@@ -68,11 +68,11 @@ def test_what_the_lock_lacks_stops_the_run_and_loses_nothing(
     lock.write_text("".join(line for line in lines(project) if "settle_in_full" not in line))
     monkeypatch.setenv("CI", "true")
     with pytest.raises(LockDiffers, match=r"settle_in_full: new, .*\n.*where CI is not set.* init --update"):
-        simulated(directory=tmp_path / "in_ci")
+        simulated(run_dir=tmp_path / "in_ci")
     monkeypatch.delenv("CI")
     assert "settle_in_full" not in lock.read_text()
     with pytest.raises(LockDiffers, match=r"\+ settle_in_full: new, .*\n.*dreamgym-kit init --update"):
-        simulated(directory=tmp_path / "stopped")
+        simulated(run_dir=tmp_path / "stopped")
     assert [one.task for one in RunDirectory.open(tmp_path / "stopped").episodes()] == ["t1"]
     with pytest.raises(LockDiffers, match="nothing was run"):  # until somebody accepts it
         simulated()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from dreamgym_kit.adapters.langgraph.transcript import Transcript
+from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript
 
 
 def said(transcript: Transcript) -> list[Any]:

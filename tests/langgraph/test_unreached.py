@@ -107,7 +107,7 @@ def dreamt(project: Any, way: str, folder: Path, imports: str = "", checker: str
     result = dreamgym_kit.simulate(
         graph,
         [Task("t", {"messages": [("user", "hi")]}, checker=checker and f"{project.module}:{checker}")],
-        store=MemoryStore(),
+        buffer=MemoryStore(),
         settings=parse_settings(f"[guard]\nallow_paths = [{json.dumps(str(folder))}]\n"),
     )
     (episode,) = RunDirectory.open(result.directory).episodes()

@@ -11,22 +11,22 @@ from langchain_core.tools import tool
 
 import dreamgym_kit
 from dreamgym_kit import Task, Verdict
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import run
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.journal import JournalReader
-from dreamgym_kit.rollout.loop import run_to_end
 from dreamgym_kit.rollout.rundir import EPISODES, REPORT
 from dreamgym_kit.settings.load import load_settings, parse_settings
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.types import Episode
 
 NODE = """
 import asyncio
 from langgraph.graph import StateGraph, MessagesState, START
-from dreamgym_kit.ports import Judgement
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.interfaces import Judgement
+from dreamgym_kit.types import Verdict
 
 class Odd(Exception):
     def __str__(self): raise RuntimeError("no text")
@@ -47,7 +47,7 @@ lazy = made.compile()
 def ran(project: Any, body: str = "return {}", check: str = "return True") -> tuple[Any, Episode]:
     graph = project.write(NODE.replace("BODY", body).replace("CHECK", check))
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
-    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], store=MemoryStore())
+    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], buffer=MemoryStore())
     (episode,) = JournalReader(done.directory / EPISODES)
     return done, episode
 
@@ -64,7 +64,7 @@ def test_an_episode_whose_own_time_is_over_is_inconclusive(project: Any) -> None
     settings = parse_settings("[limits]\nmax_seconds = 0.2\n")
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
     spec = graph.replace(":graph", ":lazy")
-    done = dreamgym_kit.simulate(spec, [task], settings=settings, store=MemoryStore())
+    done = dreamgym_kit.simulate(spec, [task], settings=settings, buffer=MemoryStore())
     assert done.verdict is Verdict.INCONCLUSIVE
     assert [line.reason for line in done.summary.episodes] == ["the episode's time limit was reached"]
 
@@ -110,7 +110,7 @@ lazy = made.compile()
 def test_a_context_that_nobody_gives_is_the_set_ups_fault(project: Any, body: str, verdict: Verdict) -> None:
     graph = project.write(CONTEXT.replace("BODY", body)).replace(":graph", ":lazy")
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
-    done = dreamgym_kit.simulate(graph, [task], store=MemoryStore())
+    done = dreamgym_kit.simulate(graph, [task], buffer=MemoryStore())
     (episode,) = JournalReader(done.directory / EPISODES)
     assert episode.verdict is verdict, episode.reason
 
@@ -163,7 +163,7 @@ def test_a_run_without_a_conclusive_episode_never_passes(project: Any) -> None:
     settings = parse_settings("[gate]\nmin_pass_rate = 0\nmax_inconclusive = 1\n")
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]})
     spec = graph.replace(":graph", ":lazy")
-    done = dreamgym_kit.simulate(spec, [task], settings=settings, store=MemoryStore())
+    done = dreamgym_kit.simulate(spec, [task], settings=settings, buffer=MemoryStore())
     assert (done.verdict, done.exit_code) == (Verdict.INCONCLUSIVE, 3)
 
 
@@ -171,7 +171,7 @@ def test_what_was_blocked_in_an_earlier_leg_fails_the_resumed_run(project: Any) 
     graph = project.write(NODE.replace("BODY", "return {}").replace("CHECK", "return True"))
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, checker=f"{project.module}:checks")
     spec = graph.replace(":graph", ":lazy")
-    done = dreamgym_kit.simulate(spec, [task], store=MemoryStore())
+    done = dreamgym_kit.simulate(spec, [task], buffer=MemoryStore())
     assert done.passed
     report = json.loads((done.directory / REPORT).read_text())
     report["manifest"]["strays"] = ["pay was called outside of any episode; it did not run"]
@@ -294,7 +294,7 @@ def test_a_models_endpoint_is_told_from_the_agents_own_requests(
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
     settings = parse_settings('[guard]\nallow_hosts = ["127.0.0.1"]\n')
     done = dreamgym_kit.simulate(
-        graph.replace(":graph", ":lazy"), [task], store=MemoryStore(), settings=settings
+        graph.replace(":graph", ":lazy"), [task], buffer=MemoryStore(), settings=settings
     )
     (episode,) = JournalReader(done.directory / EPISODES)
     assert (episode.verdict, why in episode.reason) == (verdict, True), episode.reason
@@ -348,7 +348,7 @@ streamed = Streamed(turns=["Done."])
 """
     graph = project.write(MODEL.replace("FAILS", UNAUTHORIZED).replace("BODY", body) + more)
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
-    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], store=MemoryStore())
+    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], buffer=MemoryStore())
     (episode,) = JournalReader(done.directory / EPISODES)
     assert episode.verdict is verdict, episode.reason
 
@@ -367,7 +367,7 @@ outermost = outer.compile()
         inner.replace("[Who]", "[Who2]").replace("schema=Who", "schema=Who2 | dict") + outer
     )
     task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
-    done = dreamgym_kit.simulate(graph.replace(":graph", ":outermost"), [task], store=MemoryStore())
+    done = dreamgym_kit.simulate(graph.replace(":graph", ":outermost"), [task], buffer=MemoryStore())
     (episode,) = JournalReader(done.directory / EPISODES)
     assert (episode.verdict, bool(episode.traceback)) == (Verdict.ERROR, True), episode.reason
 
@@ -389,9 +389,9 @@ def test_a_keyboard_interrupt_of_the_agent_ends_the_run_like_ctrl_c(project: Any
     ]
     settings = parse_settings("[simulate]\nconcurrency = 1\n")
     spec = graph.replace(":graph", ":lazy")
-    done = dreamgym_kit.simulate(spec, tasks, settings=settings, store=MemoryStore())
+    done = dreamgym_kit.simulate(spec, tasks, settings=settings, buffer=MemoryStore())
     assert (done.verdict, done.exit_code, done.summary.exit_code) == (Verdict.INCONCLUSIVE, 130, 130)
     assert done.summary.headline.startswith("INCONCLUSIVE (interrupted)  1 passed, 0 failed, 0 inconclusive")
-    found = dreamgym_kit.evaluate(spec, tasks, settings=settings, store=MemoryStore())
+    found = dreamgym_kit.evaluate(spec, tasks, settings=settings, buffer=MemoryStore())
     assert (found.verdict, found.exit_code) == (Verdict.INCONCLUSIVE, 130)
     assert (done.directory / REPORT).is_file(), "it cannot be resumed"

@@ -11,16 +11,16 @@ from bench.faulty_endpoint_double import completion
 from ports import kept
 from waiting import wait_until_async
 
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
-from dreamgym_kit.adapters.langgraph.runs import RunResult, run
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.models.vllm import watching
 from dreamgym_kit.adapters.models.vllm.watching import watched
-from dreamgym_kit.report.kept import facts_of
+from dreamgym_kit.report.summary import facts_of
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 KEY = "sk-watched-canary-77"
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
@@ -94,7 +94,7 @@ def serving(double: CountingServerDouble) -> Iterator[CountingServerDouble]:
 async def dry_run(spec: str, url: str) -> RunResult:
     settings = parse_settings(
         '[tools.get_order]\neffect = "read"\n[tools.cancel_order]\neffect = "write"\n'
-        f'[endpoint]\nurls = ["{url}"]\nmodel = "m"\nkey_env = "WATCHED_KEY"\njudge = false\n'
+        f'[experience]\nurls = ["{url}"]\nmodel = "m"\nkey_env = "WATCHED_KEY"\njudge = false\n'
     )
     return await run(RunRequest(graph=spec, tasks=[TASK], settings=settings), events=NoEvents())
 

@@ -16,14 +16,13 @@ import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from ports import own_port
 
-from dreamgym_kit.adapters.models.addresses import Address, read_address
+from dreamgym_kit.adapters.models.addresses import Address, Key, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint, open_endpoint
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.adapters.models.transport import Transport
+from dreamgym_kit.adapters.models.http import Transport
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.settings.schema import EndpointSettings, Settings
+from dreamgym_kit.interfaces import ChatEndpoint
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 
 ASK = ChatRequest([ChatMessage("user", "hello")], seed=7)
 LIMIT_S = 60.0  # for what is answered, on however busy a machine
@@ -48,7 +47,7 @@ def opened() -> Iterator[list[OpenAIEndpoint]]:
 @pytest.fixture
 def client(opened: list[OpenAIEndpoint]):
     def make(*urls: str, key: str = "", **said: object) -> OpenAIEndpoint:
-        settings = EndpointSettings(**{"urls": urls, "model": "m", "timeout_s": LIMIT_S, **said})  # type: ignore[arg-type]
+        settings = ExperienceSettings(**{"urls": urls, "model": "m", "timeout_s": LIMIT_S, **said})  # type: ignore[arg-type]
         addresses = tuple(read_address(url, source="test") for url in urls)
         opened.append(OpenAIEndpoint(addresses, settings, Key(key), wait_unit_s=0.001))
         return opened[-1]
@@ -124,7 +123,7 @@ async def test_what_is_not_whole_when_its_time_is_over_is_asked_again(server, cl
     ("way", "kind", "said"),
     [
         ("401", "unauthorized", "answered 401: Unauthorized; check the key in the variable that"),
-        ("404", "not_found", "answered 404: no such model; check endpoint.urls and endpoint.model"),
+        ("404", "not_found", "answered 404: no such model; check experience.urls and experience.model"),
         ("huge", "too_large", "sent more than 4194304 bytes; not read on"),
         ("huge_chunked", "too_large", "sent more than 4194304 bytes; not read on"),
         ("redirect", "rejected", "redirects, which is not followed"),
@@ -151,7 +150,7 @@ async def test_what_cannot_pass_is_asked_once(server, client, way: str, kind: st
 async def test_a_server_that_stays_broken_is_left_after_the_tries(
     server, client, way: str, kind: str
 ) -> None:
-    endpoint = client(server.url, attempts=2)
+    endpoint = client(server.url, max_attempts=2)
     server.way = late(endpoint, way, requests=2) if kind == "timeout" else lambda number: way
     with pytest.raises(EndpointError, match=r"\(2 tries\)$") as failed:
         await endpoint.chat(ASK)
@@ -295,25 +294,28 @@ async def test_a_run_is_told_before_it_begins_that_the_model_cannot_be_asked(ser
     ("said", "environ", "message"),
     [
         (
-            EndpointSettings(urls=("http://h/v1",)),
+            ExperienceSettings(urls=("http://h/v1",)),
             {},
-            "settings: endpoint.urls is set, but no endpoint.model.",
+            (
+                "settings: experience.urls is set, but neither experience.model (a served name) nor "
+                "experience.dir (the directory that is served)."
+            ),
         ),
         (
-            EndpointSettings(urls=("http://h/v1",), model="m", key_env="NO_KEY"),
+            ExperienceSettings(urls=("http://h/v1",), model="m", key_env="NO_KEY"),
             {},
             "settings: the environment variable NO_KEY is not set; it has to hold the key.",
         ),
         (
-            EndpointSettings(urls=("http://h/v1",), model="m", key_env="BAD_KEY"),
+            ExperienceSettings(urls=("http://h/v1",), model="m", key_env="BAD_KEY"),
             {"BAD_KEY": "sk-canary two"},
             "settings: the environment variable BAD_KEY holds no key: a key is one word.",
         ),
     ],
 )
-def test_wrong_settings_are_named(said: EndpointSettings, environ: dict[str, str], message: str) -> None:
+def test_wrong_settings_are_named(said: ExperienceSettings, environ: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as refused:
-        open_endpoint(Settings(endpoint=said), environ=environ)
+        open_endpoint(Settings(experience=said), environ=environ)
     assert str(refused.value) == message
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.adapters.models.hermes import read_said
+from dreamgym_kit.adapters.models.local import read_said
 
 CALL = '<tool_call>\n{"name": "get_order", "arguments": {"order": "O-7"}}\n</tool_call>'
 

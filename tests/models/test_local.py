@@ -18,7 +18,7 @@ from waiting import wait_until_async  # noqa: E402
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
 from dreamgym_kit.adapters.models.local_batch import Batch  # noqa: E402
-from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network  # noqa: E402
+from dreamgym_kit.adapters.models.local_network import Qwen3Network  # noqa: E402
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest  # noqa: E402
 from dreamgym_kit.errors import EndpointError, UserError  # noqa: E402
 

@@ -9,13 +9,14 @@ torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import model_double, write_double  # noqa: E402
 
-from dreamgym_kit.adapters.models.local_batch import Ask, Batch  # noqa: E402
+from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
+    Ask,
+    Batch,
+    sampling,
+)
 from dreamgym_kit.adapters.models.local_directory import read_files  # noqa: E402
 from dreamgym_kit.adapters.models.local_loading import load_model, load_network  # noqa: E402
-from dreamgym_kit.adapters.models.local_network import TransformersNetwork  # noqa: E402
-from dreamgym_kit.adapters.models.local_qwen3 import Qwen3Network  # noqa: E402
-from dreamgym_kit.adapters.models.local_sampling import sampling  # noqa: E402
-from dreamgym_kit.adapters.models.local_scoring import score  # noqa: E402
+from dreamgym_kit.adapters.models.local_network import Qwen3Network, TransformersNetwork, score  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
 
@@ -97,7 +98,7 @@ def test_scores_are_the_same_in_pieces(folder: Path, monkeypatch: pytest.MonkeyP
     rows = [asked(7, 90).prompt, asked(8, 2).prompt, (5,)]
     with torch.inference_mode():
         whole = score(network, rows)
-        monkeypatch.setattr("dreamgym_kit.adapters.models.local_scoring._PIECE", 16)
+        monkeypatch.setattr("dreamgym_kit.adapters.models.local_network._PIECE", 16)
         pieces = score(network, rows)
     assert [len(row) for row in whole] == [89, 1, 0]
     assert all(one == pytest.approx(other, abs=1e-5) for one, other in zip(whole, pieces, strict=True))

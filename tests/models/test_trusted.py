@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dreamgym_kit.adapters.models.addresses import Address, read_address
-from dreamgym_kit.adapters.models.trusted import Trusted
+from dreamgym_kit.adapters.models.replica_verifier import Trusted
 from dreamgym_kit.errors import EndpointError
 
 SERVER = read_address("http://127.0.0.1:8000/v1", source="test")

@@ -14,7 +14,7 @@ from vllm_double import VllmDouble
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.settings.schema import EndpointSettings, PolicySettings
+from dreamgym_kit.settings.schema import ExperienceSettings, PolicySettings
 
 ASK = ChatRequest([ChatMessage("user", "hm")], temperature=1.0, max_tokens=8, seed=1, exact=True)
 
@@ -151,12 +151,11 @@ async def test_a_forced_call_is_held_to_its_schema_by_saying_strict(policy, serv
 
 
 async def test_a_server_that_turns_out_to_be_vllm_gets_every_sampling_parameter(servers) -> None:
-    from dreamgym_kit.adapters.models.addresses import read_address
+    from dreamgym_kit.adapters.models.addresses import Key, read_address
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-    from dreamgym_kit.adapters.models.keys import Key
 
     (server, _) = servers
-    settings = EndpointSettings(urls=(server.url,), model="policy-v0")
+    settings = ExperienceSettings(urls=(server.url,), model="policy-v0")
     endpoint = OpenAIEndpoint((read_address(server.url, source="x"),), settings, Key(""))
     for _ in range(2):
         await endpoint.chat(ChatRequest(ASK.messages, max_tokens=2, seed=1))

@@ -17,9 +17,8 @@ from served import patience
 from waiting import gone, wait_until
 
 from dreamgym_kit.adapters.models.vllm import server as servers
-from dreamgym_kit.adapters.models.vllm.launch import Launch
-from dreamgym_kit.adapters.models.vllm.metrics import read_metrics
-from dreamgym_kit.adapters.models.vllm.roles import Role
+from dreamgym_kit.adapters.models.vllm.launch import Launch, Role
+from dreamgym_kit.adapters.models.vllm.looking import read_metrics
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.errors import UserError
 

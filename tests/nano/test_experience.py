@@ -13,30 +13,33 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 from vllm_double import VllmDouble
 
-from dreamgym_kit.adapters.langgraph.deciding_model import with_decisions
-from dreamgym_kit.adapters.langgraph.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.trainers.folders import load_tokenizer
-from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.learned.call_facts import met
+from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, read_learned
+from dreamgym_kit.dream.learned.codec import read_said
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.kept import LEARNED_FILE, read_learned
 from dreamgym_kit.dream.learned.layered import LayeredExperience
-from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.saying import read_said
-from dreamgym_kit.dream.learned.teaching import Lesson
+from dreamgym_kit.dream.learned.training_data import Lesson
+from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
-from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, Plan, build, lessons_of, mined
-from dreamgym_kit.recipes.nano.experience.card import card
-from dreamgym_kit.recipes.nano.experience.course import Course
-from dreamgym_kit.recipes.nano.experience.recordings import recorded, worked
-from dreamgym_kit.recipes.nano.experience.teach import teach, told
-from dreamgym_kit.recipes.nano.experience.words import asked_text, build_word_tokenizer, decided_text
-from dreamgym_kit.recipes.nano.lessons import Progress, Shape
+from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, Plan, build, card, lessons_of, mined
+from dreamgym_kit.recipes.nano.experience.teach import (
+    asked_text,
+    build_word_tokenizer,
+    decided_text,
+    teach,
+    told,
+)
+from dreamgym_kit.recipes.nano.experience.worlds import recorded, worked
+from dreamgym_kit.recipes.nano.lessons import Course, Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
-from dreamgym_kit.settings.schema import LearnedSettings, Settings
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+from dreamgym_kit.types import Split
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / LEARNED_FILE).read_text(encoding="utf-8"))
 WORDS = read_learned(WEIGHTS).vocabulary.words()
@@ -86,7 +89,7 @@ def test_the_page_says_what_lies_beside_the_weights() -> None:
 async def test_the_shipped_model_decides_what_the_desk_would() -> None:
     with closing(open_local(WEIGHTS)) as endpoint:
         learned = read_learned(WEIGHTS)
-        model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+        model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
         said = {
             status: read_said(
                 (await model.words(f"cancel_order order.there yes order.status {status} done no"))[0]
@@ -113,10 +116,10 @@ async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
     server = VllmDouble(WEIGHTS, name="experience")
     with closing(server), closing(MemoryStore()) as store:
         for learned in (
-            LearnedSettings(model=str(WEIGHTS)),
-            LearnedSettings(model=str(WEIGHTS), urls=(server.url,), served="experience"),
+            ExperienceSettings(dir=str(WEIGHTS)),
+            ExperienceSettings(dir=str(WEIGHTS), urls=(server.url,), served_name="experience"),
         ):
-            settings = Settings(learned=learned)
+            settings = Settings(experience=learned)
             with with_decisions(chained_experience(store, settings), settings) as model:
                 assert isinstance(model, LayeredExperience)
                 assert isinstance(model.learned, LearnedExperience)

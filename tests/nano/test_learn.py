@@ -7,8 +7,7 @@ from dreamgym_kit.recipes.nano.episodes import record
 from dreamgym_kit.recipes.nano.learn import learn, weigh
 from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
-from dreamgym_kit.recipes.nano.stream import Stream
-from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
 stream = Stream(build_tokenizer())
 TINY = Shape(width=64, layers=2, inner=64)

@@ -6,12 +6,10 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 import torch
 
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS
-from dreamgym_kit.recipes.nano.decode import Decoder
 from dreamgym_kit.recipes.nano.episodes import record, work
-from dreamgym_kit.recipes.nano.lockstep import play
+from dreamgym_kit.recipes.nano.lockstep import Decoder, play
 from dreamgym_kit.recipes.nano.start import new_model
-from dreamgym_kit.recipes.nano.stream import Stream
-from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
 stream = Stream(build_tokenizer())
 model: Any = new_model(stream.tokenizer, seed=1).double()  # so that no rounding turns a token

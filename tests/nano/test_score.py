@@ -7,8 +7,8 @@ from dreamgym_kit.recipes.desk.policy import Habits
 from dreamgym_kit.recipes.nano.episodes import Worked, work
 from dreamgym_kit.recipes.nano.lockstep import Played
 from dreamgym_kit.recipes.nano.score import Failure, failure_of, held_out_worlds, summarise
-from dreamgym_kit.recipes.nano.stream import Said
-from dreamgym_kit.vocabulary import Split
+from dreamgym_kit.recipes.nano.tokens import Said
+from dreamgym_kit.types import Split
 
 
 def played(worked: Worked, *, solved: bool | None = None, instead: dict[str, str] | None = None) -> Played:

@@ -12,14 +12,11 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
 from dreamgym_kit.recipes.desk.cases import FAMILIES
-from dreamgym_kit.recipes.nano.build import MANIFEST, WEIGHTS
-from dreamgym_kit.recipes.nano.card import card
-from dreamgym_kit.recipes.nano.decode import Decoder
-from dreamgym_kit.recipes.nano.direct import TOOL_ARGS
-from dreamgym_kit.recipes.nano.lockstep import play
+from dreamgym_kit.recipes.nano.build import MANIFEST, WEIGHTS, card
+from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS
+from dreamgym_kit.recipes.nano.lockstep import Decoder, play
 from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
-from dreamgym_kit.recipes.nano.stream import Stream
-from dreamgym_kit.recipes.nano.tokens import build_tokenizer
+from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text(encoding="utf-8"))
 

@@ -10,19 +10,17 @@ from pydantic import Field
 
 pytest.importorskip("transformers", reason="the extra train is not installed")
 
-from dreamgym_kit.adapters.langgraph.api import record as record_graph
+from dreamgym_kit.adapters.langgraph.run.api import record as record_graph
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.policy import Habits, ToolUse, Turn
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
-from dreamgym_kit.recipes.desk.scripted import ScriptedDeskModel
 from dreamgym_kit.recipes.desk.tasks import task_record
 from dreamgym_kit.recipes.desk.world import TENANT
-from dreamgym_kit.recipes.nano.direct import Told
-from dreamgym_kit.recipes.nano.episodes import Exchange, Mix, Worked, draw_habits, record, work
-from dreamgym_kit.recipes.nano.stream import Stream, said_text
-from dreamgym_kit.recipes.nano.tokens import END, build_tokenizer
+from dreamgym_kit.recipes.nano.episodes import Exchange, Mix, Told, Worked, draw_habits, record, work
+from dreamgym_kit.recipes.nano.tokens import END, Stream, build_tokenizer, said_text
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.settings.load import load_settings
 
@@ -171,7 +169,7 @@ def test_recording_through_the_real_graph_gives_the_same_tokens_as_working_direc
     settings = load_settings(file=SETTINGS_FILE, environ={}).with_overrides({"simulate.repeats": 1})
     model = ListeningDeskModelDouble()
     done = record_graph(
-        graph(model), tasks, settings=settings, store=MemoryStore(), directory=tmp_path / "run"
+        graph(model), tasks, settings=settings, buffer=MemoryStore(), run_dir=tmp_path / "run"
     )
     assert done.totals.total == len(seeds)
     assert len(model.heard) == len(seeds)

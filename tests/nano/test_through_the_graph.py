@@ -6,24 +6,23 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
-from dreamgym_kit.gate.policy import Mode
-from dreamgym_kit.ports import Group
+from dreamgym_kit.interfaces import Group
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import task_record
 from dreamgym_kit.recipes.nano.build import WEIGHTS
-from dreamgym_kit.recipes.nano.decode import Decoder
-from dreamgym_kit.recipes.nano.lockstep import play
+from dreamgym_kit.recipes.nano.lockstep import Decoder, play
 from dreamgym_kit.recipes.nano.score import held_out_worlds
-from dreamgym_kit.recipes.nano.stream import Stream
+from dreamgym_kit.recipes.nano.tokens import Stream
 from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.types import Verdict
 
 pytestmark = pytest.mark.slow
 WORLDS = held_out_worlds(3)

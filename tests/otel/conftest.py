@@ -13,9 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

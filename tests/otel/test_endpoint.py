@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.otel.endpoint_sink import headers_from, traces_url
 from dreamgym_kit.adapters.otel.exporting import export_run
+from dreamgym_kit.adapters.otel.sinks import headers_from, traces_url
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.types import Episode
 
 Write = Callable[[Iterable[Episode]], Path]
 SECRET = "c2VjcmV0LWtleS1vZi1zb21lYm9keQ"
@@ -218,7 +218,7 @@ def test_the_path_for_traces_is_added_where_it_is_missing(given: str, address: s
     ["http://", "http://h:99999", "http://u:s3cr3t@host", "http://host?key=s3cr3t", "http://host#s3cr3t"],
 )
 def test_an_address_with_a_key_or_without_a_host_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(UserError, match="--otel: ") as told:
+    with pytest.raises(UserError, match="-o otel: ") as told:
         traces_url(url)
     assert "s3cr3t" not in str(told.value)
 

@@ -1,7 +1,6 @@
-"""`report --otel` as a person runs it."""
+"""`export -o otel:` as a person runs it."""
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import import_traces
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.types import Episode
 
 Write = Callable[[Iterable[Episode]], Path]
 WITHOUT_THE_EXTRA = """\
@@ -34,7 +33,7 @@ def test_a_run_goes_to_a_file_that_can_be_imported_again(
     write_run: Write, episode: Episode, tmp_path: Path
 ) -> None:
     directory, file = write_run([episode]), tmp_path / "spans.jsonl"
-    done = kit("report", directory, "--otel", file)
+    done = kit("export", directory, "-o", f"otel:{file}")
     assert (done.returncode, done.stdout, done.stderr) == (0, f" {file}  1 trace, 6 spans\n", "")
     back = kit("buffer", "import", file, "--buffer", tmp_path / "dreams.db")
     assert (back.returncode, back.stdout.splitlines()[0]) == (
@@ -43,12 +42,9 @@ def test_a_run_goes_to_a_file_that_can_be_imported_again(
     )
 
 
-def test_a_run_goes_to_an_endpoint_and_json_says_how_much(
-    write_run: Write, episode: Episode, collector: Any
-) -> None:
-    done = kit("report", write_run([episode]), "--otel", collector.url, "--json")
-    told = {"to": f"{collector.url}/v1/traces", "traces": 1, "spans": 6, "refused": 0}
-    assert (done.returncode, json.loads(done.stdout)) == (0, told)
+def test_a_run_goes_to_an_endpoint(write_run: Write, episode: Episode, collector: Any) -> None:
+    done = kit("export", write_run([episode]), "-o", f"otel:{collector.url}")
+    assert (done.returncode, done.stdout) == (0, f" {collector.url}/v1/traces  1 trace, 6 spans\n")
     assert len(collector.spans()) == 6
 
 
@@ -57,32 +53,27 @@ def test_a_missing_extra_is_said_with_what_to_install(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_THE_EXTRA)
     directory = write_run([episode])
-    done = kit("report", directory, "--otel", "spans.jsonl", PYTHONPATH=str(tmp_path))
+    done = kit("export", directory, "-o", "otel:spans.jsonl", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: report --otel needs an extra: pip install 'dreamgym-kit[otel]'\n"
+    assert done.stderr == "error: export -o otel: needs an extra: pip install 'dreamgym-kit[otel]'\n"
     assert kit("report", directory, PYTHONPATH=str(tmp_path)).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--otel", "nowhere/spans.jsonl"), "--otel nowhere/spans.jsonl: name a file in a folder"),
-        (
-            ("--otel", "ftp://host/x"),
-            "--otel ftp://host/x: name a file in a folder that is there, or an http",
-        ),
-        (("--otel", "."), "--otel .: name a file"),
-        (("--otel", "x.jsonl", "--html"), "--otel exports the whole run"),
-        (("--otel", "x.jsonl", "--only", "failed"), "--otel exports the whole run"),
-        (("--otel", "x.jsonl", "--otel-headers", "KEYS"), "a file has no headers"),
-        (("--otel-headers", "KEYS"), "--otel-headers goes with --otel URL"),
-        (("--otel", "http://u:p4ssw0rd@host"), "no user, key or query in the URL"),
+        (("otel:nowhere/spans.jsonl",), "-o otel:nowhere/spans.jsonl: name a file in a folder"),
+        (("otel:ftp://host/x",), "-o otel:ftp://host/x: name a file in a folder that is there, or an http"),
+        (("otel:.",), "-o otel:.: name a file"),
+        (("otel:x.jsonl", "--otel-headers", "KEYS"), "a file has no headers"),
+        (("x.md", "--otel-headers", "KEYS"), "--otel-headers goes with -o otel:URL"),
+        (("otel:http://u:p4ssw0rd@host",), "no user, key or query in the URL"),
     ],
 )
 def test_wrong_use_is_said_in_one_line_and_ends_with_2(
     write_run: Write, episode: Episode, arguments: tuple[str, ...], why: str
 ) -> None:
-    done = kit("report", write_run([episode]), *arguments)
+    done = kit("export", write_run([episode]), "-o", *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert why in done.stderr
     assert "p4ssw0rd" not in done.stderr
@@ -93,19 +84,18 @@ def test_what_is_no_file_is_never_replaced_by_one(write_run: Write, episode: Epi
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
     run = write_run([episode])
-    for option, name in itertools.product(("--otel", "--html"), ("pipe", "stdout")):
-        to = ("--to",) if option == "--html" else ()
-        done = kit("report", run, option, *to, tmp_path / name)
-        assert (done.returncode, done.stdout) == (2, ""), option
+    for form, name in itertools.product(("otel", "html"), ("pipe", "stdout")):
+        done = kit("export", run, "-o", f"{form}:{tmp_path / name}")
+        assert (done.returncode, done.stdout) == (2, ""), form
         assert "is not a plain file, and is not replaced; name another one." in done.stderr
     assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "stdout").is_symlink()
     assert not list(tmp_path.glob(".*.new"))
 
 
-@pytest.mark.parametrize("option", [("--otel",), ("--html", "--to")])
-def test_a_name_that_no_file_can_have_is_said(write_run: Write, episode: Episode, option: Any) -> None:
-    done = kit("report", write_run([episode]), *option, "x" * 300)
+@pytest.mark.parametrize("form", ["otel", "html"])
+def test_a_name_that_no_file_can_have_is_said(write_run: Write, episode: Episode, form: str) -> None:
+    done = kit("export", write_run([episode]), "-o", f"{form}:{'x' * 300}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "File name too long" in done.stderr
 
@@ -129,7 +119,7 @@ def test_secrets_of_the_process_are_in_no_export(
     )
     directory, file = write_run([leaky]), tmp_path / "spans.jsonl"
     for target in (file, collector.url):
-        assert kit("report", directory, "--otel", target, SHOP_API_KEY=key).returncode == 0
+        assert kit("export", directory, "-o", f"otel:{target}", SHOP_API_KEY=key).returncode == 0
     texts = (file.read_text(), "".join(map(str, collector.requests)))
     for text in texts:
         assert key not in text
@@ -139,9 +129,9 @@ def test_secrets_of_the_process_are_in_no_export(
 
 @pytest.mark.slow
 def test_what_the_desk_dreamt_comes_back_from_its_export(tmp_path: Path) -> None:
-    assert kit("demo", "--plain", "--keep", tmp_path / "demo").returncode == 0
+    assert kit("demo", "--keep", tmp_path / "demo").returncode == 0
     (run,) = (tmp_path / "demo" / "runs").iterdir()
-    assert kit("report", run, "--otel", tmp_path / "spans.jsonl").returncode == 0
+    assert kit("export", run, "-o", f"otel:{tmp_path / 'spans.jsonl'}").returncode == 0
     store = MemoryStore()  # a buffer on disk would keep as many dreamt answers as real ones and no more
     report = import_traces(tmp_path / "spans.jsonl", store)
     dreamt = {step.id: step for one in RunDirectory.open(run).episodes() for step in one.transitions}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.types import Episode
 
 Write = Callable[..., Path]
 STEPS = 10
@@ -40,7 +40,7 @@ def peak_mib(directory: Path, target: Path) -> float:
     """The most memory that the command ever held."""
     kit = str(Path(sys.executable).with_name("dreamgym-kit"))
     done = subprocess.run(
-        [sys.executable, "-c", TELLING, kit, "report", str(directory), "--otel", str(target)],
+        [sys.executable, "-c", TELLING, kit, "export", str(directory), "-o", f"otel:{target}"],
         capture_output=True,
         text=True,
         check=True,

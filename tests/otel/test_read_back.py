@@ -14,9 +14,8 @@ from dreamgym_kit.adapters.otel.exporting import export_run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.replay.masking import Masker, masked_answer
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

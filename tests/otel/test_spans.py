@@ -11,7 +11,7 @@ import pytest
 from dreamgym_kit.adapters.otel.exporting import export_run
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.types import Episode
 
 Write = Callable[[Iterable[Episode]], Path]
 Told = dict[str, Any]

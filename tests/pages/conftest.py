@@ -13,7 +13,7 @@ from pages.settling import COUNT
 
 from dreamgym_kit.report.page.writing import page_of, write_page
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode
+from dreamgym_kit.types import Episode
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

@@ -6,7 +6,7 @@ import pytest
 from pages.conftest import Opener
 from pages.runs import call, double_refund, episode, many, small_run
 
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 

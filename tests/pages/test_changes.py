@@ -2,9 +2,8 @@
 
 from pages.runs import call, double_refund
 
-from dreamgym_kit.report.page.changes import Told
-from dreamgym_kit.report.page.steps import steps_of
-from dreamgym_kit.vocabulary import Effect, Provenance
+from dreamgym_kit.report.page.steps import Told, steps_of
+from dreamgym_kit.types import Effect, Provenance
 
 
 def test_a_write_is_told_as_before_and_after() -> None:

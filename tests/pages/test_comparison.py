@@ -13,11 +13,10 @@ from pages.payloads import PAYLOADS
 from pages.runs import call, episode, run_directory
 from pages.schema import blocks
 
-from dreamgym_kit.report.compare_text import render_comparison
-from dreamgym_kit.report.comparing import Comparison, compared
+from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
 from dreamgym_kit.report.page.comparison import comparison_block, comparison_page
 from dreamgym_kit.report.summary import summarise
-from dreamgym_kit.vocabulary import Effect, Episode, Finding, Verdict
+from dreamgym_kit.types import Effect, Episode, Finding, Verdict
 
 LOOP = Finding("loop", "ran in circles", (1,), "critical")
 MANIFEST = {"matters": {"mode": "dream", "seed": 0}}
@@ -85,14 +84,14 @@ def test_every_number_is_finite_and_nothing_in_common_is_a_page_too() -> None:
 def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
     before, after = runs(NAMES)
     one, two = run_directory(tmp_path / "1", before), run_directory(tmp_path / "2", after)
-    said = _compare(str(one), str(two), "--html", str(tmp_path / "x.html"))
+    said = _compare(str(one), str(two), "-o", str(tmp_path / "x.html"))
     assert (said.returncode, said.stderr) == (0, "")
     assert (tmp_path / "x.html").as_uri() in said.stdout
     told = json.loads(_compare(str(one), str(two), "--json").stdout)
     assert blocks((tmp_path / "x.html").read_text("utf-8"))[0]["compare"]["sentence"] == told["sentence"]
-    wrong = _compare(str(one), str(two), "--html", str(tmp_path / "nowhere" / "x.html"))
+    wrong = _compare(str(one), str(two), "-o", str(tmp_path / "nowhere" / "x.html"))
     assert wrong.returncode == 2
-    assert "name a file in a folder that is there" in wrong.stderr
+    assert "in a folder that is there" in wrong.stderr
 
 
 def _compare(*arguments: str) -> subprocess.CompletedProcess[str]:

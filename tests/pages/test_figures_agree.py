@@ -1,6 +1,5 @@
 """Terminal, JSON and page tell the same: each figure is computed once."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,14 +8,12 @@ import pytest
 from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
 from pages.schema import Report, blocks, unpacked
 
-from dreamgym_kit.report.jsonform import curve_from_json
-from dreamgym_kit.report.page.rules import rules_told
+from dreamgym_kit.report.page.overview import rules_told
 from dreamgym_kit.report.page.writing import page_of
-from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.report.summary import curve_from_json, summarise
 from dreamgym_kit.report.terminal import episode_list, render_run
-from dreamgym_kit.rollout.manifest import MANIFESTS
-from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.vocabulary import Episode, Verdict
+from dreamgym_kit.rollout.rundir import MANIFESTS, RunDirectory
+from dreamgym_kit.types import Episode, Verdict
 
 
 @pytest.fixture(params=["small", "many", "undecided", "judged"])
@@ -90,35 +87,33 @@ def test_steps_have_the_numbers_that_the_terminal_gives_them(directory: Path) ->
 
 
 def test_the_command_writes_the_page_and_links_the_worst_step(directory: Path, tmp_path: Path) -> None:
-    done = _report(str(directory), "--html")
+    done = _typed("view", str(directory), "--no-browser")
     assert (done.returncode, done.stderr) == (0, "")
     html = (directory / "report.html").read_text("utf-8")
     ref = blocks(html)[0]["verdict"]["next"][0]["ref"]
     link = f"#e={ref[0]}" + (f"&s={ref[1]}" if ref[1] else "")
     assert done.stdout.splitlines()[1].strip() == (directory / "report.html").as_uri() + link
-    told = json.loads(_report(str(directory), "--to", str(tmp_path / "x.html"), "--json").stdout)
-    assert told["bytes"] == (tmp_path / "x.html").stat().st_size
+    again = _typed("export", str(directory), "-o", str(tmp_path / "x.html"))
+    assert (again.stdout, again.stderr) == (f" {tmp_path / 'x.html'}\n", "")
+    assert blocks((tmp_path / "x.html").read_text("utf-8"))[0]["verdict"] == blocks(html)[0]["verdict"]
     assert list(directory.glob(".*")) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["--to", "nowhere/x.html"],
-            "error: report: --to nowhere/x.html: name a file in a folder that is there.\n",
-        ),
-        (
-            ["--html", "--list"],
-            "error: report: --html shows the whole run; leave out --episode, --only, --list and --tools.\n",
-        ),
+        (["nowhere/x.html"], "error: -o nowhere/x.html: name a file in a folder that is there.\n"),
+        (["png:x"], "RUN is a run of episodes, which has no such form.\n"),
+        (["x.pdf"], "put the form and a colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run.\n"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
-    done = _report(str(run_directory(tmp_path, small_run())), *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    run = str(run_directory(tmp_path, small_run()))
+    done = _typed("export", run, "-o", *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.replace(run, "RUN").endswith(said)
 
 
-def _report(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dreamgym_kit.cli.main", "report", *arguments]
+def _typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dreamgym_kit.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,8 +11,8 @@ from pages.conftest import PATIENCE_MS
 from pages.payloads import PAYLOADS
 from pages.runs import call, episode, run_directory
 
-from dreamgym_kit.report.page import inline as inlining
-from dreamgym_kit.report.page.inline import inline
+from dreamgym_kit.report.page import writing as inlining
+from dreamgym_kit.report.page.writing import inline
 
 ELEMENTS = {"details", "summary", "pre", "iframe", "p", "code"}
 
@@ -52,7 +52,7 @@ def test_a_frame_holds_the_whole_page_and_may_run_its_script_and_nothing_else(ru
     assert kind == "data:text/html;charset=utf-8;base64"
     assert page.startswith("<!doctype html>")
     assert "Content-Security-Policy" in page
-    assert f"dreamgym-kit report {shlex.quote(str(run))} --html" in seen.text
+    assert f"dreamgym-kit view {shlex.quote(str(run))}" in seen.text
 
 
 @pytest.mark.parametrize("payload", PAYLOADS[:40])

@@ -7,7 +7,7 @@ import langchain.agents  # noqa: F401  imported here, once: pytester forgets wha
 import pytest
 
 import dreamgym_kit.adapters.pytest_plugin.dream  # noqa: F401
-from dreamgym_kit.adapters.pytest_plugin import held
+from dreamgym_kit.adapters.pytest_plugin import fixture_scope
 
 PLUGIN = ("-p", "dreamgym_kit.adapters.pytest_plugin.plugin")
 
@@ -96,7 +96,7 @@ def run(project: pytest.Pytester) -> Run:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread may end as late as it likes; a test that leaves one says `held._SETTLE_S = 0`."""
-    monkeypatch.setattr(held, "_SETTLE_S", 3600.0)
+    monkeypatch.setattr(fixture_scope, "_SETTLE_S", 3600.0)
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
-from dreamgym_kit.adapters.pytest_plugin.steps import call
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
+from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, call
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
 
 DRAWN = itertools.count()
 TOOLS = ("get_payment", "refund_payment", "delete_account")

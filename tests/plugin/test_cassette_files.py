@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to
-from dreamgym_kit.adapters.pytest_plugin.turns import ModelTurn
+from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, ModelTurn, Recording, belonging_to
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.replay.jsonl import import_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Reply, Transition
+from dreamgym_kit.replay.transfer import import_jsonl
+from dreamgym_kit.types import Answer, Call, Effect, Reply, Transition
 
 
 def called(step: int, tool: str = "get_order", *, at: float = 5.0, content: object = "ok") -> Transition:

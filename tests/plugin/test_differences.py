@@ -1,10 +1,15 @@
 """What a miss says: the nearest recording, and each thing in which it differs."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
-from dreamgym_kit.adapters.pytest_plugin.differences import call_miss, changes
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.adapters.pytest_plugin.answering import explain_unanswered
+from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.report.differences import changes
+from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
 
 CANCEL = Call("cancel_order", {"order": "o1"})
 
@@ -12,12 +17,14 @@ CANCEL = Call("cancel_order", {"order": "o1"})
 def recorded(
     step: int, tool: str, *, after: str = "", effect: Effect = Effect.READ, **args: object
 ) -> Transition:
-    return Transition(Call(tool, args), Answer("ok"), effect, "t", step, task="t", after=after)
+    return Transition(Call(tool, args), Answer("ok"), effect, "t.1", step, task="t", after=after)
 
 
 def miss(call: Call, rows: list[Transition], *, history: tuple[Transition, ...] = (), after: str = "") -> str:
-    spec = ToolSpec(call.tool, Effect.READ)
-    return call_miss(call, Situation(World(), "t", "t", history, after, spec), rows)
+    situation = Situation(World(), "t", "t", history, after, ToolSpec(call.tool, Effect.READ))
+    told = asyncio.run(RecordedExperience(lambda *_: rows).answer(call, situation))
+    assert told.abstained
+    return explain_unanswered(call, told, situation, rows)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +49,14 @@ def test_the_nearest_differs_in_fewest_arguments() -> None:
         recorded(2, "refund", payment="p1", amount=40, to="x"),
     ]
     said = miss(Call("refund", {"payment": "p1", "amount": 45, "to": "x"}), rows)
-    assert said.splitlines()[1:] == [
-        "  nearest: refund(payment='p1', amount=40, to='x'), call 2 of t",
+    assert said.splitlines() == [
+        (
+            "refund(payment='p1', amount=45, to='x') is not in the cassette: "
+            "only `amount` differs from a recording"
+        ),
+        "  nearest recording (t.1, call 2):",
         "    amount: recorded 40, now 45",
+        "    answer: 'ok'",
     ]
 
 
@@ -55,11 +67,12 @@ def test_the_same_call_after_other_changes_says_which() -> None:
         recorded(2, "get_order", after=after, order="o1"),
     ]
     said = miss(Call("get_order", {"order": "o1"}), rows)
-    assert said.splitlines()[1:] == [
-        "  nearest: get_order(order='o1'), call 2 of t",
-        "    what the agent changed before it differs:",
-        "      recorded: cancel_order(order='o1')",
-        "      now:      nothing",
+    assert said.splitlines() == [
+        "get_order(order='o1') is not in the cassette: recorded only after other writes",
+        "  nearest recording (t.1, call 2):",
+        "    changed before it: recorded cancel_order(order='o1')",
+        "                       now      nothing",
+        "    answer: 'ok'",
     ]
 
 
@@ -67,14 +80,15 @@ def test_a_tool_that_was_never_recorded_and_an_empty_cassette_say_so() -> None:
     rows = [recorded(1, "get_order"), recorded(2, "get_user")]
     said = miss(Call("get_orders", {}), rows)
     assert said.endswith(
-        "no call of get_orders was recorded, only of get_order, get_user; nearest name: get_order"
+        "get_orders was never recorded\n  recorded: get_order, get_user; nearest name: get_order"
     )
     assert miss(CANCEL, []).endswith("the cassette holds no call at all")
 
 
 def test_recordings_that_disagree_say_so() -> None:
-    rows = [recorded(1, "get_order", order="o1"), recorded(1, "get_order", order="o1")]
-    assert "recordings of this very call disagree" in miss(Call("get_order", {"order": "o1"}), rows)
+    first, other = (recorded(1, "get_order", order="o1") for _ in range(2))
+    rows = [replace(first, task="a"), replace(other, task="b", episode="u.1", answer=Answer("other"))]
+    assert "recordings of this call disagree" in miss(Call("get_order", {"order": "o1"}), rows)
 
 
 def test_long_values_are_cut_and_nothing_moves_a_cursor() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit import Task, record
-from dreamgym_kit.adapters.langgraph.install import uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 
 CANCELS = """
     from agent import graph
@@ -38,7 +38,7 @@ def test_without_a_cassette_the_test_fails_and_says_how_to_record(project, run, 
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(
         [
-            "get_order(order_id='o1') is not in the cassette",
+            "get_order(order_id='o1') is not in the cassette: get_order was never recorded",
             "there is no cassette cassettes/test_orders/test_cancels.jsonl*REAL tools:",
             '  pytest "test_orders.py::test_cancels" --dream-record=once',
         ]
@@ -56,10 +56,11 @@ def test_a_miss_says_what_came_nearest_argument_by_argument(project, run, touche
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(
         [
-            "cancel_order(order_id='o1', reason='moved', note=3) is not in the cassette",
-            "  nearest: cancel_order(order_id='o1', reason='asked'), call 2 of test_orders.test_cancels",
+            "cancel_order(order_id='o1', reason='moved', note=3) is not in the cassette: only `reason` and *",
+            "  nearest recording (test_orders.test_cancels, call 2):",
             "    reason: recorded 'asked', now 'moved'",
             "    note: recorded nothing, now 3",
+            "    answer: *",
             '  pytest "test_orders.py::test_cancels" --dream-record=all',
         ]
     )
@@ -106,12 +107,12 @@ def test_a_call_outside_every_run_is_refused_while_the_fixture_is_there(project,
         test_orders="""
         import pytest
         from agent import delete_account, graph
-        from dreamgym_kit.errors import GateRefused
+        from dreamgym_kit.errors import RealCallBlocked
 
         def test_direct(dream):
-            with pytest.raises(GateRefused, match="outside every episode"):
+            with pytest.raises(RealCallBlocked, match="outside every episode"):
                 delete_account.invoke({"user": "u1"})
-            with pytest.raises(GateRefused):
+            with pytest.raises(RealCallBlocked):
                 graph.invoke({"messages": [("user", "cancel o1")]})
         """
     )
@@ -129,7 +130,7 @@ def test_a_call_outside_every_run_is_refused_while_the_fixture_is_there(project,
     said = run()
     said.assert_outcomes(failed=1, passed=1)
     said.stdout.fnmatch_lines(
-        ["E*GateRefused: delete_account was called outside every episode*it did not run"]
+        ["E*RealCallBlocked: delete_account was called outside every episode*it did not run"]
     )
     assert touched() == []
 
@@ -144,8 +145,8 @@ def test_after_the_test_nothing_of_the_gate_is_left(project, touched) -> None:
         from langchain_core.tools import BaseTool, StructuredTool
         from langgraph.pregel import Pregel
         from agent import ScriptedModelDouble, cancel_order, get_order, graph
-        from dreamgym_kit.gate import egress
-        from dreamgym_kit.gate.registry import PROCESS, current
+        from dreamgym_kit.guard import egress
+        from dreamgym_kit.routing.process import PROCESS, current
 
         OWNERS = (BaseTool, StructuredTool, Pregel, BaseChatModel, ScriptedModelDouble,
                   ThreadPoolExecutor, threading.Thread)
@@ -353,7 +354,7 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
         test_orders="""
         import threading
         from agent import get_order
-        from dreamgym_kit.adapters.pytest_plugin import held
+        from dreamgym_kit.adapters.pytest_plugin import fixture_scope as held
         GO_ON = threading.Event()
 
         def test_leaves_one(dream):
@@ -405,7 +406,7 @@ def test_the_header_says_that_real_tools_run(project, run, touched) -> None:
 @pytest.mark.slow
 def test_a_buffer_answers_what_the_cassette_does_not(project, run, touched) -> None:
     task = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
-    record("agent:graph", [task], store=project.path / "shop.db", directory=project.path / "run")
+    record("agent:graph", [task], buffer=project.path / "shop.db", run_dir=project.path / "run")
     uninstall()
     before = touched()
     project.makepyfile(
@@ -429,7 +430,7 @@ def test_a_buffer_answers_what_the_cassette_does_not(project, run, touched) -> N
     said = run()
     said.assert_outcomes(passed=1, failed=2)
     said.stdout.fnmatch_lines(
-        ["get_order(order_id='o1') is not in the cassette", "buffer: there is no *shpo.db*"]
+        ["get_order(order_id='o1') is not in the cassette: *", "buffer: there is no *shpo.db*"]
     )
     assert touched() == before
 
@@ -441,7 +442,7 @@ def test_another_world_is_a_miss(project, run, touched) -> None:
     test.write_text(test.read_text().replace('o1.")', 'o1.", world="berlin")'))
     said = run()
     said.assert_outcomes(failed=1)
-    said.stdout.fnmatch_lines(["    world: recorded default:0, now berlin:0"])
+    said.stdout.fnmatch_lines(["*never recorded in world berlin:0", "  recorded in world default:0"])
 
 
 def test_replies_answer_the_agents_interrupts(project, run, touched) -> None:

@@ -52,7 +52,7 @@ def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, tou
         test_orders="""
         import threading
         from concurrent.futures import ThreadPoolExecutor
-        from dreamgym_kit.adapters.pytest_plugin import held
+        from dreamgym_kit.adapters.pytest_plugin import fixture_scope as held
         GO_ON = threading.Event()
         POOL = ThreadPoolExecutor(1, thread_name_prefix="of-a-pool")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.replay.fusion import fuse
+from dreamgym_kit.replay.retrieval import fuse
 
 rankings = st.permutations(range(8)).flatmap(lambda rows: st.integers(0, 8).map(lambda n: list(rows)[:n]))
 

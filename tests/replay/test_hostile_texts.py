@@ -6,9 +6,10 @@ from contextlib import suppress
 import pytest
 from bench.hostile import matchers, texts
 
-from dreamgym_kit.adapters.models.hermes import read_said
+from dreamgym_kit.adapters.models.local import read_said
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.state.sentences import form
-from dreamgym_kit.jsonread import NotJson, read_json
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.redaction import PRESETS, Redactor, parse_rules
 
 
@@ -56,7 +57,7 @@ def test_brackets_in_texts_do_not_count_as_depth(text: str) -> None:
     padded = '["' + "[" * 300 + '", ' + text + "]"
     try:
         found = read_json(padded)
-    except NotJson:
+    except NotSerializable:
         return
     assert found[0] == "[" * 300
 

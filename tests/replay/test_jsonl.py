@@ -12,9 +12,9 @@ import pytest
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreError, UserError
-from dreamgym_kit.replay.jsonl import ImportReport, export_jsonl, import_jsonl
 from dreamgym_kit.replay.records import dump_transition
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.replay.transfer import ImportReport, export_jsonl, import_jsonl
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 
 def seen(step: int, note: str = "ok") -> Transition:
@@ -191,7 +191,7 @@ IMPORT = """
 import sys
 from pathlib import Path
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 report = import_jsonl(Path(sys.argv[1]), MemoryStore())
 status = Path("/proc/self/status").read_text()
 peak = int(status.split("VmHWM:")[1].split()[0]) // 1024

@@ -3,7 +3,7 @@
 import pytest
 
 from dreamgym_kit.replay.masking import MASK, masked, masked_answer, masked_arguments, masked_text
-from dreamgym_kit.vocabulary import Answer
+from dreamgym_kit.types import Answer
 
 KEY = "sk-planted-abcdefghijklmnop"
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreUnavailable
-from dreamgym_kit.replay import migration
-from dreamgym_kit.replay.migration import migrate
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.replay import transfer
+from dreamgym_kit.replay.transfer import migrate
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 
 class LossyDouble(MemoryStore):
@@ -63,7 +63,7 @@ def test_rows_keep_all_they_say_and_their_order() -> None:
 
 
 def test_it_is_repeated_and_goes_on_where_it_broke_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(transfer, "_BATCH_ROWS", 2)
     source, server = filled([seen(step) for step in range(1, 8)]), AwayServerDouble()
     server.faults = iter([Fault.NONE, Fault.NONE, Fault.NONE, Fault.HALF])
     with pytest.raises(StoreUnavailable, match=r"\(4 transitions came over; migrate again, it goes on"):

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import (
     dump_transition,
     load_transition,
     transition_from_record,
     transition_to_record,
 )
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
@@ -99,7 +99,7 @@ def test_fields_with_a_default_may_be_left_out_and_the_id_too() -> None:
 
 @pytest.mark.parametrize("field", ["schema", "effect", "episode", "step", "call", "answer"])
 def test_a_missing_field_is_named(field: str) -> None:
-    with pytest.raises(NotJson, match=f"^{field}: missing$"):
+    with pytest.raises(NotSerializable, match=f"^{field}: missing$"):
         transition_from_record({key: value for key, value in ROW.items() if key != field})
 
 
@@ -128,19 +128,21 @@ def test_a_missing_field_is_named(field: str) -> None:
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_expected(change: dict[str, object], message: str) -> None:
-    with pytest.raises(NotJson) as caught:
+    with pytest.raises(NotSerializable) as caught:
         transition_from_record({**ROW, **change})
     assert str(caught.value) == message
 
 
 def test_an_unknown_field_is_refused_and_cannot_break_the_message_into_lines() -> None:
-    with pytest.raises(NotJson, match=r"^'a\\nb': no such field; known: schema, id, call"):
+    with pytest.raises(NotSerializable, match=r"^'a\\nb': no such field; known: schema, id, call"):
         transition_from_record({**ROW, "a\nb": 1})
 
 
 def test_an_edited_row_that_kept_its_id_is_refused_and_says_what_to_do() -> None:
     edited = {**ROW, "step": 2}
-    with pytest.raises(NotJson, match=r"^id: '.*' is not the id of this content \(.*\); .* remove its id$"):
+    with pytest.raises(
+        NotSerializable, match=r"^id: '.*' is not the id of this content \(.*\); .* remove its id$"
+    ):
         transition_from_record(edited)
     del edited["id"]
     assert transition_from_record(edited).step == 2
@@ -148,7 +150,7 @@ def test_an_edited_row_that_kept_its_id_is_refused_and_says_what_to_do() -> None
 
 @pytest.mark.parametrize("record", [None, [], "text", 3])
 def test_what_is_no_object_is_refused(record: object) -> None:
-    with pytest.raises(NotJson, match="a transition: expected an object"):
+    with pytest.raises(NotSerializable, match="a transition: expected an object"):
         transition_from_record(record)
 
 
@@ -162,7 +164,7 @@ def test_what_is_no_object_is_refused(record: object) -> None:
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(bad: Transition) -> None:
-    with pytest.raises(NotJson):
+    with pytest.raises(NotSerializable):
         dump_transition(bad)
 
 
@@ -174,7 +176,7 @@ def test_what_could_not_be_read_again_is_not_written(bad: Transition) -> None:
     )
 )
 def test_json_that_is_no_transition_is_refused_in_one_line(record: object) -> None:
-    with pytest.raises(NotJson) as refusal:
+    with pytest.raises(NotSerializable) as refusal:
         transition_from_record(record)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 300

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.report.ablation import ROWS as CODEC
 from dreamgym_kit.report.ablation import WHOLE, Row, render_ablation
 
@@ -34,5 +34,5 @@ def test_rows_stand_below_each_other_and_nothing_is_made_up() -> None:
 
 def test_a_row_is_read_back_as_it_was_written() -> None:
     assert [CODEC.read(CODEC.write(row)) for row in ROWS] == ROWS
-    with pytest.raises(NotJson, match="exact: expected a whole number"):
+    with pytest.raises(NotSerializable, match="exact: expected a whole number"):
         CODEC.read({**CODEC.write(ROWS[0]), "exact": "all"})

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.report.clean import clean, cut_middle, one_line, shown
 from dreamgym_kit.report.episode import render_episode
+from dreamgym_kit.report.sanitize import clean, cut_middle, one_line, shown
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import episode_list, finding_list, render_run, tool_table
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Finding, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Finding, Transition, Verdict, World
 
 ATTACKS = {
     "colour": "\x1b[31mred\x1b[0m",

@@ -1,10 +1,9 @@
 """Two runs side by side: paired over tasks, with intervals that hold, and one sentence."""
 
-from dreamgym_kit.report.compare_text import render_comparison
-from dreamgym_kit.report.comparing import Comparison, compared
-from dreamgym_kit.report.summary import Summary, summarise
-from dreamgym_kit.trust.beating import Word
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
+from dreamgym_kit.report.summary import RunMetrics, summarise
+from dreamgym_kit.trust.comparison import Conclusion
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
@@ -20,7 +19,9 @@ VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 LOOP = Finding("loop", "ran in circles", (1,))
 
 
-def run(marks: dict[str, str], calls: int = 1, findings: tuple[Finding, ...] = (), seed: int = 0) -> Summary:
+def run(
+    marks: dict[str, str], calls: int = 1, findings: tuple[Finding, ...] = (), seed: int = 0
+) -> RunMetrics:
     episodes = []
     for task, signs in marks.items():
         for sibling, sign in enumerate(signs, start=1):
@@ -41,7 +42,7 @@ def run(marks: dict[str, str], calls: int = 1, findings: tuple[Finding, ...] = (
     return summarise(episodes, {"matters": {"mode": "dream", "seed": seed}})
 
 
-def found(before: Summary, after: Summary) -> Comparison:
+def found(before: RunMetrics, after: RunMetrics) -> Comparison:
     return compared(before, after, names=("old", "new"))
 
 
@@ -52,7 +53,7 @@ def test_what_changed_is_told_by_task_worse_first() -> None:
     assert [(one.task, one.word) for one in told.tasks] == [
         *(("a", "worse"), ("d", "unknown"), ("b", "better"), ("c", "same")),
     ]
-    assert told.word is Word.NO_DIFFERENCE
+    assert told.word is Conclusion.NO_DIFFERENCE
     assert told.sentence.startswith("No difference can be seen: the run after solves 17 points more than")
     assert told.pass_rate is not None
     assert (round(told.pass_rate.before, 2), round(told.pass_rate.after, 2)) == (0.67, 0.83)
@@ -72,11 +73,11 @@ def test_a_clear_change_is_called_one_either_way() -> None:
 def test_inconclusive_episodes_that_could_turn_it_round_leave_it_inconclusive() -> None:
     before = run({f"t{number}": "x--" for number in range(20)})
     told = found(before, run({f"t{number}": "..." for number in range(20)}))
-    assert (told.word, told.to_json()["word"]) == (Word.BETTER, "better")
+    assert (told.word, told.to_json()["word"]) == (Conclusion.BETTER, "better")
     told = found(
         run({f"t{number}": "x---" for number in range(20)}), run({f"t{n}": ".---" for n in range(20)})
     )
-    assert (told.word, told.to_json()["word"]) == (Word.INCONCLUSIVE, "inconclusive")
+    assert (told.word, told.to_json()["word"]) == (Conclusion.INCONCLUSIVE, "inconclusive")
     assert render_comparison(told).startswith(
         "INCONCLUSIVE  It cannot be said: the run after solves 100 points"
     )
@@ -100,7 +101,7 @@ def test_only_shared_tasks_are_compared_and_the_others_named() -> None:
     text = render_comparison(found(run({"a": "."}), run({"b": "."})))
     assert text.startswith("NO COMMON TASKS  The run before and the run after have no task in common.\n")
     nothing = found(run({"a": "-"}), run({"a": "."}))
-    assert nothing.word is Word.INCONCLUSIVE
+    assert nothing.word is Conclusion.INCONCLUSIVE
     assert nothing.sentence == (
         "It cannot be said: the only common task is not conclusive in both the run before and the run after."
     )

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
-from dreamgym_kit.report.evaluation_text import render_evaluation
+from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, render_evaluation, scores_of
 from dreamgym_kit.report.summary import summarise
-from dreamgym_kit.vocabulary import Episode, Task, Verdict, World
+from dreamgym_kit.types import Episode, Task, Verdict, World
 
 VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 

@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 import pytest
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.report.gating import gate_of, gate_to_record
+from dreamgym_kit.report.gate_rules import gate_of, gate_to_record, unmatched
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import code, markdown, plain
-from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.report.summary import RunMetrics, summarise
 from dreamgym_kit.report.terminal import render_run
-from dreamgym_kit.report.unmatched import unmatched
 from dreamgym_kit.settings.schema import NO_GATE, GateSettings
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
@@ -41,7 +40,7 @@ def episode(task: str, *tools: str, verdict: Verdict = Verdict.PASSED, **more: o
     return Episode(f"{task}.1", task, 1, World(), verdict, transitions=steps, **more)
 
 
-def run(gate: GateSettings | None = None, *more: Episode, **facts: object) -> Summary:
+def run(gate: GateSettings | None = None, *more: Episode, **facts: object) -> RunMetrics:
     episodes = [
         episode("good", "get_order", "send_mail"),
         episode("bad", "refund_payment", "refund_payment", verdict=Verdict.FAILED, reason="twice"),
@@ -334,7 +333,7 @@ def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
     asked = {"about": {"tasks": 50}, "matters": {"n": 2}}
     good = [episode("good", "get_order"), episode("also", "get_order")]
 
-    def killed(gate: GateSettings) -> Summary:
+    def killed(gate: GateSettings) -> RunMetrics:
         return summarise(good, {"mode": "dream", "graph": "g", "gate": gate_to_record(gate), **asked})
 
     summary = killed(GateSettings())

@@ -11,9 +11,8 @@ import pytest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.merging import merge_runs
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import EPISODES, RunDirectory
-from dreamgym_kit.vocabulary import Episode, Verdict, World
+from dreamgym_kit.rollout.rundir import EPISODES, Manifest, RunDirectory
+from dreamgym_kit.types import Episode, Verdict, World
 
 
 def shard(

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from dreamgym_kit.report.compare_text import render_comparison
-from dreamgym_kit.report.comparing import compared
-from dreamgym_kit.report.figures import TrustPoint
+from dreamgym_kit.report.comparing import compared, render_comparison
 from dreamgym_kit.report.headline import causes, coverage_told, faults_told, findings_told, headline
-from dreamgym_kit.report.jsonform import curve_from_json
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import markdown
-from dreamgym_kit.report.summary import Summary, summarise
+from dreamgym_kit.report.metrics import TrustPoint
+from dreamgym_kit.report.percent import interval_told, points_told
+from dreamgym_kit.report.summary import RunMetrics, curve_from_json, summarise
 from dreamgym_kit.report.terminal import episode_list, render_run, verdict
-from dreamgym_kit.report.whole import interval_told, points_told
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
@@ -237,7 +235,18 @@ def test_the_json_form_says_what_it_promises() -> None:
     assert json.loads(json.dumps(said, allow_nan=False)) == said
     assert list(said) == [
         *("schema", "manifest", "verdict", "exit_code", "headline", "gate", "counts", "pass_rate", "calls"),
-        *("would_have", "tools", "trust", "findings", "executed", "violations", "reached", "noted", "faults"),
+        *(
+            "would_have",
+            "tools",
+            "trust",
+            "findings",
+            "unanswered",
+            "executed",
+            "violations",
+            "reached",
+            "noted",
+            "faults",
+        ),
         "judges",
         *("cost", "list"),
     ]
@@ -277,7 +286,7 @@ def test_every_field_of_the_json_form_is_documented() -> None:
 
 def test_a_summary_is_small_whatever_the_episodes_hold() -> None:
     heavy = (episode(f"t{number}", final="x" * 100_000) for number in range(200))
-    summary: Summary = summarise(heavy, DREAM)
+    summary: RunMetrics = summarise(heavy, DREAM)
     assert len(json.dumps(summary.to_json())) < 100_000
 
 
@@ -326,7 +335,7 @@ def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_for
 
 
 def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
-    def repeated(times: int) -> Summary:
+    def repeated(times: int) -> RunMetrics:
         ends = {"a": Verdict.PASSED, "b": Verdict.PASSED, "c": Verdict.FAILED}
         return summarise(
             [episode(task, one, end) for task, end in ends.items() for one in range(1, times + 1)], {}

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from pages.runs import call, episode
 
-from dreamgym_kit.report.episode import render_episode
+from dreamgym_kit.report.episode import Said, render_episode, telling
 from dreamgym_kit.report.page.steps import steps_of
-from dreamgym_kit.report.telling import Said, telling
-from dreamgym_kit.vocabulary import Effect, Episode, Transition, UserTurn
+from dreamgym_kit.types import Effect, Episode, Transition, UserTurn
 
 LOOKED = call(1, "look", {"id": "A"})
 PAID = call(2, "pay", {"id": "A"}, effect=Effect.DESTRUCTIVE)

@@ -13,17 +13,16 @@ from contracts.engine_acts import OPENER
 from waiting import wait_until_async
 
 from dreamgym_kit.adapters.engines.processes import Processes
-from dreamgym_kit.rollout.distributed import spec_for
 from dreamgym_kit.rollout.jobs import Job
-from dreamgym_kit.rollout.wire import episode_request, open_request
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.rollout.worker_protocol import WorkerSpec, episode_request, open_request
+from dreamgym_kit.types import Task
 
 
 async def main() -> None:
     host = Processes()
     workers = [await host.start(number, lambda _: b"{}") for number in (1, 2)]
     begun = Path(sys.argv[1])
-    spec = spec_for(OPENER, {}, lanes=1, backstop_s=None, limits=(None, None), kit="")
+    spec = WorkerSpec(OPENER, {}, paths=tuple(sys.path))
     for worker in workers:
         await worker.call(open_request(spec))
     for worker, act in zip(workers, ("hangs", "holds_the_interpreter"), strict=True):

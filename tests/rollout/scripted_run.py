@@ -19,20 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.engines.processes import Processes
-from dreamgym_kit.ports import EventSink
+from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import RunTotals, run_episodes
+from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.jobs import jobs_for
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.rollout.loop import run_to_end
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory, directory_name
-from dreamgym_kit.rollout.signals import stop_on_signals
-from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.working import kit_version
-from dreamgym_kit.rollout.workplace import Workplace
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Task, Transition, Verdict
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory, directory_name
+from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
+from dreamgym_kit.rollout.worker import WorkerContext, kit_version
+from dreamgym_kit.rollout.worker_protocol import WorkerSpec
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Task, Transition, Verdict
 
 KEPT = [verdict for verdict in Verdict if verdict is not Verdict.ERROR]  # a resume runs errors again
 
@@ -129,9 +127,9 @@ class DeafSwitch(TellingSwitch):
 
 
 @asynccontextmanager
-async def opened(given: Mapping[str, Any], *_: object) -> AsyncIterator[Workplace]:
+async def opened(given: Mapping[str, Any], *_: object) -> AsyncIterator[WorkerContext]:
     """The double in a worker."""
-    yield Workplace(runner=RunnerDouble(given["seconds"], given["way"], given["stand_at"]))
+    yield WorkerContext(runner=RunnerDouble(given["seconds"], given["way"], given["stand_at"]))
 
 
 async def in_workers(
@@ -143,12 +141,10 @@ async def in_workers(
     here = str(Path(__file__).parent)
     if here not in sys.path:  # left out by PYTHONSAFEPATH; a worker imports by our path
         sys.path.insert(0, here)
-    spec = spec_for(
+    spec = WorkerSpec(
         "scripted_run:opened",
         {"seconds": given.seconds, "way": given.way, "stand_at": given.stand_at},
         lanes=given.lanes,
-        backstop_s=None,
-        limits=(None, None),
         kit=kit_version(),
     )
     async with DistributedRunner(

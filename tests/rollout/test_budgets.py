@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamgym_kit.errors import BudgetSpent
+from dreamgym_kit.errors import BudgetExceeded
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.vocabulary import Call
+from dreamgym_kit.types import Call
 
 CALL = Call("look_up", {})
 cents = st.integers(0, 50).map(lambda count: count / 100)
@@ -27,7 +27,7 @@ def play(
         if move == "reserve":
             try:
                 open_now.append((budget.reserve(usd=usd), usd))
-            except BudgetSpent:
+            except BudgetExceeded:
                 continue
             most = max(most, sum(0.5 if not honest else held for _, held in open_now))
         elif open_now:
@@ -79,19 +79,19 @@ def test_the_refusal_names_the_limit_and_counts_nothing() -> None:
     budget = RunBudget(calls=1)
     budget.charge(CALL)
     for _ in range(3):
-        with pytest.raises(BudgetSpent, match=r"^budget spent: calls \(limit 1\)$"):
+        with pytest.raises(BudgetExceeded, match=r"^budget spent: calls \(limit 1\)$"):
             budget.charge(CALL)
     assert budget.calls == 1
     spent = RunBudget(usd=0.25)
     spent.settle(spent.reserve(usd=None), usd=0.3)
-    with pytest.raises(BudgetSpent, match=r"^budget spent: spend in USD \(limit 0.25\)$"):
+    with pytest.raises(BudgetExceeded, match=r"^budget spent: spend in USD \(limit 0.25\)$"):
         spent.reserve(usd=0.01)
 
 
 def test_a_free_call_needs_no_dollars() -> None:
     budget = RunBudget(usd=0.0)
     budget.charge(CALL)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetExceeded):
         budget.reserve(usd=None)
 
 
@@ -100,7 +100,7 @@ def test_what_earlier_legs_spent_counts() -> None:
     budget.count_earlier(calls=9, usd=0.5)
     budget.charge(CALL)
     assert (budget.calls, budget.usd) == (10, 0.5)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetExceeded):
         budget.charge(CALL)
 
 
@@ -109,7 +109,7 @@ def test_sums_are_exact() -> None:
     for _ in range(10):
         budget.settle(budget.reserve(usd=0.1))
     assert budget.usd == 1.0
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetExceeded):
         budget.reserve(usd=1e-9)
 
 

@@ -20,16 +20,18 @@ from waiting import gone, wait_until_async
 
 from dreamgym_kit.adapters.engines import processes
 from dreamgym_kit.adapters.engines.processes import Processes, ProcessWorker
-from dreamgym_kit.errors import BudgetSpent, CutOff, UserError, WorkerLost
-from dreamgym_kit.rollout.budget_desk import BudgetDesk, DistantBudget
+from dreamgym_kit.errors import BudgetExceeded, UserError, WorkerDetached, WorkerLost
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import DistributedRunner, spec_for
+from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.wire import (
+from dreamgym_kit.rollout.worker import EpisodeWorker, kit_version
+from dreamgym_kit.rollout.worker_protocol import (
+    BudgetServer,
     Came,
+    RemoteBudget,
     WorkerSpec,
     came_from,
     came_to_bytes,
@@ -39,10 +41,9 @@ from dreamgym_kit.rollout.wire import (
     request,
     spec_of,
 )
-from dreamgym_kit.rollout.wire import episode_request as asked_for
-from dreamgym_kit.rollout.working import Working, kit_version
+from dreamgym_kit.rollout.worker_protocol import episode_request as asked_for
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Call, Episode, Task, Verdict, World
+from dreamgym_kit.types import Call, Episode, Task, Verdict, World
 
 
 class ListSink:
@@ -103,10 +104,10 @@ def test_what_goes_over_the_wire_comes_back_as_it_was() -> None:
 
 def test_a_distant_budget_is_the_drivers() -> None:
     budget = RunBudget(calls=3, usd=1.0)
-    desk = BudgetDesk(budget)
-    far = DistantBudget(desk.answer, calls=3, usd=1.0)
+    desk = BudgetServer(budget)
+    far = RemoteBudget(desk.answer, calls=3, usd=1.0)
     held = far.reserve(2, usd=0.25)
-    with pytest.raises(BudgetSpent, match=r"budget spent: calls \(limit 3\)"):
+    with pytest.raises(BudgetExceeded, match=r"budget spent: calls \(limit 3\)"):
         far.reserve(2)
     far.settle(held, usd=0.5)
     assert (budget.calls, budget.usd) == (2, 0.5)
@@ -120,11 +121,11 @@ def test_a_distant_budget_is_the_drivers() -> None:
 def test_a_worker_that_was_given_up_makes_no_real_call_any_more() -> None:
     """Though there is no limit: it may live on behind a broken line, or wake up after it was frozen."""
     budget = RunBudget()
-    desk = BudgetDesk(budget)
-    far = DistantBudget(desk.answer, calls=None, usd=None, every_call=True)
+    desk = BudgetServer(budget)
+    far = RemoteBudget(desk.answer, calls=None, usd=None, every_call=True)
     far.charge(Call("pay", {}))
     desk.close()
-    with pytest.raises(CutOff, match="this worker was given up"):
+    with pytest.raises(WorkerDetached, match="this worker was given up"):
         far.charge(Call("pay", {}))
     assert budget.calls == 1
 
@@ -133,14 +134,14 @@ def test_where_the_driver_is_silent_no_call_is_let_through() -> None:
     def silent(_: bytes) -> bytes:
         raise ConnectionError("the driver has not answered for 60 s")
 
-    with pytest.raises(CutOff):
-        DistantBudget(silent, calls=3, usd=None).charge(Call("pay", {}))
+    with pytest.raises(WorkerDetached):
+        RemoteBudget(silent, calls=3, usd=None).charge(Call("pay", {}))
 
 
 @pytest.mark.slow
 async def test_a_worker_leaves_a_polite_kill_of_all_processes_to_the_driver(host: Processes) -> None:
     worker = await host.start(1, lambda _: b"")
-    spec = spec_for(OPENER, {}, lanes=1, backstop_s=None, limits=(None, None), kit=kit_version())
+    spec = WorkerSpec(OPENER, {}, paths=tuple(sys.path), kit=kit_version())
     assert "error" not in read(await worker.call(open_request(spec)))
     os.kill(worker.pid, signal.SIGTERM)
     assert "error" not in read(await worker.call(request("admit", {"tasks": []})))
@@ -190,7 +191,7 @@ def test_without_limits_nobody_is_asked() -> None:
     def ask(_: bytes) -> bytes:
         raise AssertionError
 
-    far = DistantBudget(ask, calls=None, usd=None)
+    far = RemoteBudget(ask, calls=None, usd=None)
     far.settle(far.reserve(1, usd=None), usd=0.5)
     far.refund(far.reserve(1))
 
@@ -291,7 +292,7 @@ def a_runner(spec: WorkerSpec, stop: StopSwitch | None = None) -> DistributedRun
 @pytest.mark.slow
 async def test_a_stop_is_heard_while_workers_are_started_and_nothing_begins(tmp_path: Path) -> None:
     opener, given = "contracts.engine_acts:opens_slowly", {"begun": str(tmp_path / "begun")}
-    spec = spec_for(opener, given, lanes=1, backstop_s=None, limits=(None, None), kit=kit_version())
+    spec = WorkerSpec(opener, given, kit=kit_version())
     stop = StopSwitch()
 
     async def press() -> None:
@@ -318,7 +319,7 @@ async def test_a_stop_is_heard_while_workers_are_started_and_nothing_begins(tmp_
 async def test_a_worker_that_cannot_be_opened_is_an_error_before_anything_runs(
     opener: str, kit: str, why: str
 ) -> None:
-    spec = spec_for(opener, {}, lanes=1, backstop_s=None, limits=(None, None), kit=kit)
+    spec = WorkerSpec(opener, {}, kit=kit)
     with pytest.raises(UserError, match=why):
         await a_runner(spec).__aenter__()
 
@@ -342,7 +343,7 @@ def test_a_worker_ends_with_its_driver_however_that_ends(folder: str) -> None:
 
 
 async def test_a_worker_that_is_asked_what_it_does_not_know_says_so() -> None:
-    working = Working(lambda _: b"{}")
+    working = EpisodeWorker(lambda _: b"{}")
     serving = threading.Thread(target=working.run, daemon=True)
     serving.start()
     for message in (request("nonsense"), request("episode"), b"not json"):

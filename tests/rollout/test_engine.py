@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.rollout import files
+from dreamgym_kit.rollout import atomic_files
 from dreamgym_kit.rollout.engine import RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
@@ -124,7 +124,7 @@ async def test_a_full_disk_drops_the_episodes_that_still_run(path: Path, monkeyp
     async def act(job: Job) -> None:
         await asyncio.sleep(3600 if job.task.id == "t0" else 0)
 
-    monkeypatch.setattr(files.os, "write", full)
+    monkeypatch.setattr(atomic_files.os, "write", full)
     with pytest.raises(RunDirectoryError):
         await run(path, act)
 

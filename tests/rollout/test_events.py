@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.ports import EventSink
-from dreamgym_kit.rollout import files
+from dreamgym_kit.interfaces import EventSink
+from dreamgym_kit.rollout import atomic_files
 from dreamgym_kit.rollout.events import EventLog, FanOut, NoEvents
 
 
@@ -84,7 +84,7 @@ def test_a_full_disk_silences_the_log_and_not_the_run(tmp_path: Path, monkeypatc
     def full(_descriptor: int, _data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "write", full)
+    monkeypatch.setattr(atomic_files.os, "write", full)
     log.emit("call")
     monkeypatch.undo()
     log.emit("call")
@@ -106,7 +106,7 @@ def test_every_sink_hears_and_a_broken_one_is_dropped() -> None:
     fan.emit("run_started", run="a")
     fan.emit("run_finished")
     assert first.heard == last.heard == [("run_started", {"run": "a"}), ("run_finished", {})]
-    assert (broken.asked, [str(error) for error in fan.broken]) == (1, ["no terminal"])
+    assert broken.asked == 1
 
 
 def test_all_of_them_are_event_sinks(tmp_path: Path) -> None:

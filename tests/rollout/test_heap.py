@@ -2,8 +2,8 @@
 
 import gc
 
-from dreamgym_kit.adapters.langgraph.alive import alive
-from dreamgym_kit.rollout.heap import settled_heap
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
+from dreamgym_kit.rollout.event_loop import frozen_heap
 
 
 class Thing:
@@ -14,22 +14,22 @@ class Thing:
 def test_garbage_of_before_the_run_is_freed_after_it() -> None:
     gc.collect()
     thing = Thing()
-    with settled_heap():
+    with frozen_heap():
         del thing
         gc.collect()
         assert gc.get_freeze_count() > 0
     gc.collect()
-    assert alive(Thing) == []
+    assert instances_of(Thing) == []
 
 
 def test_the_collector_is_as_it_was_after_the_run() -> None:
     before = gc.get_threshold()
-    with settled_heap():
+    with frozen_heap():
         assert gc.get_threshold()[0] >= 10_000
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
 def test_a_look_at_living_objects_sees_those_of_before_the_run() -> None:
     thing = Thing()
-    with settled_heap():
-        assert alive(Thing) == [thing]
+    with frozen_heap():
+        assert instances_of(Thing) == [thing]

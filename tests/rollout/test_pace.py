@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dreamgym_kit.rollout import pace
-from dreamgym_kit.rollout.pace import APART_S, BUSY, Pace
+from dreamgym_kit.rollout import event_loop
+from dreamgym_kit.rollout.event_loop import APART_S, BUSY, SlotStagger
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_lanes_that_waited_go_on_one_after_the_other_and_busy_ones_at_once(
 ) -> None:
     passed = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: passed[-1], process_time=lambda: busy * passed[-1])
-    monkeypatch.setattr(pace, "time", clock)
-    lanes = Pace()
+    monkeypatch.setattr(event_loop, "time", clock)
+    pace = SlotStagger()
     passed.append(0.2)
-    assert [lanes.pause_s(place) for place in (0, 1, 10)] == [0.0, apart_s, 10 * apart_s]
+    assert [pace.pause_s(place) for place in (0, 1, 10)] == [0.0, apart_s, 10 * apart_s]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamgym_kit.errors import NotJson
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
@@ -107,7 +107,7 @@ def test_a_record_from_before_a_field_was_kept_is_read(name: str) -> None:
 
 def test_a_call_that_ran_cannot_be_edited_away() -> None:
     record = episode_to_record(FULL) | {"executed": []}
-    with pytest.raises(NotJson, match=r"^digest: "):
+    with pytest.raises(NotSerializable, match=r"^digest: "):
         episode_from_record(record)
 
 
@@ -120,7 +120,7 @@ def test_executed_calls_say_their_arguments_and_long_ones_are_cut_at_their_end()
 def test_what_a_user_was_asked_and_said_is_part_of_the_content() -> None:
     record = json.loads(json.dumps(episode_to_record(FULL)))
     record["user_turns"][0]["answer"] = "another"
-    with pytest.raises(NotJson, match=r"^digest: "):
+    with pytest.raises(NotSerializable, match=r"^digest: "):
         episode_from_record(record)
 
 
@@ -128,7 +128,7 @@ def test_what_a_user_was_asked_and_said_is_part_of_the_content() -> None:
 def test_a_missing_field_is_named(name: str) -> None:
     record = episode_to_record(FULL)
     del record[name]
-    with pytest.raises(NotJson, match=f"^{name}: missing$"):
+    with pytest.raises(NotSerializable, match=f"^{name}: missing$"):
         episode_from_record(record)
 
 
@@ -147,19 +147,19 @@ def test_a_missing_field_is_named(name: str) -> None:
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, object], message: str) -> None:
-    with pytest.raises(NotJson) as caught:
+    with pytest.raises(NotSerializable) as caught:
         episode_from_record(episode_to_record(FULL) | change)
     assert str(caught.value) == message
 
 
 def test_a_record_that_was_edited_does_not_pass() -> None:
-    with pytest.raises(NotJson, match=r"^digest: '[0-9a-f]{40}' is not the digest of this content"):
+    with pytest.raises(NotSerializable, match=r"^digest: '[0-9a-f]{40}' is not the digest of this content"):
         episode_from_record(episode_to_record(FULL) | {"verdict": "success"})
 
 
 @pytest.mark.parametrize("final", [float("nan"), {1: 2}, {"x": object()}])
 def test_what_has_no_json_form_is_refused_on_writing(final: object) -> None:
-    with pytest.raises(NotJson):
+    with pytest.raises(NotSerializable):
         episode_to_record(replace(FULL, final=final))
 
 

@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamgym_kit.errors import NotJson, RunDirectoryError
-from dreamgym_kit.rollout import files
-from dreamgym_kit.rollout.manifest import MANIFESTS, Manifest, differences
-from dreamgym_kit.rollout.rundir import RunDirectory, directory_name, half_made, latest_run, new_run
-from dreamgym_kit.vocabulary import Episode, Verdict, World
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.rollout import atomic_files
+from dreamgym_kit.rollout.rundir import (
+    MANIFESTS,
+    Manifest,
+    RunDirectory,
+    differences,
+    directory_name,
+    half_made,
+    latest_run,
+    new_run,
+)
+from dreamgym_kit.types import Episode, Verdict, World
 
 SETTINGS = {"graph": "desk:graph", "n": 4, "seed": 7, "dream": {"abstain_below": 0.3, "faults": {}}}
 MANIFEST = Manifest("7f3a", 1000.0, SETTINGS, {"python": "3.11"})
@@ -151,7 +159,7 @@ def test_a_disk_that_refuses_is_named_and_the_old_file_stays(
 
     with RunDirectory.resume(there, MANIFEST) as run:
         run.write_report({"old": True})
-        monkeypatch.setattr(files.os, "write", refuse)
+        monkeypatch.setattr(atomic_files.os, "write", refuse)
         with pytest.raises(RunDirectoryError) as caught:
             run.write_report({"old": False})
         assert str(caught.value) == f"{there}/report.json: cannot be written (the disk's word); {hint}."
@@ -223,7 +231,7 @@ def test_many_differences_are_counted_and_long_values_are_cut() -> None:
 
 
 def test_a_misspelt_field_of_a_manifest_is_named() -> None:
-    with pytest.raises(NotJson, match="matter: no such field; did you mean 'matters'"):
+    with pytest.raises(NotSerializable, match="matter: no such field; did you mean 'matters'"):
         MANIFESTS.read(MANIFESTS.write(MANIFEST) | {"matter": {}})
 
 

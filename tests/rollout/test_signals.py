@@ -10,9 +10,8 @@ import time
 
 import pytest
 
-from dreamgym_kit.rollout.loop import run_to_end
-from dreamgym_kit.rollout.signals import stop_on_signals
-from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.event_loop import run_to_end
+from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
 
 def test_the_first_signal_asks_and_the_second_cancels() -> None:
@@ -104,8 +103,8 @@ def test_ctrl_c_after_a_budget_stopped_the_run_still_needs_two() -> None:
 
 HELD = """
 import os, signal, sys, threading, time
-from dreamgym_kit.rollout.loop import run_to_end
-from dreamgym_kit.rollout.signals import stop_on_signals
+from dreamgym_kit.rollout.event_loop import run_to_end
+from dreamgym_kit.rollout.stop import stop_on_signals
 from dreamgym_kit.rollout.stop import StopSwitch
 with stop_on_signals(StopSwitch(), leave_after_s=float(sys.argv[1])):
     for _ in range(int(sys.argv[2])):

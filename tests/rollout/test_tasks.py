@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.tasks import TASKS, read_tasks, task_from_record, tasks_digest
-from dreamgym_kit.vocabulary import Split, Task, World
+from dreamgym_kit.types import Split, Task, World
 
 GOOD = '{"id": "a", "input": "hello"}\n'
 

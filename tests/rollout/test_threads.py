@@ -7,8 +7,8 @@ import time
 import pytest
 from waiting import wait_until_async
 
-from dreamgym_kit.rollout import threads
-from dreamgym_kit.rollout.threads import busy_threads, lane_threads
+from dreamgym_kit.rollout import event_loop
+from dreamgym_kit.rollout.event_loop import busy_threads, lane_threads
 
 ENOUGH_S = 1200.0  # shared by all threads that are waited for
 
@@ -16,7 +16,7 @@ ENOUGH_S = 1200.0  # shared by all threads that are waited for
 @pytest.fixture(autouse=True)
 def of_this_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of other tests, which may still run, are not counted."""
-    monkeypatch.setattr(threads, "_PREFIX", request.node.name)
+    monkeypatch.setattr(event_loop, "_PREFIX", request.node.name)
 
 
 async def test_every_lane_has_four_threads() -> None:
@@ -26,7 +26,7 @@ async def test_every_lane_has_four_threads() -> None:
 
 
 def threads_of_tools() -> int:
-    return sum(thread.name.startswith(threads._PREFIX) for thread in threading.enumerate())
+    return sum(thread.name.startswith(event_loop._PREFIX) for thread in threading.enumerate())
 
 
 async def test_all_threads_are_there_from_the_start_and_no_burst_adds_one() -> None:

@@ -21,7 +21,7 @@ from dreamgym_kit.rollout.tool_lock import (
     tool_digest,
     write_lock,
 )
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.types import Effect, ToolSpec
 
 SCHEMA = {
     "type": "object",

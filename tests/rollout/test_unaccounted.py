@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from dreamgym_kit.rollout.events import EventLog
-from dreamgym_kit.rollout.unaccounted import Unaccounted, unaccounted
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
+from dreamgym_kit.rollout.events import EventLog, Unaccounted, unaccounted
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
 
 
 def log_of(path: Path, *calls: tuple[str, str, str, str]) -> Path:

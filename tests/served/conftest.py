@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from served.starter import EXPERIENCE, POLICY, launched, started
 
-from dreamgym_kit.adapters.models.vllm.roles import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import Role, Wanted
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
 

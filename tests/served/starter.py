@@ -15,8 +15,7 @@ from ports import own_port
 
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.launch import Launch, found_program
-from dreamgym_kit.adapters.models.vllm.roles import PLAIN, Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, Wanted, found_program
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.recipes import nano
 from dreamgym_kit.settings.load import parse_settings
@@ -113,7 +112,7 @@ def endpoint(server: VllmServer, **settings: object) -> Iterator[OpenAIEndpoint]
 
     more = "".join(f"{name} = {value}\n" for name, value in settings.items())
     said = parse_settings(
-        f'[endpoint]\nurls = ["{server.launch.url}/v1"]\nmodel = "{server.launch.name}"\n'
+        f'[experience]\nurls = ["{server.launch.url}/v1"]\nmodel = "{server.launch.name}"\n'
         f'key_env = "VLLM_API_KEY"\n{more}'
     )
     opened = open_endpoint(said, environ=ENVIRON)

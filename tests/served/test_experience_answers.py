@@ -10,9 +10,9 @@ from served.starter import ENVIRON, EXPERIENCE, endpoint, remote
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest
-from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.learned.checkpoint import read_learned
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.kept import read_learned
+from dreamgym_kit.dream.state_tracker import StateTracker
 
 pytestmark = pytest.mark.vllm
 
@@ -44,7 +44,7 @@ def local() -> Iterator[LocalPolicy]:
 async def test_a_real_server_decides_as_the_same_weights_do_in_process(
     experience_server: VllmServer, local: LocalPolicy, question: str
 ) -> None:
-    learned, following = read_learned(EXPERIENCE), Following(lambda _: ())
+    learned, following = read_learned(EXPERIENCE), StateTracker(lambda _: ())
     with remote(experience_server) as served:
         there = await LearnedExperience(served, learned, following=following).words(question)
     here = await LearnedExperience(local, learned, following=following).words(question)

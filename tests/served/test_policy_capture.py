@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from served.starter import POLICY, remote
 
-from dreamgym_kit.adapters.langgraph.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.run_request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
-from dreamgym_kit.ports import Group
+from dreamgym_kit.interfaces import Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.training.samples import merge
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 pytestmark = pytest.mark.vllm
 

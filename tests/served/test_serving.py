@@ -14,7 +14,7 @@ from served.patience import look
 from served.starter import EXPERIENCE, KEY
 from waiting import gone, wait_until, wait_until_async
 
-from dreamgym_kit.adapters.models.vllm.routes import open_routes
+from dreamgym_kit.adapters.models.vllm.looking import open_routes
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
@@ -37,7 +37,7 @@ def served(running: Callable[[], Served]) -> Served:
 def test_what_is_served_is_told_to_be_copied_and_logged_to_a_file(served: Served) -> None:
     told = (served.folder / "told").read_text()
     assert f"ready: 'nano' at {served.url}/v1" in told
-    assert f'[learned]\nmodel = "{EXPERIENCE}"\nurls = ["{served.url}/v1"]\nserved = "nano"' in told
+    assert f'[experience]\nmodel = "{EXPERIENCE}"\nurls = ["{served.url}/v1"]\nserved = "nano"' in told
     assert "export VLLM_API_KEY=$(cat " in told
     (log,) = (served.folder / "dreamgym-kit").glob("*.log")
     assert "Application startup complete" in log.read_text()

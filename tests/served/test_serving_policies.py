@@ -17,7 +17,7 @@ from served.starter import POLICY
 from waiting import gone, wait_until, wait_until_async
 
 from dreamgym_kit.adapters.models.remote import open_remote
-from dreamgym_kit.adapters.models.vllm.routes import open_routes
+from dreamgym_kit.adapters.models.vllm.looking import open_routes
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.settings.load import parse_settings
 

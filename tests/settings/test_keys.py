@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dreamgym_kit.adapters.models.keys import read_key
+from dreamgym_kit.adapters.models.addresses import read_key
 from dreamgym_kit.adapters.models.remote import open_remote
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import masked_text, process_masker
@@ -91,7 +91,7 @@ def test_a_file_is_named_from_where_the_settings_lie(tmp_path: Path, monkeypatch
 
 
 def test_every_section_with_a_key_takes_a_variable_or_a_file(tmp_path: Path) -> None:
-    names = ("endpoint.key", "learned.key", "policy.key", "replay.embedder_key")
+    names = ("experience.key", "policy.key", "replay.embedder_key")
     lines = [f'[{name.split(".")[0]}]\n{name.split(".")[1]}_file = "f"\n' for name in names]
     settings = load_settings(settings_file(tmp_path, "".join(lines)), environ={})
     assert sorted(".".join(place.key) for place in key_places(settings)) == sorted(
@@ -99,9 +99,7 @@ def test_every_section_with_a_key_takes_a_variable_or_a_file(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize(
-    "section", ["endpoint.key_env", "learned.key_env", "policy.key_env", "replay.embedder_key_env"]
-)
+@pytest.mark.parametrize("section", ["experience.key_env", "policy.key_env", "replay.embedder_key_env"])
 def test_a_key_is_masked_whatever_its_variable_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
 ) -> None:
@@ -120,7 +118,7 @@ def test_a_key_of_a_file_is_masked_from_when_settings_name_it(tmp_path: Path) ->
     (tmp_path / "key").write_text(f"{secret}\n")
     masker = process_masker()
     assert masker.text(secret) == secret
-    load_settings(settings_file(tmp_path, '[endpoint]\nkey_file = "key"\n'), environ={})
+    load_settings(settings_file(tmp_path, '[experience]\nkey_file = "key"\n'), environ={})
     spelled = [
         secret,
         quote(secret, safe=""),

@@ -17,7 +17,7 @@ from dreamgym_kit.settings.load import (
 )
 from dreamgym_kit.settings.read import read_settings, renamed, with_new_names
 from dreamgym_kit.settings.schema import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 WHOLE = """\
 graph = "desk.graph:build"
@@ -50,7 +50,7 @@ effect = "write"
 [checkers]
 once = "desk.checks:once"
 
-[worlds.desk]
+[environments.desk]
 ref = "desk.worlds:Desk"
 """
 
@@ -67,7 +67,7 @@ def test_a_whole_file_is_read() -> None:
     assert settings.functions["desk.mail:send"].name == "send_mail"
     assert settings.nodes["notify"].effect is Effect.WRITE
     assert settings.checkers == {"once": "desk.checks:once"}
-    assert settings.worlds == {"desk": "desk.worlds:Desk"}
+    assert settings.environments == {"desk": "desk.worlds:Desk"}
     assert settings.structured_outputs == ("Reply",)
 
 
@@ -144,10 +144,13 @@ def test_a_whole_file_is_read() -> None:
             "[functions.send]\neffect = 'write'",
             "dreamgym.toml:1: 'send' names no object; write \"module:name\".",
         ),
-        ("[worlds.desk]\n", "dreamgym.toml:1: worlds.desk says no 'ref'; write ref = \"module:Class\"."),
         (
-            "[worlds.desk]\nref = 'a:B'\nreff = 'a:B'",
-            "dreamgym.toml:3: key 'reff' is not in the section [worlds.desk]; did you mean 'ref'?",
+            "[environments.desk]\n",
+            "dreamgym.toml:1: environments.desk says no 'ref'; write ref = \"module:Class\".",
+        ),
+        (
+            "[environments.desk]\nref = 'a:B'\nreff = 'a:B'",
+            "dreamgym.toml:3: key 'reff' is not in the section [environments.desk]; did you mean 'ref'?",
         ),
         ("[[tools]]\neffect = 'read'", "dreamgym.toml:1: tools wants a table, found a list."),
         ("graph = 1979-01-01", "dreamgym.toml:1: graph wants text, found a date."),
@@ -318,9 +321,9 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
             "DREAMGYM_TOOLS: wants a JSON object: Expecting ',' delimiter at column 3",
         ),
         (
-            "DREAMGYM_ENDPOINT_JUDGE",
+            "DREAMGYM_EXPERIENCE_JUDGE",
             "perhaps",
-            "DREAMGYM_ENDPOINT_JUDGE: endpoint.judge wants true or false, found the text 'perhaps'.",
+            "DREAMGYM_EXPERIENCE_JUDGE: experience.judge wants true or false, found the text 'perhaps'.",
         ),
         ("DREAMGYM_TOOLS", "[1]", "DREAMGYM_TOOLS: tools wants a table, found a list."),
         (
@@ -345,7 +348,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         kinds |= {
             "nodes": '{"n": {"effect": "read"}}',
             "checkers": '{"c": "a:b"}',
-            "worlds": '{"w": {"ref": "a:b"}}',
+            "environments": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
             "match": '{"t": {"ignore": ["x"]}}',
         }
@@ -353,7 +356,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "on_unanswered": "error",
             "backend": "ray",
             "disable": "state",
-            "judge": "false",
+            "judge": "true",
             "grammar": "false",
             "dreamt_share": "0.25",
             "loss_type": "grpo",
@@ -459,3 +462,16 @@ def test_new_names_leave_all_else_of_a_file_as_it_is() -> None:
 def test_a_tool_of_the_gate_may_have_a_name_that_asks_for_a_secret() -> None:
     read = parse_settings("[gate]\nmax_calls_per_tool = {reset_password = 1}\nforbid = ['delete_*']\n")
     assert (read.gate.max_calls_per_tool, read.gate.forbid) == ({"reset_password": 1}, ("delete_*",))
+
+
+def test_two_sections_that_became_one_are_joined_with_their_comments() -> None:
+    text = (
+        '[endpoint]  # ours\nurls = ["http://a/v1"]\nattempts = 2\n\n[worlds.desk]\nref = "a:B"\n'
+        '[learned]\n# taught in May\nmodel = "m"\nurls = ["http://b/v1"]\n'
+    )
+    now, _ = with_new_names(text)
+    assert now == (
+        '[experience]  # ours\nurls = ["http://a/v1"]\nmax_attempts = 2\n\n# taught in May\ndir = "m"\n'
+        '# urls = ["http://b/v1"]\n\n[environments.desk]\nref = "a:B"\n'
+    )
+    assert parse_settings(now).experience.dir == "m"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.adapters.stores import opening
+from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.settings.buffer_url import SCHEMES, Address, buffer_of, place_of
 from dreamgym_kit.settings.drafts import drafts_file
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.places import SCHEMES, Address, buffer_of, place_of
 from dreamgym_kit.settings.schema import Settings
 
 HERE = Path("/project")
@@ -161,10 +161,10 @@ def test_files_of_an_address_have_names_of_their_own(tmp_path: Path) -> None:
 
 
 def test_every_scheme_has_an_adapter() -> None:
-    assert set(opening._ADAPTERS) == set(SCHEMES)
+    assert set(factory._ADAPTERS) == set(SCHEMES)
 
 
 def test_an_adapter_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "find_spec", lambda _: None)
+    monkeypatch.setattr(factory, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"the buffer weaviate://h needs .*'dreamgym-kit\[weaviate\]'"):
-        opening.open_store(Address("weaviate", "h"), Settings())
+        factory.open_store(Address("weaviate", "h"), Settings())

@@ -11,20 +11,18 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.holes import escaped
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.read import sections
 from dreamgym_kit.settings.render import render_model, render_reference, render_settings
 from dreamgym_kit.settings.schema import (
     FAULT_KINDS,
     BudgetSettings,
-    EndpointSettings,
+    ExperienceSettings,
     FaultSettings,
     FindingsSettings,
     FunctionSettings,
     GateSettings,
     GuardSettings,
-    LearnedSettings,
     Limits,
     ModelSettings,
     NodeSettings,
@@ -34,6 +32,7 @@ from dreamgym_kit.settings.schema import (
     declared,
 )
 from dreamgym_kit.settings.secrets import looks_secret
+from dreamgym_kit.settings.templates import escaped
 from dreamgym_kit.settings.tool_models import (
     ChangeSettings,
     ConditionSettings,
@@ -41,7 +40,7 @@ from dreamgym_kit.settings.tool_models import (
     ToolModelSettings,
     ViewSettings,
 )
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.types import Effect, ToolSpec
 
 text = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
@@ -120,16 +119,17 @@ any_settings = st.builds(
     budget=st.builds(BudgetSettings, max_calls=st.none() | whole, max_usd=st.none() | amount),
     guard=st.builds(GuardSettings, allow_hosts=texts, allow_paths=texts, allow_commands=texts),
     model=st.builds(ModelSettings, usd_per_million_input=amount, usd_per_million_output=amount),
-    endpoint=st.builds(
-        EndpointSettings,
+    experience=st.builds(
+        ExperienceSettings,
         urls=texts,
         model=st.none() | text,
+        dir=st.none() | text,
+        served_name=st.none() | text,
         key_env=st.none() | text,
         temperature=amount,
         timeout_s=amount,
-        attempts=whole,
+        max_attempts=whole,
     ),
-    learned=st.builds(LearnedSettings, model=st.none() | text, urls=texts, served=st.none() | text),
     findings=st.builds(
         FindingsSettings, detectors=st.lists(reference, max_size=2).map(tuple), off=texts, approval=texts
     ),
@@ -152,7 +152,7 @@ any_settings = st.builds(
     ),
     nodes=named(st.builds(NodeSettings, effect=effects)),
     checkers=named(reference),
-    worlds=named(reference),
+    environments=named(reference),
     faults=named(
         st.builds(
             FaultSettings,

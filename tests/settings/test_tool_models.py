@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.drafts import read_drafts, render_drafts
-from dreamgym_kit.settings.holes import escaped, parse_path, parse_text
 from dreamgym_kit.settings.load import check_models, parse_settings
+from dreamgym_kit.settings.templates import escaped, parse_path, parse_text
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.types import Effect, ToolSpec
 
 HEAD = '[tools.pay]\neffect = "write"\n[tools.pay.model]\n'
 TABLE = "tools.pay.model"

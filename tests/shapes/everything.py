@@ -10,10 +10,10 @@ from typing import Any
 from shapes import agents, direct, foreign, middleware, nested
 from shapes.stage import Shape, dream
 
-from dreamgym_kit.adapters.langgraph.install import hook_tool_functions
-from dreamgym_kit.gate.registry import entered
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Provenance
+from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions
+from dreamgym_kit.routing.process import entered
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Provenance
 
 SHAPES: list[Shape] = [
     *direct.SHAPES,

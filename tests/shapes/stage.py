@@ -6,10 +6,10 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage, ToolMessage
 
-from dreamgym_kit.gate.policy import GatePolicy, Mode
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec
 
 DREAMT = "42"
 HELLO = {"messages": [HumanMessage("hi")]}
@@ -58,7 +58,7 @@ def dream(
     specs = {name: ToolSpec(name, Effect.CONTROL) for name in control}
     structured = settings.pop("structured", frozenset())
     return Session(
-        GatePolicy(Mode.DREAM, specs, structured=structured),
+        CallRouter(Mode.DREAM, specs, structured=structured),
         experience=experience or ScriptedExperienceDouble(),
         **settings,
     )

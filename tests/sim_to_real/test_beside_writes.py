@@ -8,12 +8,12 @@ import pytest
 from langchain_core.tools import tool
 from sim_to_real.till import settings_with
 
-from dreamgym_kit.adapters.langgraph.staging import staging
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.s2r.audit import entries_of
-from dreamgym_kit.s2r.stops import RunStopped
-from dreamgym_kit.s2r.writes import RealWrites
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.s2r.limits import RunStopped
+from dreamgym_kit.s2r.session import RealWrites
+from dreamgym_kit.types import Answer, Call, Provenance
 
 
 class SureDouble:
@@ -51,7 +51,9 @@ def test_two_writes_of_one_turn_are_not_held_against_the_dream(
 
     failed: list[bool] = []
     audit = tmp_path / "audit.jsonl"
-    with staging(stage="live", audit=audit, calls=9, settings=settings_with(), experience=SureDouble()):
+    with supervised(
+        stage="live", audit=audit, max_calls=9, settings=settings_with(), experience=SureDouble()
+    ):
         if at_once:
             threads = [threading.Thread(target=copy_context().run, args=(sell,)) for _ in range(2)]
             for thread in threads:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.s2r.divergence import WRITES_MOST, Divergence, Likeness
-from dreamgym_kit.s2r.forms import Form, Forms
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.s2r.divergence import WRITES_MOST, Divergence, Form, Forms, Likeness
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
 
 REFUND = ToolSpec("refund", Effect.DESTRUCTIVE)
 ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0)

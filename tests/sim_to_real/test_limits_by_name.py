@@ -7,13 +7,13 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from sim_to_real.till import Till, settings_with
 
-from dreamgym_kit.adapters.langgraph.inspecting import GraphFacts, inspect_compiled
-from dreamgym_kit.adapters.langgraph.naming import check_said
+from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection, inspect_compiled
+from dreamgym_kit.adapters.langgraph.analysis.references import check_said
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.settings.schema import Settings
 
 
-def facts(settings: Settings) -> GraphFacts:
+def facts(settings: Settings) -> GraphInspection:
     """Of the graph alone: tools that other tests left alive in this process are none of its."""
     found = inspect_compiled(graph(), settings)
     found.tools = [spec for spec in found.tools if spec.name in found.own]

@@ -18,17 +18,17 @@ from langgraph.types import Command
 from sim_to_real.till import Till, settings_with
 from waiting import wait_until, wait_until_async
 
-from dreamgym_kit.adapters.langgraph.staging import staging
-from dreamgym_kit.errors import GateRefused, RunDirectoryError, UserError
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.errors import RealCallBlocked, RunDirectoryError, UserError
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
-from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
-from dreamgym_kit.vocabulary import Answer, Call, HeldCall, Provenance
+from dreamgym_kit.s2r.limits import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.types import Answer, Call, HeldCall, Provenance
 
 
 def overseen(tmp_path: Path, stage: str, **more: Any) -> Any:
-    return staging(
-        stage=stage, audit=tmp_path / "audit.jsonl", **{"calls": 10, "settings": settings_with(), **more}
+    return supervised(
+        stage=stage, audit=tmp_path / "audit.jsonl", **{"max_calls": 10, "settings": settings_with(), **more}
     )
 
 
@@ -50,7 +50,7 @@ def test_a_tool_that_calls_itself_is_asked_about_and_counted_each_time(tmp_path:
         return held.call.args["item"] == "cup"
 
     refused = pytest.raises(RunStopped, match="set_price did not run: it was not approved")
-    with overseen(tmp_path, "staged", approve=rule), refused:
+    with overseen(tmp_path, "approve", approve=rule), refused:
         set_price.invoke({"item": "cup", "price": "5.00"})
     assert asked == ["cup", "cheap"]
     assert till.done == [("set", ("cup", "5.00"))]
@@ -63,7 +63,10 @@ async def test_an_async_tool_that_calls_itself_is_counted_each_time(tmp_path: Pa
         till.done.append(("read", item))
         return str(await get_price.ainvoke({"item": f"{item}+"}))
 
-    with overseen(tmp_path, "live", calls=3), pytest.raises(RunStopped, match="the budget of 3 real calls"):
+    with (
+        overseen(tmp_path, "live", max_calls=3),
+        pytest.raises(RunStopped, match="the budget of 3 real calls"),
+    ):
         await get_price.ainvoke({"item": "cup"})
     assert len(till.done) == 3
 
@@ -72,8 +75,8 @@ def test_an_overseer_of_ones_own_cannot_be_begun_inside_another_ones_session(
     tmp_path: Path, till: Till
 ) -> None:
     tools = till.tools()
-    inside = staging(stage="live", calls=99, audit=tmp_path / "own.jsonl", settings=settings_with())
-    refused = pytest.raises(GateRefused, match="whose real calls are overseen; none may run past it")
+    inside = supervised(stage="live", max_calls=99, audit=tmp_path / "own.jsonl", settings=settings_with())
+    refused = pytest.raises(RealCallBlocked, match="whose real calls are overseen; none may run past it")
     with overseen(tmp_path, "shadow"), refused, inside:
         tools["set_price"].invoke({"item": "cup", "price": "0.01"})
     assert till.done == []
@@ -117,7 +120,7 @@ def test_a_rule_that_hangs_is_a_no_when_its_time_is_over(tmp_path: Path, till: T
     refused = pytest.raises(RunStopped, match=r"nobody approved it within 0\.3 s")
     try:
         with (
-            overseen(tmp_path, "staged", approve=rule, settings=settings_with(approval_timeout_s=0.3)),
+            overseen(tmp_path, "approve", approve=rule, settings=settings_with(approval_timeout_s=0.3)),
             refused,
         ):
             if in_a_loop:
@@ -137,7 +140,7 @@ def test_a_question_is_withdrawn_when_the_run_stops(tmp_path: Path, till: Till) 
         await asyncio.sleep(3600)
         return True
 
-    with overseen(tmp_path, "staged", approve=rule) as session:
+    with overseen(tmp_path, "approve", approve=rule) as session:
         sessions.append(session)
         with pytest.raises(RunStopped, match="another episode has seen it"):
             tools["set_price"].invoke({"item": "cup", "price": "5.00"})
@@ -156,7 +159,7 @@ class PriceDouble:
         return Answer(content=content, provenance=Provenance.COMPOSED, support=1.0)
 
 
-@pytest.mark.parametrize("stage", ["staged", "live"])
+@pytest.mark.parametrize("stage", ["approve", "live"])
 def test_a_doubt_that_comes_while_a_write_waits_holds_it_back(tmp_path: Path, till: Till, stage: str) -> None:
     """The yes was said before anybody knew; and what waits for its turn was let through before."""
     tools, waiting = till.tools(), threading.Event()
@@ -173,7 +176,7 @@ def test_a_doubt_that_comes_while_a_write_waits_holds_it_back(tmp_path: Path, ti
         return 0.0
 
     refused = pytest.raises(RealCallRefused, match="while it waited, get_price answered otherwise")
-    options = {"approve": rule} if stage == "staged" else {}
+    options = {"approve": rule} if stage == "approve" else {}
     with overseen(tmp_path, stage, experience=PriceDouble(), **options) as session, refused:
         if stage == "live":
             session.overseer.limits.pause_s = pause
@@ -214,7 +217,7 @@ def test_what_was_approved_before_a_doubt_is_shown_again_with_it(tmp_path: Path,
         wait_until(lambda: "held" in [entry.kind for entry in log_of(tmp_path)], "the write that is shown")
 
     till.before_read = till_the_write_is_shown
-    with overseen(tmp_path, "staged", experience=WaitsForReadDouble()):
+    with overseen(tmp_path, "approve", experience=WaitsForReadDouble()):
         graph, asked = parallel_calls(till)
         state = graph.invoke(asked, config)
         first = state["__interrupt__"][0].value
@@ -264,7 +267,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from langchain_core.tools import tool
 from sim_to_real.till import settings_with
-from dreamgym_kit.adapters.langgraph.staging import staging
+from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
 
 @tool
 def set_price(item: str, price: str) -> str:
@@ -284,7 +287,7 @@ def test_an_approval_does_not_outlive_a_process_that_was_killed_before_the_call(
 from dreamgym_kit.s2r.limits import RealLimits
 RealLimits.take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 options = {"audit": sys.argv[1], "settings": settings_with(), "approve": lambda held: True}
-with staging(stage="staged", calls=9, **options):
+with supervised(stage="approve", max_calls=9, **options):
     set_price.invoke({"item": "cup", "price": "5.00"})
 """,
         log,
@@ -294,7 +297,7 @@ with staging(stage="staged", calls=9, **options):
     again = in_a_process(
         """
 options = {"audit": sys.argv[1], "settings": settings_with(), "approve": lambda held: False}
-with staging(stage="staged", calls=9, **options):
+with supervised(stage="approve", max_calls=9, **options):
     set_price.invoke({"item": "cup", "price": "5.00"})
 """,
         log,

@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.tools import BaseTool, tool
 
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 
 @dataclass

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.replay.jsonl import export_jsonl
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.replay.transfer import export_jsonl
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 DONE = subprocess.CompletedProcess[str]
 

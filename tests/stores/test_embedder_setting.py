@@ -16,12 +16,12 @@ from dreamgym_kit.adapters.embedders.choosing import embedder_of
 from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
-from dreamgym_kit.adapters.stores.opening import open_to_search, opened_to_add
+from dreamgym_kit.adapters.stores.factory import open_to_search, opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import MissingExtra, StoreError, UserError
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 ENDPOINT = '[replay]\nembedder = "http://localhost:9/v1"\nembedder_model = "small"\nembedder_dimension = 3\n'
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from dreamgym_kit.adapters.embedders import choosing
 from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
-from dreamgym_kit.adapters.stores.opening import opened_to_add
+from dreamgym_kit.adapters.stores.factory import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 
 @pytest.fixture

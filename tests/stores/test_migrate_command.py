@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UserError
-from dreamgym_kit.vocabulary import Answer, Effect, Transition
+from dreamgym_kit.types import Answer, Effect, Transition
 
 SHOP = "weaviate://shop"
 AGAIN = "weaviate://shop?consistency=one&timeout=9"  # asked otherwise
@@ -104,11 +104,11 @@ def test_recordings_that_wait_for_the_buffer_that_is_read_are_told(server: AwayS
 KILLED = """
 import os, sys
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.replay import migration
+from dreamgym_kit.replay import transfer
 
-migration._BATCH_ROWS = 2
+transfer._BATCH_ROWS = 2
 source, target = SqliteStore(sys.argv[1], read_only=True), SqliteStore(sys.argv[2])
-migration.migrate(source, target, lambda put: os.kill(os.getpid(), 9) if put >= 4 else None)
+transfer.migrate(source, target, lambda put: os.kill(os.getpid(), 9) if put >= 4 else None)
 """
 
 

@@ -12,21 +12,21 @@ from typer.testing import CliRunner
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from dreamgym_kit.adapters.stores.opening import open_store
-from dreamgym_kit.replay import migration
+from dreamgym_kit.adapters.stores.factory import open_store
+from dreamgym_kit.replay import transfer
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.settings.places import place_of
+from dreamgym_kit.settings.buffer_url import place_of
 
-migration._BATCH_ROWS = 5
+transfer._BATCH_ROWS = 5
 source, target = (place_of(text, Path.cwd()) for text in sys.argv[1:])
-migration.migrate(
+transfer.migrate(
     open_store(source, Settings()),
     open_store(target, Settings(), read_only=False),
     lambda put: os.kill(os.getpid(), 9) if put >= 10 else None,

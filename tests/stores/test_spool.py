@@ -11,9 +11,9 @@ import pytest
 from away_double import AwayServerDouble, AwayStoreDouble, Fault, seen
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.spool import Delivered, Spool
+from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
-from dreamgym_kit.replay.jsonl import import_jsonl
+from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.lock import RunLock
 
 
@@ -46,7 +46,7 @@ def test_what_waits_can_be_imported_too(spool: Spool) -> None:
 def test_what_a_server_acknowledged_is_not_sent_again_and_the_rest_waits(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dreamgym_kit.adapters.stores.spool._BATCH_ROWS", 2)
+    monkeypatch.setattr("dreamgym_kit.adapters.stores.outbox._BATCH_ROWS", 2)
     spool.add([seen(step) for step in range(1, 7)])
     server = AwayServerDouble([Fault.NONE, Fault.NONE, Fault.HALF])
     with pytest.raises(StoreUnavailable):
@@ -122,7 +122,7 @@ def test_a_full_disk_keeps_what_waited_and_is_named(spool: Spool, monkeypatch: p
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("dreamgym_kit.adapters.stores.spool.os.fsync", full)
+        patch.setattr("dreamgym_kit.adapters.stores.outbox.os.fsync", full)
         with pytest.raises(StoreError, match=r"cannot be written \(No space left on device\)"):
             spool.add([seen(2)])
     assert spool.path.read_bytes() == before
@@ -147,10 +147,10 @@ def test_two_do_not_deliver_at_once(spool: Spool) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from dreamgym_kit.adapters.stores.spool import Spool
+from dreamgym_kit.adapters.stores.outbox import Spool
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
-import dreamgym_kit.adapters.stores.spool as module
+import dreamgym_kit.adapters.stores.outbox as module
 module._BATCH_ROWS = 2
 spool, store, batches = Spool(Path(sys.argv[1])), SqliteStore(sys.argv[2]), int(sys.argv[3])
 

@@ -10,12 +10,12 @@ from away_double import AwayServerDouble, AwayStoreDouble, Fault, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.spool import Spool
-from dreamgym_kit.adapters.stores.spooling import SpoolingStore
+from dreamgym_kit.adapters.stores.outbox import Spool
 from dreamgym_kit.errors import StoreError, StoreUnavailable
-from dreamgym_kit.ports import HybridQuery, Room
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.interfaces import HybridQuery, Room
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool.jsonl")
 
 
-def over(server: AwayServerDouble, spool: Spool, told: list[str] | None = None) -> SpoolingStore:
+def over(server: AwayServerDouble, spool: Spool, told: list[str] | None = None) -> BufferedStore:
     """Without a wait between two tries, unless a test wants one."""
     tell = told.append if told is not None else lambda _: None
-    return SpoolingStore(lambda: AwayStoreDouble(server), spool, tell=tell, retry_s=0.0)
+    return BufferedStore(lambda: AwayStoreDouble(server), spool, tell=tell, retry_s=0.0)
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.HALF, Fault.UNHEARD, Fault.REFUSED])
@@ -87,7 +87,7 @@ def test_a_wrong_key_at_the_start_is_an_error_and_nothing_waits(spool: Spool) ->
 
 def test_a_server_that_was_away_is_left_alone_for_a_while(spool: Spool) -> None:
     server = AwayServerDouble()
-    store = SpoolingStore(lambda: AwayStoreDouble(server), spool, tell=list[str]().append, retry_s=3600.0)
+    store = BufferedStore(lambda: AwayStoreDouble(server), spool, tell=list[str]().append, retry_s=3600.0)
     server.faults = iter([Fault.AWAY])
     for step in range(1, 20):
         store.put([seen(step)])
@@ -109,9 +109,9 @@ def test_a_server_that_is_silent_for_long_is_asked_seldom(
             return super().put(transitions)
 
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr("dreamgym_kit.adapters.stores.spooling.time", clock)
+    monkeypatch.setattr("dreamgym_kit.adapters.stores.buffered_store.time", clock)
     server = AwayServerDouble()
-    store = SpoolingStore(lambda: Slow(server), spool, tell=list[str]().append)
+    store = BufferedStore(lambda: Slow(server), spool, tell=list[str]().append)
     server.faults = iter([Fault.AWAY] * 100)
     for step in range(1, 101):
         now += 10.0
@@ -120,7 +120,7 @@ def test_a_server_that_is_silent_for_long_is_asked_seldom(
     assert now == 100 * 10 + 4 * 20
 
 
-READS: dict[str, Callable[[SpoolingStore], object]] = {
+READS: dict[str, Callable[[BufferedStore], object]] = {
     "exact": lambda store: store.exact("get_order", Call("get_order", {"id": 1}).key, World()),
     "scan": lambda store: list(store.scan()),
     "search": lambda store: store.search(HybridQuery("order", k=3)),
@@ -131,7 +131,7 @@ READS: dict[str, Callable[[SpoolingStore], object]] = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_question_to_a_server_that_is_away_fails_by_name(
-    spool: Spool, read: Callable[[SpoolingStore], object]
+    spool: Spool, read: Callable[[BufferedStore], object]
 ) -> None:
     server = AwayServerDouble()
     store = over(server, spool)
@@ -196,7 +196,7 @@ def test_spooled_and_flushed_is_put(uses: list[tuple[list[int], bool]], faults: 
     assert server.rows() == list(calm.scan())
 
 
-def _opened_in_spite(server: AwayServerDouble, spool: Spool) -> SpoolingStore:
+def _opened_in_spite(server: AwayServerDouble, spool: Spool) -> BufferedStore:
     while True:
         try:
             return over(server, spool)

@@ -14,7 +14,7 @@ import pytest
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Transition, World
 
 NOBODY = 65534
 

@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.adapters.stores import sqlite_migrations, sqlite_search
+from dreamgym_kit.adapters.stores import sqlite_file, sqlite_search
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.ports import HybridQuery, Room
+from dreamgym_kit.interfaces import HybridQuery, Room
 from dreamgym_kit.replay.records import dump_transition
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 VERSION_1 = (
     """create table transitions (
@@ -103,7 +103,7 @@ def test_a_migration_that_fails_leaves_the_old_buffer(old: Path, monkeypatch: py
 
     with closing(SqliteStore(old)) as store:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(sqlite_migrations, "add", fail)
+            patched.setattr(sqlite_file, "add", fail)
             store.put([row(400)])
         assert version(old) == 1
         assert store.count() == 300
@@ -126,8 +126,8 @@ def test_rows_that_other_processes_put_and_evict_are_noticed_at_the_next_search(
     other = (
         "import sys\n"
         "from dreamgym_kit.adapters.stores.sqlite import SqliteStore\n"
-        "from dreamgym_kit.ports import Room\n"
-        "from dreamgym_kit.vocabulary import *\n"
+        "from dreamgym_kit.interfaces import Room\n"
+        "from dreamgym_kit.types import *\n"
         "store = SqliteStore(sys.argv[1])\n"
         "for step in (50, 51):\n"
         "    call = Call('get', {'id': f'ORD-{step}'})\n"

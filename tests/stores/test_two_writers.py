@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.ports import HybridQuery
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.interfaces import HybridQuery
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 WRITER = """
 import sys, time
 from pathlib import Path
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 store = SqliteStore(sys.argv[1], lock_wait_s=60)
 seen = Path(sys.argv[1] + "-seen-" + sys.argv[2])

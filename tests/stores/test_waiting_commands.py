@@ -9,14 +9,14 @@ from away_double import AwayServerDouble, Fault, behind_addresses, seen
 from click.testing import Result
 from typer.testing import CliRunner
 
+from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
+from dreamgym_kit.adapters.stores.factory import address_of, open_store, opened_again, opened_to_add
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.opening import address_of, open_store, opened_again, opened_to_add
-from dreamgym_kit.adapters.stores.spooling import SpoolingStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UserError
-from dreamgym_kit.replay.jsonl import export_jsonl
+from dreamgym_kit.replay.transfer import export_jsonl
+from dreamgym_kit.settings.buffer_url import buffer_of
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.places import buffer_of
 
 SHOP = "weaviate://shop"
 
@@ -150,7 +150,7 @@ def test_spools_of_other_addresses_are_named(server: AwayServerDouble, rows: Pat
 
 
 def test_in_python_too_nothing_waits_without_a_word(server: AwayServerDouble) -> None:
-    from dreamgym_kit.adapters.langgraph.api import opened_store
+    from dreamgym_kit.adapters.langgraph.run.api import opened_store
 
     def record() -> None:
         with opened_store(SHOP, load_settings(environ={}), create=True) as store:
@@ -182,7 +182,7 @@ def test_another_process_opens_the_same_address_and_spools_too(
     assert "what is recorded waits in" in capsys.readouterr().err  # a worker has nobody else to tell
     with opened_again(said | {"write": False}, settings) as reader:
         assert reader is not None
-        assert not isinstance(reader, SpoolingStore)
+        assert not isinstance(reader, BufferedStore)
         assert list(reader.scan()) == [seen(1)]
 
 

@@ -9,14 +9,14 @@ from ports import own_port
 from weaviate_double import WeaviateDouble
 from weaviate_double.binary import binary_double
 
-from dreamgym_kit.adapters.stores.opening import open_store
+from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.adapters.stores.weaviate_server import Target, target_of
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
 from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.settings.buffer_url import Address, place_of
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.settings.places import Address, place_of
 from dreamgym_kit.settings.schema import ReplaySettings, Settings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 
 def address(text: str) -> Address:

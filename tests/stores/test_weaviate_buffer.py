@@ -12,8 +12,8 @@ from weaviate_double import WeaviateDouble
 from dreamgym_kit.adapters.stores import weaviate_schema
 from dreamgym_kit.adapters.stores.weaviate_schema import COLUMNS, Column, Facts
 from dreamgym_kit.errors import StoreError, UserError
-from dreamgym_kit.ports import HybridQuery, Room
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.interfaces import HybridQuery, Room
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 Open = Callable[..., Any]
 

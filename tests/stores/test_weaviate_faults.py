@@ -12,10 +12,10 @@ from waiting import wait_until
 from weaviate_double import DoubleOnItsOwnPorts, WeaviateDouble, grpc
 
 from dreamgym_kit.errors import StoreError, StoreUnavailable
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.exempting import is_exempt
-from dreamgym_kit.ports import HybridQuery, Room
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.guard import egress
+from dreamgym_kit.guard.exemptions import is_exempt
+from dreamgym_kit.interfaces import HybridQuery, Room
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 Open = Callable[..., Any]
 DOWN = (grpc.StatusCode.UNAVAILABLE, "connection refused")

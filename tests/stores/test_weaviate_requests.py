@@ -17,8 +17,8 @@ from google.protobuf.json_format import MessageToDict
 from weaviate_double import WeaviateDouble
 
 from dreamgym_kit.adapters.stores.weaviate_store import WeaviateStore
-from dreamgym_kit.ports import HybridQuery, Room
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.interfaces import HybridQuery, Room
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
 
 FOLDER = Path(__file__).parent / "weaviate_requests"
 

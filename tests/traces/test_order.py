@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.traces.assemble import Belonging
 from dreamgym_kit.adapters.traces.importing import import_traces
-from dreamgym_kit.dream.ledger import Ledger
+from dreamgym_kit.adapters.traces.seen import Belonging
+from dreamgym_kit.dream.call_log import CallLog
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
 
 TURNS = [
     [("get_order", {"id": 1})],
@@ -65,7 +65,7 @@ def imported(tmp_path: Path, rows: list[dict[str, Any]], **more: Any) -> list[Tr
 
 
 def as_the_ledger_has_it() -> list[tuple[str, str]]:
-    ledger = Ledger(episode="t", task="", world=World(), tenant="default")
+    ledger = CallLog(episode="t", task="", world=World(), tenant="default")
     for turn, calls in enumerate(TURNS):
         ledger.announce([f"{turn}.{place}" for place in range(len(calls))])
         for place, (tool, args) in enumerate(calls):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.answers import deliver
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.adapters.traces.reading import read_records
@@ -164,7 +164,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
 IMPORT = """
 import sys
 from pathlib import Path
-from dreamgym_kit.adapters.langgraph.answers import deliver
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import import_traces
 report = import_traces(Path(sys.argv[1]), MemoryStore())

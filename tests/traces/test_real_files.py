@@ -11,7 +11,7 @@ import pytest
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
-from dreamgym_kit.vocabulary import Provenance, Transition
+from dreamgym_kit.types import Provenance, Transition
 
 BESIDE = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -14,10 +14,10 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.traces.importing import import_traces
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.replay.jsonl import export_jsonl
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.replay.redaction import Redactor, parse_rules, redact_episode
-from dreamgym_kit.vocabulary import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.replay.transfer import export_jsonl
+from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
 
 CARD = "4111 1111 1111 1111"
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dreamgym_kit.adapters.trainers.distance import distance
+from dreamgym_kit.adapters.trainers.trainer import distance
 from dreamgym_kit.settings.schema import AlarmSettings
 
 MOST = AlarmSettings().max_kl

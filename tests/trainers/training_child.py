@@ -55,7 +55,7 @@ def main(base: Path, folder: Path, steps: int, lora: bool, kill_at: int = 0, pha
 
     checkpoints.settle = settle
     if phase == "update":
-        import dreamgym_kit.adapters.trainers.listening as listening
+        import dreamgym_kit.adapters.trainers.trl_trainers as listening
 
         on_gradient = listening.Listener.on_pre_optimizer_step
 

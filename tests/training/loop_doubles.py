@@ -16,10 +16,10 @@ from pathlib import Path
 
 from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.ports import Group, Rollout
-from dreamgym_kit.rollout.files import write_atomically
+from dreamgym_kit.interfaces import Group, Rollout
+from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.turns import Batch, Turn, UpdateFacts
-from dreamgym_kit.vocabulary import Episode, Task, Verdict
+from dreamgym_kit.types import Episode, Task, Verdict
 
 VOCABULARY = 5
 TOKENS = 6

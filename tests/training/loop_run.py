@@ -16,15 +16,14 @@ from training.loop_doubles import (
 
 from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
-from dreamgym_kit.curriculum.making import Workshop
-from dreamgym_kit.curriculum.wellformed import Bounds
-from dreamgym_kit.ports import Pattern
+from dreamgym_kit.curriculum.making import Bounds, Workshop
+from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.schema import AlarmSettings, CurriculumSettings, TrainSettings
-from dreamgym_kit.training.aside import LoopAside
+from dreamgym_kit.training.background_loop import BackgroundLoop
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Task
 
 QUICK = TrainSettings(tasks_per_step=4, group_size=8, steps=8, eval_every=4, eval_n=4)
 
@@ -78,7 +77,7 @@ def run_loop(
         chooser=curriculum_over(plan, folder) if curriculum else None,
         known_ids=KNOWN_IDS,
     )
-    with LoopAside() as aside:
+    with BackgroundLoop() as aside:
         loop = TrainingLoop(plan, parts, folder=folder, aside=aside, events=heard, stop=stop or StopSwitch())
         return Ran(loop.run(), trainer, server, collector, heard)
 

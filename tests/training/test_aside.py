@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dreamgym_kit.training.aside import LoopAside
+from dreamgym_kit.training.background_loop import BackgroundLoop
 
 SEEN = contextvars.ContextVar("SEEN", default="outside")
 
@@ -18,7 +18,7 @@ async def seen() -> str:
 
 
 def test_work_aside_does_not_inherit_what_its_caller_may_do() -> None:
-    with LoopAside() as aside:
+    with BackgroundLoop() as aside:
         token = SEEN.set("exempt")
         try:
             assert aside.run(seen()) == "outside"
@@ -35,7 +35,7 @@ def test_a_context_is_entered_and_left_in_one_task() -> None:
         yield 7
         tasks.append(asyncio.current_task())
 
-    with LoopAside() as aside:
+    with BackgroundLoop() as aside:
         with aside.held(scope()) as value:
             assert value == 7
             assert aside.run(seen()) == "outside"
@@ -48,7 +48,7 @@ def test_what_opening_raises_reaches_the_caller() -> None:
         raise ValueError("cannot be opened")
         yield 1
 
-    with LoopAside() as aside, pytest.raises(ValueError, match="cannot be opened"), aside.held(broken()):
+    with BackgroundLoop() as aside, pytest.raises(ValueError, match="cannot be opened"), aside.held(broken()):
         pass
 
 
@@ -56,7 +56,7 @@ def test_an_exit_in_somebodys_code_does_not_end_the_loop() -> None:
     async def leaves() -> None:
         sys.exit(3)
 
-    with LoopAside() as aside:
+    with BackgroundLoop() as aside:
         future = aside.start(leaves())
         with pytest.raises(SystemExit):
             future.result(timeout=100)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import TrainingStopped
-from dreamgym_kit.ports import Group, Rollout
+from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.training.batching import batch_of
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Episode, Verdict, World
+from dreamgym_kit.types import Episode, Verdict, World
 
 FATE = {
     "good": Verdict.PASSED,

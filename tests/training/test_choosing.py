@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training.loop_doubles import tasks_named
 
-from dreamgym_kit.training.choosing import step_seed, tasks_of_step
+from dreamgym_kit.training.plan import step_seed, tasks_of_step
 
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(0, 5))
 

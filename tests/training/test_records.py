@@ -10,13 +10,14 @@ from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.records import (
     EVALUATIONS,
     STEPS,
+    Drawn,
     EvaluationRecord,
     Lines,
+    StateFolder,
     StepRecord,
     read_evaluations,
     read_steps,
 )
-from dreamgym_kit.training.state import Drawn, StateFolder
 from dreamgym_kit.turns import Batch, Sample
 
 

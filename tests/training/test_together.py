@@ -14,8 +14,8 @@ from training.real_parts import begun, command, environment, project, run
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import furthest
 
+from dreamgym_kit.adapters.trainers.distributed import _learn
 from dreamgym_kit.adapters.trainers.folders import load_model
-from dreamgym_kit.adapters.trainers.together import _learn
 from dreamgym_kit.errors import TrainingStopped
 
 pytestmark = pytest.mark.slow
@@ -46,13 +46,13 @@ def steps_of(directory: Path) -> list[dict]:
 @pytest.mark.nightly
 def test_two_processes_are_one_training_and_come_to_the_weights_of_one(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    done = together(folder, "train", "--json", "--plain", "--steps", "2")
+    done = together(folder, "train", "--json", "--steps", "2")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)  # one result, not two
     two = Path(told["directory"])
     assert list((folder / "runs").iterdir()) == [two]
     assert done.stderr.count("HELD OUT after step 2") == 1
-    alone = json.loads(run(folder, "train", "--json", "--plain", "--steps", "2").stdout)
+    alone = json.loads(run(folder, "train", "--json", "--steps", "2").stdout)
     one = Path(alone["directory"])
     for ours, theirs in zip(steps_of(one), steps_of(two), strict=True):
         assert ours["facts"] == theirs["facts"]
@@ -60,10 +60,10 @@ def test_two_processes_are_one_training_and_come_to_the_weights_of_one(tmp_path:
     assert furthest(load_model(one / alone["weights"]), load_model(two / told["weights"])) <= 1e-5
     assert furthest(load_model(folder / "policy"), load_model(two / told["weights"])) > 1e-4
 
-    further = together(folder, "train", "--json", "--plain", "--steps", "3", "--resume", str(two))
+    further = together(folder, "train", "--json", "--steps", "3", "--resume", str(two))
     assert further.returncode == 0, further.stderr
     assert json.loads(further.stdout)["kept"] == 3
-    fewer = run(folder, "train", "--plain", "--steps", "4", "--resume", str(two))
+    fewer = run(folder, "train", "--steps", "4", "--resume", str(two))
     assert fewer.returncode == 2
     assert "was made with processes = 2, this training has 1" in fewer.stderr
 
@@ -71,10 +71,10 @@ def test_two_processes_are_one_training_and_come_to_the_weights_of_one(tmp_path:
 @pytest.mark.nightly
 def test_what_the_first_process_refuses_is_said_once_and_ends_both(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    done = together(folder, "train", "--plain", "--policy", "nowhere")
+    done = together(folder, "train", "--policy", "nowhere")
     assert done.returncode != 0
     assert done.stderr.count("no such directory; name a directory with config.json") == 1
-    refused = together(folder, "s2r", "--plain", "--yes", "--max-calls", "5")
+    refused = together(folder, "s2r", "--yes", "--max-calls", "5")
     assert refused.returncode != 0
     assert "s2r: runs in one process, and was started as 2" in refused.stderr
 
@@ -84,7 +84,7 @@ def test_an_alarm_ends_both_and_is_said_once(tmp_path: Path) -> None:
     (folder / "dreamgym.toml").write_text(
         (folder / "dreamgym.toml").read_text() + "[alarms]\nmax_kl = 1e-9\n"
     )
-    done = together(folder, "train", "--json", "--plain")
+    done = together(folder, "train", "--json")
     assert done.returncode != 0
     told = json.loads(done.stdout)
     assert (told["alarm"]["alarm"], told["kept"]) == ("kl", 0)
@@ -96,7 +96,7 @@ def test_an_alarm_ends_both_and_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_an_update_that_is_no_number_is_an_alarm_in_all_and_said_once(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    done = together(folder, "train", "--json", "--plain", "--lr", "1e30", "--steps", "4")
+    done = together(folder, "train", "--json", "--lr", "1e30", "--steps", "4")
     told = json.loads(done.stdout)
     assert told["alarm"]["alarm"] == "not_finite"
     assert done.stderr.count("ALARM not_finite") == 1
@@ -120,7 +120,7 @@ def test_a_process_that_finds_no_number_itself_goes_on_listening_to_the_first() 
 )
 def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
     folder = project(tmp_path)
-    asked = torchrun(folder, "train", "--plain", "--steps", "5000", "--set", "train.eval_every=0")
+    asked = torchrun(folder, "train", "--steps", "5000", "--set", "train.eval_every=0")
     with begun(asked, folder, environment()) as process:
         assert process.stderr is not None
         assert any("step 2/5000" in line for line in process.stderr)
@@ -136,7 +136,7 @@ def test_stopped_or_killed_it_goes_on(tmp_path: Path, whom: str) -> None:
     assert process.returncode != 0
     assert "a fault in dreamgym-kit itself" not in said
     kept = max(int(path.name[-6:]) for path in (directory / "checkpoints").glob("step-*"))
-    on = together(folder, "train", "--json", "--plain", "--steps", str(kept + 1), "--resume", str(directory))
+    on = together(folder, "train", "--json", "--steps", str(kept + 1), "--resume", str(directory))
     assert on.returncode == 0, on.stderr
     assert json.loads(on.stdout)["kept"] == kept + 1
 

@@ -8,8 +8,7 @@ from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
 from dreamgym_kit.report.training import Training, training_of
-from dreamgym_kit.rollout.manifest import Manifest
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
 from dreamgym_kit.settings.schema import AlarmSettings
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
 from dreamgym_kit.trust.outcomes import TaskOutcome, task_outcomes
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.types import Verdict
 
 SIGNS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 
@@ -18,7 +18,7 @@ def tasks(*marks: str) -> tuple[TaskOutcome, ...]:
 
 def test_a_clear_gain_is_told_in_points_over_the_same_tasks() -> None:
     found = beaten(tasks(*["xx"] * 10, *[".."] * 30), tasks(*[".."] * 40))
-    assert found.word is Word.BETTER
+    assert found.word is Conclusion.BETTER
     assert found.sentence.startswith("B solves 25 points more than A on the same 40 tasks (95 %: ")
     assert (found.better, found.worse, found.tasks) == (10, 0, 40)
     low, high = round(100 * found.low), round(100 * found.high)
@@ -36,13 +36,13 @@ def test_the_two_can_be_called_by_other_names() -> None:
 
 def test_a_clear_loss_is_told_as_one() -> None:
     found = beaten(tasks(*["."] * 20), tasks(*["x"] * 20))
-    assert found.word is Word.WORSE
+    assert found.word is Conclusion.WORSE
     assert found.sentence.startswith("B solves 100 points less than A on the same 20 tasks (95 %: -100 to -")
 
 
 def test_what_chance_gives_is_no_difference() -> None:
     found = beaten(tasks(*[".x"] * 10), tasks(*[".x"] * 9, ".."))
-    assert found.word is Word.NO_DIFFERENCE
+    assert found.word is Conclusion.NO_DIFFERENCE
     assert found.sentence.startswith(
         "No difference can be seen: B solves 5 points more than A on the same 10"
     )
@@ -52,7 +52,7 @@ def test_what_chance_gives_is_no_difference() -> None:
 
 def test_inconclusive_episodes_are_told_and_count_as_neither() -> None:
     found = beaten(tasks(*["xx"] * 30), tasks(*[".."] * 29, ".-"))
-    assert found.word is Word.BETTER
+    assert found.word is Conclusion.BETTER
     assert found.change == 1.0
     assert found.sentence.endswith("1 of 60 episodes of B is inconclusive and counts as neither.")
 
@@ -60,7 +60,7 @@ def test_inconclusive_episodes_are_told_and_count_as_neither() -> None:
 def test_a_gain_that_the_inconclusive_could_turn_round_is_not_claimed() -> None:
     found = beaten(tasks(*["....xxxx"] * 30), tasks(*["...x----"] * 30))
     assert (found.change, found.low > 0) == (0.25, True)
-    assert found.word is Word.INCONCLUSIVE
+    assert found.word is Conclusion.INCONCLUSIVE
     assert found.sentence.startswith("It cannot be said: B solves 25 points more than A on the same 30 tasks")
     assert "but 120 of 240 episodes of B are inconclusive and count as neither: between -12" in found.sentence
 
@@ -74,8 +74,8 @@ def test_a_task_that_one_side_could_not_decide_is_left_out_and_weighs_in_the_bou
 def test_nothing_shared_is_said() -> None:
     other = (TaskOutcome("other", 1, 0),)
     assert beaten(tasks("."), other).sentence == "A and B have no task in common."
-    assert beaten(tasks("."), other).word is Word.NO_COMMON_TASKS
-    assert beaten(tasks("-"), tasks(".")).word is Word.INCONCLUSIVE
+    assert beaten(tasks("."), other).word is Conclusion.NO_COMMON_TASKS
+    assert beaten(tasks("-"), tasks(".")).word is Conclusion.INCONCLUSIVE
     assert beaten(tasks("-"), tasks(".")).sentence.endswith("is not conclusive in both A and B.")
 
 
@@ -113,9 +113,9 @@ def test_equal_agents_are_seldom_called_unequal() -> None:
             TaskOutcome(f"t{at}", int(won), 4 - int(won)) for at, won in enumerate(draw.binomial(4, chance))
         )
 
-    def judged() -> Beating:
+    def judged() -> PairedComparison:
         chance = draw.beta(1, 1, 30)
         return beaten(tried(chance), tried(chance), seed=1)
 
-    claimed = sum(judged().word in (Word.BETTER, Word.WORSE) for _ in range(150))
+    claimed = sum(judged().word in (Conclusion.BETTER, Conclusion.WORSE) for _ in range(150))
     assert claimed <= 12  # 5 % of 150 are 7.5; three standard errors more are 15.5

@@ -13,7 +13,7 @@ from dreamgym_kit.trust.outcomes import (
     passed_once,
     task_outcomes,
 )
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.types import Verdict
 
 SIGNS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 

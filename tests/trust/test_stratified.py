@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
+from dreamgym_kit.trust.exact_test import exact_test
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.stratified import chance_of_as_few
 
 
 def side(*counts: tuple[int, int]) -> list[TaskOutcome]:
@@ -17,7 +17,7 @@ def test_one_task_is_what_counting_all_splits_gives() -> None:
     tries = [1, 1, 1, 0, 0, 0, 0]  # the last three were B's
     splits = list(combinations(range(len(tries)), 3))
     as_few = sum(sum(tries[at] for at in split) <= 0 for split in splits)
-    assert chance_of_as_few(side((3, 1)), side((0, 3))) == pytest.approx(as_few / len(splits))
+    assert exact_test(side((3, 1)), side((0, 3))) == pytest.approx(as_few / len(splits))
 
 
 def test_two_tasks_are_what_counting_both_gives() -> None:
@@ -25,13 +25,13 @@ def test_two_tasks_are_what_counting_both_gives() -> None:
         return sum(sum(split) == good for split in combinations([1, 1, 0, 0], 2)) / 6
 
     both = sum(chance(one) * chance(other) for one in range(3) for other in range(3) if one + other <= 1)
-    assert chance_of_as_few(side((1, 1), (2, 0)), side((1, 1), (0, 2))) == pytest.approx(both)
+    assert exact_test(side((1, 1), (2, 0)), side((1, 1), (0, 2))) == pytest.approx(both)
 
 
 def test_nothing_shared_or_decided_is_no_evidence() -> None:
-    assert chance_of_as_few([], []) == 1.0
-    assert chance_of_as_few(side((0, 0)), side((0, 4))) == 1.0
-    assert chance_of_as_few(side((2, 2)), side((4, 0))) > 0.9
+    assert exact_test([], []) == 1.0
+    assert exact_test(side((0, 0)), side((0, 4))) == 1.0
+    assert exact_test(side((2, 2)), side((4, 0))) > 0.9
 
 
 def test_of_equals_one_in_twenty_is_found_at_most() -> None:
@@ -42,5 +42,5 @@ def test_of_equals_one_in_twenty_is_found_at_most() -> None:
         for _ in range(2):
             good = [sum(draw.random() < chance for _ in range(4)) for chance in chances]
             sides.append(side(*((count, 4 - count) for count in good)))
-        found += chance_of_as_few(*sides) < 0.05
+        found += exact_test(*sides) < 0.05
     assert found / rounds < 0.06

@@ -25,11 +25,11 @@ def pytest_configure() -> None:
     """Before any test module is imported, as a user's module would be."""
     global _session
     if MODE in ("idle", "record"):
-        from dreamgym_kit.adapters.langgraph.install import install
+        from dreamgym_kit.adapters.langgraph.intercept.install import install
 
         install()
     if MODE == "record":
-        from dreamgym_kit.adapters.langgraph.api import record_everything
+        from dreamgym_kit.adapters.langgraph.run.api import record_everything
 
         _session = _gate.enter_context(record_everything())
     if MODE == "mutant":

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamgym_kit.canonical import canonical
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Embedder
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.interfaces import Embedder
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Task
 
 ALIKE = 0.6  # least cosine of two texts of one cluster
 

@@ -1,7 +1,7 @@
 """The curriculum of one training: chooses each draw's tasks from what all earlier draws saw.
 
 A pure function of tasks, settings, seed and the records of earlier steps: it is told them when a training
-goes on, and keeps nothing else. Implements `training.choosing.Chooser`.
+goes on, and keeps nothing else. Implements `training.plan.Chooser`.
 """
 
 from collections import Counter
@@ -11,10 +11,7 @@ from math import inf
 from typing import Any
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.curriculum.choosing import Pick, Standing, drawn, rests, score_of
 from dreamgym_kit.curriculum.clusters import Clusters
-from dreamgym_kit.curriculum.estimates import Doubt, Estimate, Evidence, estimated, evidence_of, pooled
-from dreamgym_kit.curriculum.failures import failed_at
 from dreamgym_kit.curriculum.making import Workshop, patterns_of
 from dreamgym_kit.curriculum.records import (
     DRAWS,
@@ -22,13 +19,27 @@ from dreamgym_kit.curriculum.records import (
     GroupSeen,
     Made,
     decided_of,
+    failed_at,
     failures_of,
     seen_in,
 )
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Group
+from dreamgym_kit.curriculum.task_sampler import (
+    Doubt,
+    Estimate,
+    Evidence,
+    Pick,
+    Standing,
+    drawn,
+    estimated,
+    evidence_of,
+    pooled,
+    rests,
+    score_of,
+)
+from dreamgym_kit.interfaces import Group
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import CurriculumSettings
-from dreamgym_kit.vocabulary import Task, Verdict
+from dreamgym_kit.types import Task, Verdict
 
 GIVEN_IMPOSSIBLE = 0.05
 """How likely a task that a person gave is impossible, before anything was seen of it."""
@@ -63,7 +74,7 @@ class CurriculumPlan:
 
 
 class Curriculum:
-    """See `training.choosing.Chooser`."""
+    """See `training.plan.Chooser`."""
 
     def __init__(self, plan: CurriculumPlan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Who makes tasks: a function of the user's, by rules; or a chat model, that proposes and then chooses.
+"""Who makes tasks (a user's function, or a chat model: it proposes, then chooses), and who judges them.
 
 The model is asked twice, as in arXiv 2511.03773 (appendix C): for several variations of a task, and then
 which of them to take: harder or more specific but feasible, well-formed, a meaningful change, a realistic
@@ -6,17 +6,18 @@ combination. Only the last message's text is its own: world, form and everything
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from dreamgym_kit.curriculum.clusters import text_of
-from dreamgym_kit.dream.asking import ask_for
+from dreamgym_kit.dream.grading import judge
 from dreamgym_kit.dream.prompt import fenced
-from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson, UserError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatEndpoint, Pattern
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.dream.structured_output import request_output
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UserError
+from dreamgym_kit.interfaces import ChatEndpoint, Checker, Judgement, Outcome, Pattern
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Task, Verdict
 
 _MOST_VALUES = 120  # of a world, shown to the model
 _MOST_TEXT = 2_000  # characters of a variation
@@ -37,7 +38,7 @@ realistic combination of details. "selection" is its number, or 0 where none is 
 
 
 class RuleMaker:
-    """Implements `ports.TaskMaker` over a function: (pattern, count, seed) -> tasks."""
+    """Implements `interfaces.TaskMaker` over a function: (pattern, count, seed) -> tasks."""
 
     how = "rules"
 
@@ -67,7 +68,7 @@ class RuleMaker:
 
 
 class ModelMaker:
-    """Implements `ports.TaskMaker` over a chat model; gives the one variation that it chose, or none."""
+    """Implements `interfaces.TaskMaker` over a chat model; gives the one variation that it chose, or none."""
 
     how = "model"
 
@@ -86,7 +87,7 @@ class ModelMaker:
             if not texts:
                 return []
             numbered = [f"{number}. {text}" for number, text in enumerate(texts, start=1)]
-            said = await ask_for(
+            said = await request_output(
                 self._endpoint,
                 _CHOOSE,
                 fenced([given[0], ("variations", numbered)]),
@@ -94,14 +95,14 @@ class ModelMaker:
                 name="selection",
                 seed=seed,
             )
-        except (BudgetSpent, EndpointError, NotJson):
+        except (BudgetExceeded, EndpointError, NotSerializable):
             return []
         chosen = int(said["selection"])
         task = _saying(pattern.task, texts[chosen - 1]) if chosen else None
         return [task] if task is not None else []
 
     async def _proposed(self, given: list[tuple[str, JsonValue]], count: int, seed: int) -> list[str]:
-        said = await ask_for(
+        said = await request_output(
             self._endpoint, _PROPOSE, fenced(given), _variations(count), name="variations", seed=seed
         )
         texts = [" ".join(text.split()) for text in said["variations"]]
@@ -147,3 +148,60 @@ def _saying(task: Task, text: str) -> Task | None:
         return None
     varied = {**task.input, "messages": [*messages[:-1], other]}
     return replace(task, input=varied, checker=None, expect={}, replies=())
+
+
+AGREED = "curriculum.judges"
+"""The checker's name in tasks that are judged so."""
+
+
+class Agreed:
+    """Implements `interfaces.Checker` over several, by name: for tasks that nobody wrote a checker for.
+
+    A judge that errs in one of twenty verdicts makes a third of all groups of an impossible task look as if
+    it could be learned (0.95^8 of eight failures are seen as such); two independent ones that have to agree
+    make it one in fifty. Where they differ the episode is inconclusive, and nothing is learned from it.
+    """
+
+    def __init__(self, judges: Mapping[str, Checker]) -> None:
+        """Two or more; fewer are no second word."""
+        if len(judges) < 2:
+            raise ValueError("two judges or more")
+        self._judges = judges
+
+    async def __call__(self, outcome: Outcome) -> Judgement:
+        """The verdict that all of them come to."""
+        told = {name: await judge(outcome, checker) for name, checker in self._judges.items()}
+        verdicts = {one.verdict for one in told.values()}
+        verdict = next(iter(verdicts))
+        if len(verdicts) == 1 and verdict.conclusive:
+            reason = next(iter(told.values())).reason
+            return Judgement(
+                verdict, f"{' and '.join(told)} agree: {reason}", float(verdict is Verdict.PASSED)
+            )
+        said = "; ".join(f"{name}: {one.verdict} ({one.reason})" for name, one in told.items())
+        if Verdict.ERROR in verdicts:
+            return Judgement(Verdict.ERROR, f"one of its judges failed: {said}"[:600])
+        return Judgement(Verdict.INCONCLUSIVE, f"its judges do not agree: {said}"[:600])
+
+
+class OfGiven:
+    """Implements `interfaces.Checker`: one judge for given tasks, their own checkers for made ones.
+
+    A judge of the training's own was tried on recorded requests; of what is made later it proved nothing.
+    """
+
+    def __init__(self, given: Checker, made: Container[str], checkers: Mapping[str, Checker]) -> None:
+        """`made`: ids of tasks, looked up anew for each episode, as are `checkers`."""
+        self._given, self._made, self._checkers = given, made, checkers
+
+    async def __call__(self, outcome: Outcome) -> Judgement:
+        """The verdict of whoever judges this task."""
+        task = outcome.task
+        own = self._checkers.get(task.checker) if task.checker is not None else None
+        return await judge(outcome, own if task.id in self._made else self._given)
+
+
+def agreed_error(error: float) -> float:
+    """Share of agreeing verdicts that are wrong, of two independent judges with this error each."""
+    both = error**2
+    return both / (both + (1 - error) ** 2)

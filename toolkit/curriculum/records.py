@@ -6,13 +6,14 @@ Estimates, what rests and which tasks were made follow from these lines alone, s
 and goes on chooses as the unbroken one.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.rollout.records import RENAMED_FIELDS
 from dreamgym_kit.rollout.tasks import TASKS
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.types import Episode, Task, Transition, Verdict
 
 CURRICULUM = "curriculum.jsonl"
 
@@ -60,7 +61,7 @@ DRAWS = Codec(Draw, nested=(Codec(GroupSeen, renamed=RENAMED_FIELDS), TASKS))
 
 
 def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, int]]:
-    """(step, task, successes, failures) of each group, in order; see `estimates.evidence_of`."""
+    """(step, task, successes, failures) of each group, in order; see `choosing.evidence_of`."""
     return [
         (step, group.task, group.success, group.failure)
         for step in sorted(draws)
@@ -90,3 +91,63 @@ def failures_of(
             for place, often in group.failed_at.items():
                 told[place] = told.get(place, 0.0) + often * 0.5 ** ((step - at) / half_life)
     return {task: told for task, told in found.items() if told}
+
+
+MISSING, EXTRA, OTHERWISE, REFUSED, ASKS, ENDED = "missing", "extra", "otherwise", "refused", "asks", "ended"
+
+
+def failed_at(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Count the failed episodes of one group by what each did otherwise: "missing refund_payment" -> 3.
+
+        missing TOOL     the good siblings called it (all of them), this one did not
+        extra TOOL       it changes something, and no good one called it
+        otherwise TOOL   it changes something, and was called with arguments that no good one gave it
+        refused TOOL     the tool answered with an error, as it never did to a good one
+        asks TOOL        the first call that no good one made, where nothing above tells them apart
+
+    Without a good sibling only refusals count, else the last call that changes something, else the last call:
+    where it ended. A word on where to look, for choosing what to practise; no verdict is made of it.
+    """
+    good = [one for one in episodes if one.verdict is Verdict.PASSED]
+    bad = [one for one in episodes if one.verdict is Verdict.FAILED]
+    told = Counter(place for one in bad if (place := _place(one, good)))
+    return dict(sorted(told.items()))
+
+
+def tool_of(place: str) -> str:
+    """The tool that a place of failure names."""
+    return place.partition(" ")[2]
+
+
+def _place(episode: Episode, good: Sequence[Episode]) -> str:
+    if not good:
+        return _alone(episode)
+    called = {entry.call.tool for entry in episode.transitions}
+    always = set.intersection(*({entry.call.tool for entry in one.transitions} for one in good))
+    for entry in good[0].transitions:  # in the order that a good one calls them
+        if entry.call.tool in always - called:
+            return f"{MISSING} {entry.call.tool}"
+    known = {entry.call.tool for one in good for entry in one.transitions}
+    keys = {entry.call.key for one in good for entry in one.transitions}
+    told = {entry.call.tool for one in good for entry in one.transitions if entry.answer.error is not None}
+    for entry in episode.transitions:
+        tool = entry.call.tool
+        if entry.effect.changes_world and tool not in known:
+            return f"{EXTRA} {tool}"
+        if entry.answer.error is not None and tool not in told:
+            return f"{REFUSED} {tool}"
+        if entry.effect.changes_world and entry.call.key not in keys:
+            return f"{OTHERWISE} {tool}"
+    other = next((entry for entry in episode.transitions if entry.call.key not in keys), None)
+    return f"{ASKS} {other.call.tool}" if other is not None else ""
+
+
+def _alone(episode: Episode) -> str:
+    """Where an episode ended that no good one stands beside."""
+    steps: Sequence[Transition] = episode.transitions
+    for entry in reversed(steps):
+        if entry.answer.error is not None:
+            return f"{REFUSED} {entry.call.tool}"
+    writes = [entry for entry in steps if entry.effect.changes_world]
+    last = writes[-1] if writes else steps[-1] if steps else None
+    return f"{ENDED} {last.call.tool}" if last is not None else ""

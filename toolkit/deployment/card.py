@@ -3,18 +3,108 @@
 Text of people, tasks and runs is data: none of its marks count.
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
+from pathlib import Path
 
-from dreamgym_kit.deployment.pointing import KEY, Pointing
-from dreamgym_kit.deployment.records import Deed, Event, Version
-from dreamgym_kit.deployment.story import Story
+from dreamgym_kit.deployment.model_registry import Deed, Event, Version
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.report.markdown import quiet
+from dreamgym_kit.report.training import Training
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.outcomes import Share
 from dreamgym_kit.trust.promotion import Promotion
+from dreamgym_kit.types import Split, Task
+
+UNKNOWN = "not known to dreamgym-kit: the weights were named as a directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """How weights came to be, in (label, text) pairs and sentences."""
+
+    base: str = UNKNOWN
+    facts: tuple[tuple[str, str], ...] = ()  # seeds, steps, algorithm, ...
+    data: tuple[str, ...] = (f"What it learned from is {UNKNOWN}.",)
+    scores: tuple[tuple[str, str], ...] = ()  # what training measured -> what came of it
+    lora: int | None = None  # rank of the adapter
+
+
+def story_of(training: Training, *, run: str) -> Story:
+    """The story of weights that a training of the kit made."""
+    matters, about = _part(training.manifest, "matters"), _part(training.manifest, "about")
+    real = matters.get("tools") == "record"
+    calls = sum(step.facts.calls for step in training.steps)
+    where = "on the real tools" if real else "in a dream, no real tool ran"
+    facts = [
+        ("algorithm", f"{matters.get('algorithm', 'grpo')}, loss {matters.get('loss')}"),
+        ("optimiser steps", f"{len(training.steps)} of {max(training.planned, len(training.steps))}"),
+        ("learning rate", str(matters.get("lr"))),
+        ("seed", str(matters.get("seed"))),
+        ("trained", where),
+        ("training run", run),
+        ("versions", ", ".join(f"{name} {said}" for name, said in _part(about, "versions").items())),
+    ]
+    lora = matters.get("lora")
+    if isinstance(lora, int):
+        facts.insert(1, ("LoRA rank", str(lora)))
+    data = [
+        f"{about.get('tasks')} tasks were learned from, {about.get('held_out')} kept back to measure with.",
+        f"{calls:,} tool calls were made while it learned, {where}"
+        + ("." if real else f"; they were answered from {about.get('recordings')} recorded calls."),
+    ]
+    return Story(
+        base=str(matters.get("policy", UNKNOWN)),
+        facts=tuple(facts),
+        data=tuple(data),
+        scores=(("while it was trained, on held-out tasks", training.sentence),),
+        lora=lora if isinstance(lora, int) else None,
+    )
+
+
+def _part(record: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]:
+    part = record.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+HOST, PORT = "127.0.0.1", 8000
+KEY = "VLLM_API_KEY"  # vLLM asks every caller for what it holds, where it is set
+
+
+@dataclass(frozen=True, slots=True)
+class Pointing:
+    """How an existing graph is pointed at a shelf; the lines stay the same whichever version is in use."""
+
+    merged: Path
+    name: str  # as the server names the model
+    record: str = ""  # the buffer that calls are kept in while it is in use; "": none
+    shelf: str = "deployed"
+
+    @property
+    def serve(self) -> str:
+        """The command that serves it: on this machine alone, behind a key, nothing for development."""
+        return f"dreamgym-kit serve --from {shlex.quote(self.shelf)}"
+
+    @property
+    def model(self) -> str:
+        """The line of code that takes the place of the agent's model."""
+        return (
+            f'init_chat_model("openai:{self.name}", base_url="http://{HOST}:{PORT}/v1", '
+            f'api_key=os.environ["{KEY}"])'
+        )
+
+    @property
+    def keep(self) -> str:
+        """The line around the agent's call that keeps what its tools say, for the next training; or ""."""
+        return f"with dreamgym_kit.deployed({self.shelf!r}):" if self.record else ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return tuple(line for line in (self.serve, self.model, self.keep) if line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +217,49 @@ def _list(sentences: Sequence[str]) -> str:
 
 def _day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+_SHOWN = 12  # names in a sentence
+
+
+def untested(found: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]:
+    """Sentences, the most telling first; `tasks` are all that there are, on both sides of the line."""
+    if found is None:
+        return ("Everything: it was deployed without an evaluation on the real tools.",)
+    return tuple(_told(found, tasks))
+
+
+def _told(found: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
+    summary, tried = found.b.summary, {one.task for one in found.b.outcomes}
+    worlds = sorted({task.world.name for task in tasks if task.id in tried})
+    kinds = f" of {len(found.b.families)} kinds" if found.b.families else ""
+    if not found.b.real:
+        yield "The real tools: it was tried in a dream only."
+    yield f"Requests other than these {len(tried)} tasks{kinds}, and worlds other than {_named(worlds)}."
+    families = {
+        str(task.meta["family"]) for task in tasks if task.split is Split.TRAIN and "family" in task.meta
+    }
+    left = sorted(families - set(found.b.families))
+    if left:
+        yield f"Kinds of tasks that it learned from and was not tried on: {_named(left)}."
+    effects = summary.fact("effects")
+    idle = sorted(set(effects) - {use.name for use in summary.tools}) if isinstance(effects, Mapping) else []
+    if idle:
+        yield f"Tools that no episode of the evaluation called: {_named(idle)}."
+    if not summary.faults:
+        yield "Tools that fail, are slow or answer nonsense: none was made to."
+    policy = summary.fact("policy")
+    if isinstance(policy, Mapping):
+        yield (
+            f"Sampling other than at temperature {policy.get('temperature')} with at most "
+            f"{policy.get('max_output')} tokens an answer; and the server that it will be used behind."
+        )
+    yield "Input that is meant to mislead it, other languages, and load."
+    if found.b.inconclusive:
+        yield f"{found.b.inconclusive} of its {found.b.episodes} episodes could not be judged."
+
+
+def _named(names: Collection[str]) -> str:
+    told = list(names)
+    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in told[:_SHOWN]) + more

@@ -3,9 +3,9 @@
 import hashlib
 from pathlib import Path
 
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.serialization import JsonValue
 
 CONFIG, CARD = "config.json", "README.md"
 _INDEX = "model.safetensors.index.json"
@@ -86,7 +86,7 @@ def _must_be_whole_weights(path: Path) -> None:
             )
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
-    except NotJson:
+    except NotSerializable:
         header = None
     if not isinstance(header, dict):
         raise UserError(f"{path}: is no file of weights, or half of one; write or copy the model again.")
@@ -106,7 +106,7 @@ def _object(path: Path) -> dict[str, JsonValue]:
         told = read_json(path.read_bytes(), max_bytes=_MOST_HEADER)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
-    except NotJson as error:
+    except NotSerializable as error:
         raise UserError(f"{path}: is damaged ({error}); write or copy the model again.") from None
     if not isinstance(told, dict):
         raise UserError(f"{path}: is damaged (no object); write or copy the model again.")

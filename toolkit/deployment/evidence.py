@@ -7,11 +7,11 @@ whatever came out of it. What it says is for `trust.promotion`.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.rollout.tasks import tasks_digest
-from dreamgym_kit.vocabulary import Provenance, Split, Task
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Provenance, Split, Task
 
 _SHOWN = 3  # names in a sentence
 _FROM_TOOLS = (Provenance.REAL, Provenance.FAULT)  # what answers where the tools are real

@@ -17,8 +17,8 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, ToolSpec
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, ToolSpec
 
 _LEAST = 3  # recorded answers that a form is read from
 _SURE_OF_KEYS = 5  # answers without another key, from which on one more is none of the tool's

@@ -1,11 +1,11 @@
 """Two experience models in a row: the second is asked only where the first abstains."""
 
-from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.vocabulary import Answer, Call
+from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.types import Answer, Call
 
 
 class AskedLast:
-    """Implements `ports.ExperienceModel`."""
+    """Implements `interfaces.ExperienceModel`."""
 
     waits = True
 

@@ -8,19 +8,19 @@ is mined from the tenant's own recordings when the first call of the run is aske
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dreamgym_kit.dream.following import AllRecordings, Followed, Following, world_of
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Told, consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.plain import escaped_args, is_exact
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, TrackedEpisode, world_of
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import escaped_args, is_exact
+from dreamgym_kit.types import Answer, Call
 
 
 class ChainedExperience:
-    """Implements `ports.ExperienceModel`: recorded, then state and rules, then abstain.
+    """Implements `interfaces.ExperienceModel`: recorded, then state and rules, then abstain.
 
     Args:
         recorded: what repeats recordings.
@@ -40,7 +40,7 @@ class ChainedExperience:
         stated: Mapping[str, StatedModel] | None = None,
     ) -> None:
         self._recorded, self._threshold = recorded, threshold
-        self.following = Following(all_recordings, stated=stated)
+        self.following = StateTracker(all_recordings, stated=stated)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
@@ -63,7 +63,7 @@ class ChainedExperience:
         return self.following.curve(tenant)
 
 
-def _answered(call: Call, situation: Situation, told: Told, followed: Followed) -> Answer:
+def _answered(call: Call, situation: Situation, told: Told, followed: TrackedEpisode) -> Answer:
     seed = f"{situation.world} {situation.after} {call.key}"
     like = Answer(provenance=told.provenance, support=round(told.support, 4), why=told.why)
     return answer_of(followed.renaming.concrete(told.seen, seed), like)
@@ -72,5 +72,5 @@ def _answered(call: Call, situation: Situation, told: Told, followed: Followed) 
 def _abstained(told: Sequence[Told], threshold: float, exact: Answer) -> Answer:
     why = exact.why
     if told:
-        why = f"{why}; the best guess has support {told[0].support:.2f}, below {threshold:g}"
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+        why = f"{why}; confidence {told[0].support:.2f}, required {threshold:.2f}"
+    return replace(exact, why=why)

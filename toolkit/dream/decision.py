@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from jsonschema import Draft202012Validator
 
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.answer_schema import AnswerSchema
-from dreamgym_kit.dream.reasoned_support import CEILING
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue, escaped
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, Transition
+from dreamgym_kit.dream.llm_calibration import CEILING
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.serialization import JsonValue, escaped
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition
 
 MAX_CHANGES = 2
 """Changed facts of one call; models get more than that wrong nearly always (arXiv 2605.07247)."""
@@ -83,7 +83,7 @@ def read_decision(text: str) -> Decision:
     """Read a model's words.
 
     Raises:
-        NotJson: not one JSON object of the schema; says what is wrong, for one repair.
+        NotSerializable: not one JSON object of the schema; says what is wrong, for one repair.
     """
     said = read_json(_unfenced(text.strip()), max_bytes=_MAX_ANSWER)
     wrong = next(
@@ -91,7 +91,7 @@ def read_decision(text: str) -> Decision:
     )
     if wrong is not None:
         place = ".".join(str(part) for part in wrong.absolute_path) or "the object"
-        raise NotJson(f"{place}: {wrong.message[:200]}")
+        raise NotSerializable(f"{place}: {wrong.message[:200]}")
     return Decision(
         reasoning=said["reasoning"],
         outcome=said["outcome"],
@@ -127,14 +127,16 @@ def render(
     """Make the answer that a decision means; `form` says what the tool's answers look like.
 
     Raises:
-        NotJson: it points at what is not there or changes what this tool cannot; for one repair.
+        NotSerializable: it points at what is not there or changes what this tool cannot; for one repair.
     """
     if decision.outcome == "unknown":
         return Answer(provenance=Provenance.ABSTAINED, support=0.0, why="the model cannot tell either")
     if decision.changes and not tool.effect.changes_world:
-        raise NotJson(f"set: {call.tool} only reads; it changes nothing")
+        raise NotSerializable(f"set: {call.tool} only reads; it changes nothing")
     if len(decision.changes) > MAX_CHANGES:
-        raise NotJson(f"set: at most {MAX_CHANGES} changes; a call that changes more is outcome 'unknown'")
+        raise NotSerializable(
+            f"set: at most {MAX_CHANGES} changes; a call that changes more is outcome 'unknown'"
+        )
     example = _example(decision.like, call, examples)
     if decision.outcome == "error":
         return _failure(decision, tool, example)
@@ -149,10 +151,10 @@ def render(
     artifact: JsonValue = None
     if example is None:
         if decision.answer is None:
-            raise NotJson("answer: without an example to be like, the whole answer has to stand here")
+            raise NotSerializable("answer: without an example to be like, the whole answer has to stand here")
         content: JsonValue = _parsed(decision.answer, examples, form)
     elif example.answer.error is not None or example.answer.update is not None:
-        raise NotJson(f"like: example {decision.like} is no plain successful answer")
+        raise NotSerializable(f"like: example {decision.like} is no plain successful answer")
     else:
         carried = _carried(example.answer.content, _replacements(example.call, call))
         content = _filled(carried, decision.leaves, call)
@@ -170,12 +172,12 @@ def render(
 def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> Answer:
     """A failure: the example's own words where one is cited."""
     if decision.changes:
-        raise NotJson("set: a call that failed changes nothing")
+        raise NotSerializable("set: a call that failed changes nothing")
     if example is not None and example.answer.error is None:
-        raise NotJson(f"like: example {decision.like} is no failure")
+        raise NotSerializable(f"like: example {decision.like} is no failure")
     text = decision.error.strip() or (example.answer.error if example is not None else "") or ""
     if not text:
-        raise NotJson("error: the tool's message is missing")
+        raise NotSerializable("error: the tool's message is missing")
     return Answer(
         error=text[:1000],
         error_type=(example.answer.error_type if example is not None else None) or "ToolException",
@@ -190,10 +192,10 @@ def _example(like: int | None, call: Call, examples: Sequence[Transition]) -> Tr
     if like is None:
         return None
     if not 1 <= like <= len(examples):
-        raise NotJson(f"like: there is no example {like}; there are {len(examples)}")
+        raise NotSerializable(f"like: there is no example {like}; there are {len(examples)}")
     found = examples[like - 1]
     if found.call.tool != call.tool:
-        raise NotJson(f"like: example {like} is of {found.call.tool}, not of {call.tool}")
+        raise NotSerializable(f"like: example {like} is of {found.call.tool}, not of {call.tool}")
     return found
 
 
@@ -206,7 +208,7 @@ def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> Jso
                 return form
             if set(leaves) == {""} and isinstance(leaves[""], str):
                 return leaves[""]
-            raise NotJson('leaves: the example is plain text; its only path is ""')
+            raise NotSerializable('leaves: the example is plain text; its only path is ""')
         return json.dumps(_filled(inner, leaves, call), ensure_ascii=False)
     filled = copy.deepcopy(form)
     for path, value in leaves.items():
@@ -254,10 +256,10 @@ def _put(content: JsonValue, path: str, value: JsonValue) -> None:
             return
         known = key in here if isinstance(here, dict) else isinstance(key, int) and _within(here, key)
         if not known:
-            raise NotJson(f"leaves: the example has no '{path}'")
+            raise NotSerializable(f"leaves: the example has no '{path}'")
         if number == len(parts) - 1:
             if isinstance(here[key], (dict, list)) or not _same_kind(here[key], value):
-                raise NotJson(f"leaves: '{path}' is a {type(here[key]).__name__} in the example")
+                raise NotSerializable(f"leaves: '{path}' is a {type(here[key]).__name__} in the example")
             here[key] = value
         else:
             holder, held, here = here, key, here[key]
@@ -282,7 +284,7 @@ def _argument(value: JsonValue, call: Call) -> JsonValue:
     if isinstance(value, str) and value.startswith("arg:"):
         name = value.removeprefix("arg:")
         if name not in call.args:
-            raise NotJson(f"arg:{name}: {call.tool} was called without it")
+            raise NotSerializable(f"arg:{name}: {call.tool} was called without it")
         return escaped(call.args[name])
     return value
 
@@ -322,6 +324,6 @@ def _parsed(text: str, examples: Sequence[Transition], form: AnswerSchema | None
 def _as_object(text: str) -> JsonValue | None:
     try:
         found = read_json(text)
-    except NotJson:
+    except NotSerializable:
         return None
     return found if isinstance(found, (dict, list)) else None

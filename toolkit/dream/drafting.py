@@ -14,14 +14,14 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.prompt import fenced, repair
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue, escaped
-from dreamgym_kit.ports import ChatEndpoint
+from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.interfaces import ChatEndpoint
+from dreamgym_kit.serialization import JsonValue, escaped
 from dreamgym_kit.settings.tool_models import TESTS, WRITING, ToolModelSettings, read_model
-from dreamgym_kit.vocabulary import ToolSpec
+from dreamgym_kit.types import ToolSpec
 
 _MAX_DRAFT = 40_000  # characters
 _PAIR = {"of": {"type": "string"}, "name": {"type": "string"}}
@@ -119,11 +119,11 @@ async def draft(
 
     Raises:
         EndpointError: no answer came.
-        NotJson: two answers came, and neither can be used; says why.
+        NotSerializable: two answers came, and neither can be used; says why.
     """
     how = sampling or Sampling()
     messages = [ChatMessage("system", _RULES), ChatMessage("user", _told(tool, reads, shapes, source))]
-    wrong = NotJson("nothing was said")
+    wrong = NotSerializable("nothing was said")
     for _ in range(2):
         request = ChatRequest(
             messages,
@@ -137,9 +137,9 @@ async def draft(
         reply = await endpoint.chat(request)
         try:
             if reply.finish_reason == "length":
-                raise NotJson("it was cut off at its largest length; be brief")
+                raise NotSerializable("it was cut off at its largest length; be brief")
             return read_draft(reply.content, tool, reads)
-        except NotJson as error:
+        except NotSerializable as error:
             wrong = error
             messages = [*messages[:2], *repair(reply.content, str(error))]
     raise wrong
@@ -149,7 +149,7 @@ def read_draft(text: str, tool: ToolSpec, reads: Sequence[ToolSpec]) -> ToolMode
     """Read a model's words.
 
     Raises:
-        NotJson: not JSON of the schema, or it names what is not there; names the place.
+        NotSerializable: not JSON of the schema, or it names what is not there; names the place.
     """
     said = read_json(_unfenced(text), max_bytes=_MAX_DRAFT)
     wrong = next(
@@ -157,13 +157,13 @@ def read_draft(text: str, tool: ToolSpec, reads: Sequence[ToolSpec]) -> ToolMode
     )
     if wrong is not None:
         place = ".".join(str(part) for part in wrong.absolute_path) or "the object"
-        raise NotJson(f"{place}: {wrong.message[:200]}")
+        raise NotSerializable(f"{place}: {wrong.message[:200]}")
     try:
         model = read_model(_data(said), ("draft",), lambda *_: "draft")
     except UserError as error:
-        raise NotJson(str(error)) from None
+        raise NotSerializable(str(error)) from None
     if not tool.effect.changes_world and (model.changes or model.keeps):
-        raise NotJson(f"changes, keeps: {tool.name} only reads; it changes nothing")
+        raise NotSerializable(f"changes, keeps: {tool.name} only reads; it changes nothing")
     _check_names(model, tool, reads)
     return model
 
@@ -239,7 +239,7 @@ def _change(change: Mapping[str, Any]) -> dict[str, JsonValue]:
     data: dict[str, Any] = {"read": change["read"], "bind": _pairs(change["bind"])}
     for one in change["operations"]:
         if "$" in one["path"]:
-            raise NotJson(f"changes: '{one['path'][:60]}' is no path of fields")
+            raise NotSerializable(f"changes: '{one['path'][:60]}' is no path of fields")
         if one["kind"] == "delete":
             data.setdefault("delete", []).append(one["path"])
         else:
@@ -255,7 +255,7 @@ def _value(text: str) -> JsonValue:
     """JSON text; what is none is taken for the text itself."""
     try:
         return escaped(read_json(text))
-    except NotJson:
+    except NotSerializable:
         return text
 
 
@@ -267,11 +267,11 @@ def _check_names(model: ToolModelSettings, tool: ToolSpec, reads: Sequence[ToolS
     known = {spec.name: spec for spec in reads}
     for key, read in model.reads():
         if read not in known:
-            raise NotJson(f"{'.'.join(key)}: '{read}' is none of the reads; {_nearest(read, known)}")
+            raise NotSerializable(f"{'.'.join(key)}: '{read}' is none of the reads; {_nearest(read, known)}")
     own = tool.args_schema.get("properties") or {}
     for key, argument in model.arguments():
         if argument not in own:
-            raise NotJson(
+            raise NotSerializable(
                 f"{'.'.join(key)}: {tool.name} has no argument '{argument}'; {_nearest(argument, own)}"
             )
 

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.settings.schema import FaultSettings
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition
 
 _WHY = "fault plan: "
 COMMON = ("error", "timeout", "timeout_applied", "rate_limit")

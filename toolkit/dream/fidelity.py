@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.reasoned_audit import as_seen, drawn_calls, situations_of
+from dreamgym_kit.dream.llm_audit import as_seen, drawn_calls, situations_of
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.ports import ExperienceModel
-from dreamgym_kit.vocabulary import Provenance, ToolSpec, Transition
+from dreamgym_kit.interfaces import ExperienceModel
+from dreamgym_kit.types import Provenance, ToolSpec, Transition
 
 _HELD_OUT = 4  # one episode of so many
 

@@ -8,13 +8,13 @@ where nobody does, a model's word alone decides, and the reason says so.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dreamgym_kit.dream.asking import CountedEndpoint, ask_for
-from dreamgym_kit.dream.outcome import judge
+from dreamgym_kit.dream.grading import judge
 from dreamgym_kit.dream.prompt import fenced
-from dreamgym_kit.errors import BudgetSpent, EndpointError, NotJson
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Account, ChatEndpoint, Checker, Judgement, Outcome
-from dreamgym_kit.vocabulary import Effect, Finding, Transition, Verdict
+from dreamgym_kit.dream.structured_output import CountedEndpoint, request_output
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable
+from dreamgym_kit.interfaces import Account, ChatEndpoint, Checker, Judgement, Outcome
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Effect, Finding, Transition, Verdict
 
 DISAGREE = "judges_disagree"  # the kind of finding
 _RULES = """\
@@ -56,8 +56,8 @@ class ModelJudge:
         )
         try:
             endpoint = CountedEndpoint(self._endpoint, account, "judge")
-            said = await ask_for(endpoint, _RULES, data, _SCHEMA, name="verdict")
-        except (EndpointError, NotJson, BudgetSpent) as error:
+            said = await request_output(endpoint, _RULES, data, _SCHEMA, name="verdict")
+        except (EndpointError, NotSerializable, BudgetExceeded) as error:
             verdict = Verdict.ERROR if isinstance(error, EndpointError) else Verdict.INCONCLUSIVE
             return Judgement(verdict, f"the judging model gave no verdict: {error}")
         reason = " ".join(said["reasoning"].split())[:300]

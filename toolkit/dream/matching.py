@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from dreamgym_kit.dream.faults import took_effect
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, Call, Transition, history_digest
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Transition, history_digest
 
 _SHORTEST = 4  # characters of a value that is looked for inside a longer text
 

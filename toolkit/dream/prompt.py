@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.decision import MAX_CHANGES, SCHEMA
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Transition
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Transition
 
 _MAX_PART = 4_000  # characters of one call and answer
 _MAX_HISTORY = 24  # last calls; older ones are counted

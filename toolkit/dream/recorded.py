@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.matching import Match
-from dreamgym_kit.plain import is_exact
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance, Transition, World
+from dreamgym_kit.dream.nearest import Placed, nearest, only_differs
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import is_exact
+from dreamgym_kit.types import Answer, Call, Provenance, Transition, World
 
 Recordings = Callable[[World, str], Iterable[Transition]]
 """Gives the transitions recorded in one world for one tenant, in the order recorded."""
@@ -37,6 +38,7 @@ class _Known:
     compared: dict[_State, _Told]  # the same without the arguments that `[match]` ignores
     asked: dict[_State, _Told]  # of tools that asked a person: by the key of the call without replies
     asking: frozenset[str]  # these tools
+    placed: tuple[Placed, ...]  # all, with the states that they met
 
 
 MOST_CITED = 8
@@ -47,7 +49,7 @@ EXACTLY = Match()
 
 
 class RecordedExperience:
-    """Implements `ports.ExperienceModel` over recorded transitions; reads a world once, when first met.
+    """Implements `interfaces.ExperienceModel` over recorded transitions; reads a world once, when first met.
 
     Args:
         recordings: gives them.
@@ -74,10 +76,9 @@ class RecordedExperience:
         if chosen is None and self._match.ignore:
             chosen = self._alike(call, situation, known)
         if chosen is None:
-            return _abstain(call, situation, known)
+            return self._abstain(call, situation, known)
         if not chosen:
-            where = f"recordings of {call.tool} in world {situation.world}"
-            return _unsure(f"{where} disagree: was the world reset before each episode?")
+            return _unsure("recordings of this call disagree; was the world reset before each episode?")
         answer = self._match.refilled(chosen[0].answer, chosen[0].call, call)
         return Answer(
             content=answer.content,
@@ -100,6 +101,19 @@ class RecordedExperience:
         seen = sum(self._match.key(one.call) == key and state == after for one, state in met)
         return _choose(told, known.compared, replace(situation, after=after, seen=seen))
 
+    def _abstain(self, call: Call, situation: Situation, known: _Known) -> Answer:
+        found = nearest(call, situation, known.placed, self._match)
+        if found is None:
+            place = "" if situation.world == World() else f" in world {situation.world}"
+            why = f"{call.tool} was never recorded{place}"
+        elif found.differs:
+            why = only_differs(found)
+        elif not found.elsewhere:  # the same call, but for what a person replied
+            why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
+        else:
+            why = "recorded only after other writes"
+        return replace(_unsure(why), nearest=found, final=call.tool in known.asking)
+
     def _world(self, world: World, tenant: str) -> _Known:
         known = self._worlds.get((world, tenant))
         if known is None:
@@ -115,8 +129,16 @@ def _known(recorded: Iterable[Transition], match: Match) -> _Known:
     real = [entry for entry in everything if entry.answer.provenance is Provenance.REAL]
     asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
     asked = [entry for entry in real if entry.call.tool in asking]
-    compared = _by_state(real, match.key, _afters(everything, match)) if match.ignore else {}
-    return _Known(_by_state(real, _exact_key, {}), compared, _by_state(asked, _bare_key, {}), asking)
+    after = _afters(everything, match) if match.ignore else {}
+    return _Known(
+        told=_by_state(real, _exact_key, {}),
+        compared=_by_state(real, match.key, after) if match.ignore else {},
+        asked=_by_state(asked, _bare_key, {}),
+        asking=asking,
+        placed=tuple(
+            Placed(entry, after.get(entry.id, entry.after) if after else entry.after) for entry in real
+        ),
+    )
 
 
 def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
@@ -232,17 +254,3 @@ def _followed(
 
 def _unsure(why: str) -> Answer:
     return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
-
-
-def _abstain(call: Call, situation: Situation, known: _Known) -> Answer:
-    elsewhere = any(key == call.key for key, _ in known.told)
-    if elsewhere:
-        why = f"{call.tool} was recorded in world {situation.world}, but after other writes than these"
-    elif call.replies:
-        why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
-    elif not known.told:
-        why = f"nothing was recorded in world {situation.world}"
-    else:
-        why = f"{call.tool} was never recorded with these arguments in world {situation.world}"
-    final = call.tool in known.asking
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why, final=final)

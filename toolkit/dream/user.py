@@ -9,12 +9,12 @@ an error.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from dreamgym_kit.dream.asking import ask_for
 from dreamgym_kit.dream.prompt import fenced
-from dreamgym_kit.errors import DreamgymError, EndpointError, NotJson
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import ChatEndpoint
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.dream.structured_output import request_output
+from dreamgym_kit.errors import DreamgymError, EndpointError, NotSerializable
+from dreamgym_kit.interfaces import ChatEndpoint
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Task
 
 MAX_TURNS = 12
 _KEYS = frozenset({"script", "goal", "persona", "knows"})
@@ -106,8 +106,8 @@ class PersonaUser:
             raise UserSilent(f"the conversation did not end within {MAX_TURNS} turns of the user")
         data = fenced([("user", self._persona), *parts])
         try:
-            return await ask_for(self._endpoint, _RULES, data, _SCHEMA, name="user", seed=self._turns)
-        except (EndpointError, NotJson) as error:
+            return await request_output(self._endpoint, _RULES, data, _SCHEMA, name="user", seed=self._turns)
+        except (EndpointError, NotSerializable) as error:
             raise UserFailed(f"the model that plays the user gave no answer: {error}") from error
 
 

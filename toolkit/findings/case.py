@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Effect, Finding, Task, ToolSpec, Transition, cut_end
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Effect, Finding, Task, ToolSpec, Transition, cut_end
 
 APPROVAL_WORDS = ("approv", "confirm", "authori", "permission", "consent")
 

@@ -5,7 +5,7 @@ Built in, from installed packages (entry points of the group `dreamgym_kit.findi
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -14,17 +14,13 @@ from pathlib import Path
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import Case, Detector
-from dreamgym_kit.findings.contradicting_answer import contradicting_answer
-from dreamgym_kit.findings.loop import loop
-from dreamgym_kit.findings.made_up_argument import made_up_argument
-from dreamgym_kit.findings.repeated_write import repeated_write
-from dreamgym_kit.findings.swallowed_error import swallowed_error
-from dreamgym_kit.findings.unasked_destructive import unasked_destructive
-from dreamgym_kit.findings.write_after_refusal import write_after_refusal
-from dreamgym_kit.findings.write_before_read import write_before_read
+from dreamgym_kit.findings.last_word import contradicting_answer, swallowed_error
+from dreamgym_kit.findings.repeated import loop, repeated_write
+from dreamgym_kit.findings.ungrounded_write import made_up_argument, write_before_read
+from dreamgym_kit.findings.unwanted_write import unasked_destructive, write_after_refusal
 from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.vocabulary import Finding
+from dreamgym_kit.types import Finding
 
 ENTRY_POINTS = "dreamgym_kit.findings"
 FAILED = "detector_failed"
@@ -134,11 +130,7 @@ def _checked(finding: object, case: Case) -> Finding:
     if not str(finding.kind).strip() or not str(finding.text).strip() or finding.severity not in SEVERITIES:
         raise ValueError(f"a finding wants a kind, a text and a severity of {' or '.join(SEVERITIES)}")
     steps = tuple(finding.steps)
-    if not _are_steps(steps, case):
+    known = {step.step for step in case.steps}
+    if not all(type(step) is int and step in known for step in steps):
         raise ValueError(f"the steps {list(steps)!a:.60} are none of this episode's")
     return replace(finding, text=masked_text(str(finding.text))[:_LONGEST], steps=steps)
-
-
-def _are_steps(steps: Iterable[object], case: Case) -> bool:
-    known = {step.step for step in case.steps}
-    return all(type(step) is int and step in known for step in steps)

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import combinations, islice
 
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _TOKEN = re.compile(r"[^\s\"'`()\[\]{}<>,;!?=|*]+")
 _EDGES = ".:#/-_+@"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
 
-from dreamgym_kit.ports import Room
+from dreamgym_kit.interfaces import Room
 from dreamgym_kit.settings.schema import ReplaySettings
 
 _DAY_S = 86_400.0

@@ -20,11 +20,11 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.replay.redaction import KEY_FORMS
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings import keys
 from dreamgym_kit.settings.secrets import looks_secret
-from dreamgym_kit.vocabulary import Answer
+from dreamgym_kit.types import Answer
 
 MASK = "<masked>"
 

@@ -7,11 +7,11 @@ it is there. Whatever is written here can be read here: the writer reads its own
 import json
 from collections.abc import Mapping
 
+from dreamgym_kit.bounded_json import check_bounds, read_json
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.jsonread import check_bounds, read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import SCHEMA_VERSION, Transition
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import SCHEMA_VERSION, Transition
 
 TRANSITIONS = Codec(Transition, schema=SCHEMA_VERSION, computed="id")
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -21,7 +21,7 @@ def transition_to_record(transition: Transition) -> dict[str, JsonValue]:
     """Give a transition as a JSON object with every field and its content-addressed `id`.
 
     Raises:
-        NotJson: a value in it has no JSON form, or a field is not what the vocabulary says.
+        NotSerializable: a value in it has no JSON form, or a field is not what the vocabulary says.
     """
     return TRANSITIONS.write(transition)
 
@@ -34,7 +34,7 @@ def transition_from_record(record: object, *, checked: bool = False) -> Transiti
         checked: the text of the record was compared with a checksum, so that its id need not be made again.
 
     Raises:
-        NotJson: names the missing, wrong or unknown field; a newer schema; an `id` that the content
+        NotSerializable: names the missing, wrong or unknown field; a newer schema; an `id` that the content
             does not have.
     """
     return TRANSITIONS.read(record, what="a transition", compare=not checked)
@@ -46,7 +46,7 @@ def dump_transition(transition: Transition) -> str:
     Keeps what the canonical form would not: the order of keys and 1.0 beside 1, which the agent saw.
 
     Raises:
-        NotJson: see `transition_to_record`.
+        NotSerializable: see `transition_to_record`.
     """
     return dump_record(transition_to_record(transition))
 
@@ -56,7 +56,7 @@ def dump_record(record: Mapping[str, JsonValue]) -> str:
     try:
         line = _spell(record)
     except (ValueError, TypeError, RecursionError) as error:
-        raise NotJson(f"cannot be written as JSON: {error}") from None
+        raise NotSerializable(f"cannot be written as JSON: {error}") from None
     check_bounds(line)
     return line
 

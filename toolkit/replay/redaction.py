@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer, Reply, Transition, history_digest
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Reply, Transition, history_digest
 
 _INSIDE = 6  # JSON in text in JSON in text ...
 _LEAST = 4  # characters of a field's value that is looked for in other texts too
@@ -285,7 +285,7 @@ def _json_in(text: str) -> JsonValue:
         return None
     try:
         found = read_json(text)
-    except NotJson:
+    except NotSerializable:
         return None
     return found if isinstance(found, (dict, list)) else None
 

@@ -1,17 +1,56 @@
 """How the best rows by words and by vectors become one short list of hits.
 
-Decides: rankings are fused by place; rows that say the same are said once; real rows come before all
-dreamt ones, which only fill up what real ones leave open. A store gives the rankings, filtered already.
+Decides: rankings are fused by place alone, so that a cosine and a BM25 score are never compared; rows that
+say the same are said once; real rows come before all dreamt ones, which only fill up what real ones leave
+open. A store gives the rankings, filtered already.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import Any, NamedTuple
 
-from dreamgym_kit.ports import HybridQuery
-from dreamgym_kit.replay.fusion import Fused, fuse
-from dreamgym_kit.vocabulary import Provenance, Split, Transition
+import numpy as np
+from numpy.typing import NDArray
+
+from dreamgym_kit.interfaces import HybridQuery
+from dreamgym_kit.replay.terms import K1, B
+from dreamgym_kit.types import Provenance, Split, Transition
+
+DAMPING = 60  # Cormack, Clarke and Büttcher 2009: the usual constant
+
+
+class Fused(NamedTuple):
+    """A row, its fused score and its 1-based place in each ranking that had it."""
+
+    row: int
+    score: float
+    places: Mapping[str, int]
+
+
+def fuse(rankings: Mapping[str, Sequence[int]]) -> list[Fused]:
+    """Rank rows by the sum of 1 / (60 + place); equal sums by row number.
+
+    Args:
+        rankings: rows best first, by the name of the ranking; a row is at most once in each.
+    """
+    places: dict[int, dict[str, int]] = {}
+    for name, rows in rankings.items():
+        for place, row in enumerate(rows, 1):
+            if row in places:
+                places[row][name] = place
+            else:
+                places[row] = {name: place}
+    ranked = sorted([(-_score(list(at.values())), row) for row, at in places.items()])
+    return [Fused(row, -score, places[row]) for score, row in ranked]
+
+
+def _score(places: list[int]) -> float:
+    if len(places) == 1:
+        return 1 / (DAMPING + places[0])
+    return sum([1 / (DAMPING + place) for place in sorted(places)])
+
 
 DEPTH = 24  # rows of each ranking at first; more where many of them say the same
 _spell = json.JSONEncoder(separators=(",", ":")).encode
@@ -83,3 +122,36 @@ def _distinct(
         if len(first) >= k or whole:
             return dict(islice(first.items(), k))
         depth *= 4
+
+
+Numbers = NDArray[np.int64]
+
+
+def score_words(
+    rows: Numbers, lengths: Numbers, weights: NDArray[np.float64], average: float
+) -> tuple[Numbers, NDArray[np.float64]]:
+    """Sum BM25 over the terms of a question; a term counts once for a row, however often it stands there.
+
+    SQLite's own `bm25()` is of no use for that: with `detail=none` and no content it is 0 for every row.
+
+    Args:
+        rows: a row for each pair of a term and a row that has it, in any order.
+        lengths: how many terms that row has.
+        weights: the rarity of the term (`terms.rarity`).
+        average: mean of terms over all rows.
+    """
+    parts = weights * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / max(average, 1.0)))
+    found, at = np.unique(rows, return_inverse=True)
+    return found, np.bincount(at, weights=parts, minlength=len(found)).astype(np.float64)
+
+
+def best(rows: Numbers, scores: NDArray[Any], depth: int) -> list[int]:
+    """The rows with the highest scores, best first; equal to five digits: the one recorded first."""
+    rounded = np.round(scores, 5)
+    if len(rows) > depth:
+        least = np.partition(rounded, len(rows) - depth)[len(rows) - depth]
+        kept = rounded >= least
+        rows, rounded = rows[kept], rounded[kept]
+    order = np.lexsort((rows, -rounded))[:depth]
+    found: list[int] = rows[order].tolist()
+    return found

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import TransitionStore
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.codec import Codec
+from dreamgym_kit.interfaces import TransitionStore
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +33,10 @@ class StoreStats:
 
     def to_json(self) -> dict[str, JsonValue]:
         """The same as JSON data, stable for machines."""
-        return {
-            "transitions": self.transitions,
-            "episodes": self.episodes,
-            "tools": {
-                name: {
-                    "transitions": tool.transitions,
-                    "calls": tool.calls,
-                    "errors": tool.errors,
-                    "effect": str(tool.effect),
-                }
-                for name, tool in self.tools.items()
-            },
-            "worlds": dict(self.worlds),
-            "tenants": dict(self.tenants),
-            "provenances": dict(self.provenances),
-        }
+        return _STATS.write(self)
+
+
+_STATS = Codec(StoreStats)
 
 
 def count_transitions(store: TransitionStore) -> StoreStats:

@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from math import log
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Call, Transition
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Call, Transition
 
 MAX_TEXT = 4_000  # characters of a row that are searched: a page of a long answer finds it
 MAX_TERM = 64

@@ -1,21 +1,27 @@
 """Two runs on the same tasks: what changed, task by task and tool by tool, and how sure that is.
 
 One computation for terminal, JSON and page. Only tasks that both runs have are compared. Whether the run
-after is better, by its pass rate, is what `evaluate` says of the same two runs (`trust.beating`).
+after is better, by its pass rate, is what `evaluate` says of the same two runs (`trust.beating`). On the
+terminal it is one sentence, the figures, what changed by tool, then task by task.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.figures import EFFECT_ORDER, MARKS, EpisodeLine, Summary, natural
-from dreamgym_kit.rollout.manifest import differences
-from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.report.colors import PLAIN, Paint, fold, hung
+from dreamgym_kit.report.executed import executed_short
+from dreamgym_kit.report.metrics import EFFECT_ORDER, MARKS, EpisodeLine, RunMetrics, natural
+from dreamgym_kit.report.percent import points_told
+from dreamgym_kit.report.sanitize import one_line, shown
+from dreamgym_kit.rollout.rundir import differences
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
 from dreamgym_kit.trust.outcomes import task_outcomes
 from dreamgym_kit.trust.paired import mean_change, share_change
-from dreamgym_kit.vocabulary import Executed, Verdict
+from dreamgym_kit.types import Executed, Verdict
 
 COMPARE_SCHEMA = 2
+_TASKS, _ROWS = 20, 8  # shown on the terminal
 _EXPECTED = frozenset({"agent", "graph", "weights"})  # a comparison is there to compare agents
 
 
@@ -65,7 +71,7 @@ class Comparison:
     tasks: tuple[TaskChange, ...]  # worse first
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
-    beating: Beating  # of the pass rates
+    beating: PairedComparison  # of the pass rates
     inconclusive: Change | None
     tools: Mapping[str, Change]  # calls of an episode
     findings: Mapping[str, Change]  # share of episodes that such a finding stands in
@@ -75,7 +81,7 @@ class Comparison:
     executed: tuple[tuple[Executed, ...], tuple[Executed, ...]] = ((), ())  # real calls, before and after
 
     @property
-    def word(self) -> Word:
+    def word(self) -> Conclusion:
         """Of the run after against the run before."""
         return self.beating.word
 
@@ -104,18 +110,7 @@ class Comparison:
             "cost_usd": _change_json(self.cost_usd),
             "tools": {name: _change_json(change) for name, change in self.tools.items()},
             "findings": {name: _change_json(change) for name, change in self.findings.items()},
-            "tasks": [
-                {
-                    "task": one.task,
-                    "word": one.word,
-                    "before": one.before,
-                    "after": one.after,
-                    "before_marks": one.before_marks,
-                    "after_marks": one.after_marks,
-                    "note": one.note,
-                }
-                for one in self.tasks
-            ],
+            "tasks": [{"task": one.task, "word": one.word} | asdict(one) for one in self.tasks],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
             "faults": dict(zip(("before", "after"), self.faults, strict=True)),
@@ -127,7 +122,7 @@ class Comparison:
         }
 
 
-def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comparison:
+def compared(before: RunMetrics, after: RunMetrics, *, names: tuple[str, str]) -> Comparison:
     """Compare two runs over the tasks that both have."""
     old, new = before.tasks, after.tasks
     shared = sorted(old.keys() & new.keys(), key=natural)
@@ -143,7 +138,7 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
         beating=beaten(
             *(task_outcomes((line.task, line.verdict) for line in run.episodes) for run in (before, after))
         ),
-        inconclusive=_shares(pairs, lambda lines: _share(lines, Verdict.INCONCLUSIVE)),
+        inconclusive=_means(pairs, lambda lines: _share(lines, Verdict.INCONCLUSIVE), share_change),
         tools=_tools(before, after, pairs),
         findings=_kinds(before, after, pairs),
         cost_usd=_means(pairs, lambda lines: sum(line.cost_usd for line in lines) / len(lines)),
@@ -155,9 +150,10 @@ def compared(before: Summary, after: Summary, *, names: tuple[str, str]) -> Comp
 
 Pairs = Sequence[tuple[list[EpisodeLine], list[EpisodeLine]]]
 Figure = Callable[[list[EpisodeLine]], float]
+Interval = Callable[[Sequence[float], Sequence[float]], tuple[float, float, float]]
 
 
-def _executed(summary: Summary) -> tuple[Executed, ...]:
+def _executed(summary: RunMetrics) -> tuple[Executed, ...]:
     return tuple(call for _, call in summary.executed)
 
 
@@ -177,21 +173,16 @@ def _share(lines: list[EpisodeLine], verdict: Verdict) -> float:
     return sum(line.verdict is verdict for line in lines) / len(lines)
 
 
-def _shares(pairs: Pairs, figure: Figure) -> Change | None:
-    old, new = [figure(one) for one, _ in pairs], [figure(other) for _, other in pairs]
-    if not pairs:
-        return None
-    return Change(sum(old) / len(old), sum(new) / len(new), *share_change(old, new))
+def _means(pairs: Pairs, figure: Figure, interval: Interval = mean_change) -> Change | None:
+    return _change([figure(old) for old, _ in pairs], [figure(new) for _, new in pairs], interval)
 
 
-def _means(pairs: Pairs, figure: Figure) -> Change | None:
-    old, new = [figure(one) for one, _ in pairs], [figure(other) for _, other in pairs]
-    if not pairs:
-        return None
-    return Change(sum(old) / len(old), sum(new) / len(new), *mean_change(old, new))
+def _change(old: list[float], new: list[float], interval: Interval) -> Change | None:
+    """The change of a figure that each task has; None where there is no task."""
+    return Change(sum(old) / len(old), sum(new) / len(new), *interval(old, new)) if old else None
 
 
-def _tools(before: Summary, after: Summary, pairs: Pairs) -> dict[str, Change]:
+def _tools(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Change]:
     """Calls of an episode by tool, destructive first, then by how much changed."""
     effects = {tool.name: tool.effect for summary in (before, after) for tool in summary.tools}
     found: dict[str, Change] = {}
@@ -210,7 +201,7 @@ def _calls(lines: list[EpisodeLine], name: str) -> float:
     return sum(calls for line in lines for tool, calls, _ in line.uses if tool == name) / len(lines)
 
 
-def _kinds(before: Summary, after: Summary, pairs: Pairs) -> dict[str, Change]:
+def _kinds(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Change]:
     places: dict[str, list[set[str]]] = {}
     for side, summary in enumerate((before, after)):
         for group in summary.findings:
@@ -218,21 +209,17 @@ def _kinds(before: Summary, after: Summary, pairs: Pairs) -> dict[str, Change]:
             episodes[side] |= {episode for episode, _ in group.at}
     found = {}
     for kind, (old, new) in places.items():
-        shares = [
-            (
-                sum(line.id in old for line in one) / len(one),
-                sum(line.id in new for line in other) / len(other),
-            )
-            for one, other in pairs
-        ]
-        if shares:
-            olds, news = [one for one, _ in shares], [other for _, other in shares]
-            change = share_change(olds, news)
-            found[kind] = Change(sum(olds) / len(olds), sum(news) / len(news), *change)
+        olds = [sum(line.id in old for line in lines) / len(lines) for lines, _ in pairs]
+        news = [sum(line.id in new for line in lines) / len(lines) for _, lines in pairs]
+        change = _change(olds, news, share_change)
+        if change is not None:
+            found[kind] = change
     return dict(sorted(found.items(), key=lambda item: (-item[1].change, item[0])))
 
 
-def differing(before: Summary, after: Summary, *, names: tuple[str, str] = ("before", "after")) -> list[str]:
+def differing(
+    before: RunMetrics, after: RunMetrics, *, names: tuple[str, str] = ("before", "after")
+) -> list[str]:
     """Name the settings in which two runs differ, other than the agent."""
     old, new = before.manifest.get("matters"), after.manifest.get("matters")
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
@@ -254,13 +241,102 @@ def _but_the_model(name: str, value: JsonValue) -> JsonValue:
 
 
 def _change_json(change: Change | None) -> JsonValue:
-    if change is None:
-        return None
-    return {
-        "before": change.before,
-        "after": change.after,
-        "change": change.change,
-        "low": change.low,
-        "high": change.high,
-        "clear": change.clear,
-    }
+    return None if change is None else asdict(change) | {"clear": change.clear}
+
+
+def render_comparison(found: Comparison, *, paint: Paint = PLAIN, limit: int = _TASKS) -> str:
+    """Give the whole comparison; at most `limit` tasks."""
+    parts = [
+        _head(found, paint),
+        _block("calls an episode", found.tools, share=False, paint=paint),
+        _block("episodes with finding", found.findings, share=True, paint=paint),
+        _task_lines(found, paint, limit),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(found: Comparison, paint: Paint) -> str:
+    lines = [first_line(found.word, found.sentence, paint)]
+    lines += [paint.red(fold(f"  ! {one_line(told)}", indent=4)) for told in executed_compared(found)]
+    lines.append(f"  before       {one_line(found.before)}")
+    lines.append(f"  after        {one_line(found.after)}")
+    for name, change in (("pass rate", found.pass_rate), ("inconclusive", found.inconclusive)):
+        if change is not None:
+            lines.append(f"  {name:<13}{_row(change, share=True)}")
+    if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
+        lines.append(f"  {'USD':<13}{_row(found.cost_usd, share=False)}")
+    lines += [fold(f"  not compared {text}", indent=15) for text in left_out(found)]
+    lines += [f"  {'faults':<13}{told}" for told in faults_compared(found)]
+    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
+    return "\n".join(lines)
+
+
+def first_line(word: Conclusion, sentence: str, paint: Paint = PLAIN) -> str:
+    """What can be said of one run against another, and the sentence that says why."""
+    colour = {Conclusion.BETTER: paint.green, Conclusion.WORSE: paint.red}.get(word, paint.yellow)
+    line = fold(f"{word.told}  {one_line(sentence)}", indent=4)
+    return line.replace(word.told, colour(word.told), 1)
+
+
+def left_out(found: Comparison) -> list[str]:
+    """What was not compared."""
+    sides = ((found.only_before, "before"), (found.only_after, "after"))
+    return [f"{len(names)} tasks that only the run {side} has" for names, side in sides if names]
+
+
+def executed_compared(found: Comparison) -> list[str]:
+    """Real calls that ran in either run, where none may."""
+    sides = zip(("before", "after"), found.executed, strict=True)
+    return [f"{side}: FAILED  {executed_short(calls)}" for side, calls in sides if calls]
+
+
+def faults_compared(found: Comparison) -> list[str]:
+    """What was made to fail in either run: a change may be due to that, and not to the agent."""
+    return [f"{found.faults[0]} -> {found.faults[1]} calls made to fail by plan"] if any(found.faults) else []
+
+
+def figures_told(change: Change, *, share: bool) -> tuple[str, str, str]:
+    """A figure before, after, and its change with the interval, in the words of every form."""
+    if share:
+        points = f"{100 * change.change:+.0f} points ({points_told(change.low, change.high)})"
+        return f"{change.before:.0%}", f"{change.after:.0%}", points
+    moved = f"{change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
+    return f"{change.before:.2f}", f"{change.after:.2f}", moved
+
+
+def _row(change: Change, *, share: bool) -> str:
+    before, after, moved = figures_told(change, share=share)
+    return f"{before:>6} -> {after:>6}   {moved}"
+
+
+def _block(title: str, changes: Mapping[str, Change], *, share: bool, paint: Paint) -> str:
+    moved = {name: change for name, change in changes.items() if change.change}
+    if not moved:
+        return ""
+    width = min(28, max(len(one_line(name)) for name in moved))
+    lines = [f" {title}, before -> after (95 % interval of the change)"]
+    for name, change in list(moved.items())[:_ROWS]:
+        line = f"  {shown(name, width):<{width}} {_row(change, share=share)}"
+        lines.append(line if change.clear else paint.dim(line))
+    if len(moved) > _ROWS:
+        lines.append(f"  {len(moved) - _ROWS} more; all: --json")
+    return "\n".join(lines)
+
+
+def _task_lines(found: Comparison, paint: Paint, limit: int) -> str:
+    moved = [task for task in found.tasks if task.word != "same"]
+    if not moved:
+        return ""
+    width = max(len(one_line(task.task)) for task in moved[:limit])
+    lines = [_task_line(task, width, paint) for task in moved[:limit]]
+    if len(moved) > limit:
+        lines.append(f" {len(moved) - limit} more; all: --limit {len(moved)}")
+    return "\n".join(lines)
+
+
+def _task_line(task: TaskChange, width: int, paint: Paint) -> str:
+    colour = {"worse": paint.red, "better": paint.green}.get(task.word, paint.yellow)
+    head = f" {one_line(task.task):<{width}}  "
+    marks = f"{shown(task.before_marks, 12)} -> {shown(task.after_marks, 12)}  "
+    row = hung(f"{head}{task.word:<7}  {marks}", one_line(task.note))
+    return row.replace(f" {task.word} ", f" {colour(task.word)} ", 1).rstrip()

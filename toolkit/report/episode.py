@@ -9,22 +9,24 @@ refund-03.2  "My yoga mat from order A-1416 arrived broken."
 
 import json
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.clean import clean, one_line
-from dreamgym_kit.report.figures import CRITICAL
-from dreamgym_kit.report.paint import GLUE, PLAIN, Paint, fold, glued, hung
-from dreamgym_kit.report.telling import telling
-from dreamgym_kit.report.whole import count_told, duration
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.report.colors import GLUE, PLAIN, Paint, fold, glued, hung
+from dreamgym_kit.report.differences import nearest_told
+from dreamgym_kit.report.metrics import CRITICAL
+from dreamgym_kit.report.percent import count_told, duration
+from dreamgym_kit.report.sanitize import clean, one_line
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import (
     MOST_SHOWN,
     Episode,
     Finding,
     Provenance,
     Transition,
     UserTurn,
-    Verdict,
     call_text,
     cut_end,
     value_text,
@@ -104,15 +106,9 @@ class _Layout:
             yield paint.red(fold(told, indent=4))
         for text in episode.violations:
             yield paint.red(fold(f"  ! blocked: {one_line(text)}", indent=4))
-        colour = {
-            Verdict.PASSED: paint.green,
-            Verdict.FAILED: paint.red,
-            Verdict.ERROR: paint.red,
-            Verdict.INCONCLUSIVE: paint.yellow,
-        }
         word = str(episode.verdict)
         told = fold(f" {word}  {one_line(episode.reason)}", indent=2)
-        yield told.replace(word, colour[episode.verdict](word), 1)
+        yield told.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
         calls = (
@@ -147,6 +143,11 @@ class _Layout:
         called = call_text(one_line(step.call.tool), args, most=self._most, how=_HOW)
         told = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
         yield self._tagged(told, tail, self._colour(step))
+        if step.answer.nearest is not None:
+            history = [one for one in self._episode.transitions if one.step < step.step]
+            for line in nearest_told(step.call, step.answer.nearest, history, self._most):
+                indent = _BESIDE + " " * (len(line) - len(line.lstrip()))
+                yield fold(f"{indent}{one_line(line)}", indent=len(indent) + 2)
         before = self._same.setdefault(step.call.key, step.step)
         if step.effect.changes_world and before != step.step:
             yield f"{_BESIDE}the same call as step {before}"
@@ -180,3 +181,44 @@ def _answer(step: Transition, most: int) -> str:
 
 def _is_text(block: JsonValue) -> bool:
     return isinstance(block, Mapping) and isinstance(block.get("text"), str)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message; `turn` where it is what somebody said in place of a user."""
+
+    message: Mapping[str, Any]
+    turn: UserTurn | None = None
+
+
+def telling(episode: Episode) -> Iterator[Said | Transition | UserTurn]:
+    """Give messages, calls and interrupts, each once, in the order in which an episode is told.
+
+    What the agent said stands before the calls that it asked for with it; an interrupt stands where the graph
+    stopped: behind the messages and calls that were there already, before what came of its answer.
+    """
+    replies = {turn.said: turn for turn in episode.user_turns if turn.kind == "reply"}
+    left = deque(episode.transitions)
+    waits = deque(turn for turn in episode.user_turns if turn.kind != "reply")
+    by_id = {step.call.call_id: step.step for step in left if step.call.call_id is not None}
+
+    def calls(last: int, said: int) -> Iterator[Transition | UserTurn]:
+        while left and left[0].step <= last:
+            while waits and waits[0].after < left[0].step and waits[0].said <= said:
+                yield waits.popleft()
+            yield left.popleft()
+
+    for place, message in enumerate(episode.messages):
+        asked = [by_id[call["id"]] for call in _calls(message) if call.get("id") in by_id]
+        yield from calls(min(asked, default=1) - 1, place)
+        while waits and waits[0].said <= place:
+            yield waits.popleft()
+        yield Said(message, replies.get(place))
+        yield from calls(max(asked, default=0), place + 1)
+    if left:
+        yield from calls(left[-1].step, len(episode.messages))
+    yield from waits
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]

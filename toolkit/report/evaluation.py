@@ -1,19 +1,24 @@
 """How good an agent is on its tasks, by a run of them: pass@1, pass^k, by family; and whether B beats A.
 
 One computation for terminal, JSON and Python. The figures are means over tasks; episodes that nobody can
-judge are counted apart (see `trust`).
+judge are counted apart (see `trust`). On the terminal: verdict, pass rate and what else was measured, then
+family by family.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.comparing import differing
-from dreamgym_kit.report.figures import Summary, natural
-from dreamgym_kit.report.gating import Rule, verdict_of
+from dreamgym_kit.report.colors import PLAIN, Paint, fold, labelled
+from dreamgym_kit.report.comparing import differing, first_line
+from dreamgym_kit.report.gate_rules import Rule, verdict_of
 from dreamgym_kit.report.headline import pass_rate_told
 from dreamgym_kit.report.jsonform import verdict_to_json
-from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.report.metrics import RunMetrics, natural
+from dreamgym_kit.report.percent import points_told, whole_bounds, whole_percent
+from dreamgym_kit.report.sanitize import one_line, shown
+from dreamgym_kit.report.terminal import executed_first, verdict
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
 from dreamgym_kit.trust.outcomes import (
     Share,
     TaskOutcome,
@@ -22,9 +27,10 @@ from dreamgym_kit.trust.outcomes import (
     passed_once,
     task_outcomes,
 )
-from dreamgym_kit.vocabulary import Task, Verdict
+from dreamgym_kit.types import Task, Verdict
 
 EVALUATION_SCHEMA = 2
+_FAMILIES, _FAMILY_WIDTH = 20, 24
 FAMILY = "family"  # of a task's meta: which kind of task it is
 
 
@@ -41,7 +47,7 @@ class Scores:
     in_a_row: Mapping[int, Share]  # pass^k, k from 2
     any_of: Mapping[int, Share]  # pass@k, k from 2
     families: Mapping[str, Share | None]  # pass@1 of each; empty where no task names its family
-    summary: Summary = field(repr=False)
+    summary: RunMetrics = field(repr=False)
 
     @property
     def inconclusive(self) -> int:
@@ -97,7 +103,7 @@ class Evaluation:
 
     b: Scores
     a: Scores | None = None
-    beating: Beating | None = None
+    beating: PairedComparison | None = None
     differs: tuple[str, ...] = ()  # settings in which the runs differ, other than the agent
     must_be: str = ""  # what is required of B against A: "better", "not-worse" or nothing
 
@@ -112,8 +118,10 @@ class Evaluation:
         if not self.must_be or self.beating is None:
             return ()
         word = self.beating.word
-        passed = word is Word.BETTER or (word is Word.NO_DIFFERENCE and self.must_be == "not-worse")
-        unknown = word in (Word.INCONCLUSIVE, Word.NO_COMMON_TASKS)
+        passed = word is Conclusion.BETTER or (
+            word is Conclusion.NO_DIFFERENCE and self.must_be == "not-worse"
+        )
+        unknown = word in (Conclusion.INCONCLUSIVE, Conclusion.NO_COMMON_TASKS)
         measured, limit = word.told.lower(), f"required {self.must_be}"
         broken = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
         return (Rule("must_be", passed, measured, limit, self.sentence * (not passed), (), broken),)
@@ -155,12 +163,10 @@ class Evaluation:
 
     def __str__(self) -> str:
         """The evaluation as `evaluate` prints it."""
-        from dreamgym_kit.report.evaluation_text import render_evaluation
-
         return render_evaluation(self)
 
 
-def scores_of(summary: Summary, tasks: Sequence[Task], *, run: str, directory: str, agent: str) -> Scores:
+def scores_of(summary: RunMetrics, tasks: Sequence[Task], *, run: str, directory: str, agent: str) -> Scores:
     """Score a run; of its tasks, those that were run are told by their families."""
     families = {task.id: _family(task) for task in tasks}
     outcomes = task_outcomes(
@@ -200,20 +206,10 @@ def scored(scores: Scores) -> str:
 
 def share_to_json(share: Share | None) -> JsonValue:
     """Give a share as a JSON object; null where there is none."""
-    if share is None:
-        return None
-    return {
-        "mean": share.mean,
-        "low": share.low,
-        "high": share.high,
-        "tasks": share.tasks,
-        "left_out": share.left_out,
-        "worst": share.worst,
-        "best": share.best,
-    }
+    return None if share is None else asdict(share)
 
 
-def beating_to_json(found: Beating | None) -> JsonValue:
+def beating_to_json(found: PairedComparison | None) -> JsonValue:
     """Give a comparison as a JSON object; null where there is none."""
     if found is None:
         return None
@@ -238,3 +234,80 @@ def beating_to_json(found: Beating | None) -> JsonValue:
 def _family(task: Task) -> str:
     named = task.meta.get(FAMILY)
     return named if isinstance(named, str) else ""
+
+
+def render_evaluation(found: Evaluation, *, paint: Paint = PLAIN) -> str:
+    """Give the whole evaluation."""
+    parts = [executed_first(found.b.summary, paint)]
+    if found.a is not None and found.beating is not None:
+        parts.append(_against(found, found.beating, paint))
+        parts += [f" A\n{_scores(found.a, paint)}", f" B\n{_scores(found.b, paint, also=found.rules)}"]
+    else:
+        parts.append(_scores(found.b, paint))
+    parts.append(_families(found))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _scores(scores: Scores, paint: Paint, *, also: Sequence[Rule] = ()) -> str:
+    rows = [
+        *((f"pass^{k}", share_told(share)) for k, share in _doubling(scores.in_a_row)),
+        *((f"pass@{k}", share_told(share)) for k, share in list(scores.any_of.items())[-1:]),
+        ("Agent", one_line(scores.agent)),
+        ("Run", f"{one_line(scores.run)}, {'on the real tools' if scores.real else 'in a dream'}"),
+    ]
+    return "\n".join(
+        [verdict(scores.summary, paint, also=also), *(labelled(label, told) for label, told in rows)]
+    )
+
+
+def _doubling(shares: Mapping[int, Share]) -> list[tuple[int, Share]]:
+    """Those of 2, 4, 8 ... and the last: more say little more."""
+    last = max(shares, default=0)
+    return [(k, share) for k, share in shares.items() if k & (k - 1) == 0 or k == last]
+
+
+def share_told(share: Share | None) -> str:
+    """A share with its interval, in the words of every form."""
+    if share is None:
+        return "not known"
+    low, high = whole_bounds(share.low, share.high)
+    told = f"{whole_percent(share.mean)}% (95% CI {low}-{high}%)"
+    left = f"{share.left_out} task{'s' if share.left_out != 1 else ''} left out, too few conclusive episodes"
+    return f"{told}   {left}" if share.left_out else told
+
+
+def _against(found: Evaluation, beating: PairedComparison, paint: Paint) -> str:
+    """What can be said of B against A, what of it was required, and the figures that it rests on."""
+    lines = [first_line(beating.word, found.sentence, paint)]
+    change, bounds = f"{100 * beating.change:+.0f}", points_told(beating.low, beating.high)
+    told = f"{change} points ({bounds}), on the tasks that are conclusive in both"
+    lines.append(labelled("Pass rate", told))
+    same = beating.tasks - beating.better - beating.worse
+    lines.append(labelled("Tasks", f"{beating.better} better, {beating.worse} worse, {same} the same"))
+    if beating.left_out:
+        lines.append(
+            labelled("Left out", f"{beating.left_out} tasks without a conclusive episode in one of them")
+        )
+    if beating.inconclusive_a or beating.inconclusive_b:
+        bounds = points_told(beating.least, beating.most)
+        lines.append(labelled("Range", f"{bounds} points with the inconclusive episodes failed or passed"))
+    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
+    return "\n".join(lines)
+
+
+def _families(found: Evaluation) -> str:
+    """Family by family, both sides where there are two: to look at, not to claim by."""
+    names = list(found.b.families)
+    if len(names) < 2:
+        return ""
+    width = min(_FAMILY_WIDTH, max(len(one_line(name)) for name in names))
+    before = found.a.families if found.a is not None else None
+    lines = [f" Pass rate by family{', A -> B' if before is not None else ''}"]
+    for name in names[:_FAMILIES]:
+        row = f"  {shown(name, width):<{width}}  "
+        if before is not None:
+            row += f"{share_told(before.get(name)):<22} -> "
+        lines.append(f"{row}{share_told(found.b.families[name])}")
+    if len(names) > _FAMILIES:
+        lines.append(f"  {len(names) - _FAMILIES} more; all: --json")
+    return "\n".join(lines)

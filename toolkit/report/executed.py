@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.vocabulary import Executed, executed_told
+from dreamgym_kit.types import Executed, executed_told
 
 if TYPE_CHECKING:
-    from dreamgym_kit.report.figures import Summary
+    from dreamgym_kit.report.metrics import RunMetrics
 
 _MOST = 5  # calls named in one sentence; JSON and the episodes have all of them
 
@@ -19,18 +19,18 @@ def executed_short(calls: Sequence[Executed]) -> str:
     return f"{len(calls)} real calls executed: {named}, and {len(calls) - _MOST} more"
 
 
-def executed_of(summary: "Summary") -> str:
+def executed_of(summary: "RunMetrics") -> str:
     """The sentence of a run; empty where nothing ran."""
     return executed_short([call for _, call in summary.executed]) if summary.executed else ""
 
 
-def executed_line(summary: "Summary") -> str:
+def executed_line(summary: "RunMetrics") -> str:
     """What a command says first; empty where nothing ran."""
     told = executed_of(summary)
     return f"FAILED  {told}" if told else ""
 
 
-def what_to_do(summary: "Summary") -> list[str]:
+def what_to_do(summary: "RunMetrics") -> list[str]:
     """What a person does next, a sentence each; nothing where nothing ran."""
     names = list(dict.fromkeys(call.tool for _, call in summary.executed))
     if not names:

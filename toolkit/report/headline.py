@@ -4,28 +4,34 @@ The first line is the verdict with the counts of all episodes. Below it: each ru
 episodes did not pass (equal reasons once), and the figures, the pass rate first.
 """
 
+import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.clean import one_line
-from dreamgym_kit.report.figures import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, Summary
-from dreamgym_kit.report.gating import Rule, verdict_of
-from dreamgym_kit.report.whole import count_told, duration, whole_bounds, whole_percent
-from dreamgym_kit.vocabulary import REACHED, Provenance, Spend, Verdict
+from dreamgym_kit.report.gate_rules import Rule, verdict_of
+from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, RunMetrics
+from dreamgym_kit.report.percent import count_told, duration, whole_bounds, whole_percent
+from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.rollout.selecting import selectable
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import REACHED, Provenance, Spend, Verdict
 
 EVALUATES = (
     "evaluates"  # in the manifest of an evaluation: "measured" where nothing was required, or "required"
 )
 _TOOLS_NAMED = 5
+_REASONS = 6  # of unanswered calls
+_SELECTED = 8  # tasks named in a command
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # in TOML
 _INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP", "interrupted")
 _EXPLAINED = ("forbid", "max_calls", "fail_on", "detectors", "episodes")  # figures alone say too little
 _SURE = 0.5  # the confidence that a dream requires unless its run says otherwise
 _NOT_ALSO = ("abstained", "judges_agree", "judges_disagree")  # counts that a line of their own tells
 
 
-def word(summary: Summary, *, also: Sequence[Rule] = ()) -> str:
+def word(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
     """The run's verdict in capitals: "PASSED", or "INCONCLUSIVE (interrupted)" of one that was cut short.
 
     A recording that nothing spoiled is RECORDED: it judges no agent. So is an evaluation of which no rate was
@@ -49,7 +55,7 @@ def counts_told(counts: Mapping[Verdict, int]) -> str:
     return ", ".join([*told, f"{errors} error{'s'[: errors != 1]}"])
 
 
-def headline(summary: Summary, *, also: Sequence[Rule] = ()) -> str:
+def headline(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
     """The verdict with the counts of all episodes; `also` as for `word`."""
     return f"{word(summary, also=also)}  {counts_told(summary.by_verdict)}"
 
@@ -64,7 +70,7 @@ def _broken(rule: Rule) -> str:
     return f"{told}: {one_line(rule.why)}" if rule.key.startswith(_EXPLAINED) and rule.why else told
 
 
-def pass_rate_told(summary: Summary) -> str:
+def pass_rate_told(summary: RunMetrics) -> str:
     """The pass rate over conclusive episodes, its interval by task, and what the others could make of it."""
     once = summary.once
     if once is None:
@@ -117,11 +123,11 @@ def _short_id(other: str, name: str) -> str:
 def _same(line: EpisodeLine) -> str:
     """What equal causes have in common: an error's ids of a request, and what came before it, differ."""
     if line.verdict is not Verdict.ERROR:
-        return line.reason
+        return line.reason.partition("; confidence ")[0]
     return _ID.sub("*", line.reason.partition("; before that")[0])
 
 
-def causes(summary: Summary) -> list[Cause]:
+def causes(summary: RunMetrics) -> list[Cause]:
     """Why episodes did not pass: failures, errors, then the inconclusive ones; the most frequent first."""
     found: dict[tuple[object, ...], list[EpisodeLine]] = {}
     for lines in summary.tasks.values():
@@ -137,7 +143,7 @@ def causes(summary: Summary) -> list[Cause]:
     ]
 
 
-def real_told(summary: Summary) -> str:
+def real_told(summary: RunMetrics) -> str:
     """Real calls of a run."""
     if summary.really_read:
         lost = summary.fact("unaccounted_calls")
@@ -148,7 +154,7 @@ def real_told(summary: Summary) -> str:
     return f"{len(summary.executed)} executed, {blocked} blocked, of {count_told(summary.calls, 'tool call')}"
 
 
-def changes_told(summary: Summary) -> str:
+def changes_told(summary: RunMetrics) -> str:
     """What the agent changed, or would have: what cannot be undone first."""
     changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
     if not changing:
@@ -161,7 +167,7 @@ def changes_told(summary: Summary) -> str:
     return f"{made}: {', '.join(named)}" + (f"; {wrong} of these wrong" if wrong else "")
 
 
-def unaccounted_told(summary: Summary) -> str:
+def unaccounted_told(summary: RunMetrics) -> str:
     """Real writes of episodes that were cut, lost or run again; empty where there are none."""
     lost = summary.fact("unaccounted")
     if not isinstance(lost, list) or not lost:
@@ -174,7 +180,7 @@ def unaccounted_told(summary: Summary) -> str:
     return f"real writes, done or begun, that no finished episode lists: {', '.join([*named, *more])}"
 
 
-def coverage_told(summary: Summary) -> str:
+def coverage_told(summary: RunMetrics) -> str:
     """How many of the dream's answers rest on recordings and rules, and where all of them came from."""
     if summary.grounded is None:
         return "no call was answered by the dream"
@@ -195,16 +201,54 @@ def coverage_told(summary: Summary) -> str:
     return told
 
 
-def unanswered_told(summary: Summary) -> str:
-    """Unanswered calls by tool, the most first; empty where there are none."""
-    counts = {tool.name: tool.provenance.get(Provenance.ABSTAINED, 0) for tool in summary.tools}
-    named = sorted(((count, name) for name, count in counts.items() if count), reverse=True)
-    told = [f"{count} {one_line(name)}" for count, name in named[:_TOOLS_NAMED]]
-    more = [f"and {len(named) - _TOOLS_NAMED} more tools"] if len(named) > _TOOLS_NAMED else []
-    return ", ".join([*told, *more])
+def unanswered_told(summary: RunMetrics) -> list[str]:
+    """Unanswered calls by tool and reason, a line each, the most frequent first."""
+    named = summary.unanswered[:_REASONS]
+    digits = max((len(f"{one.calls:,}") for one in named), default=0)
+    width = max((len(one_line(one.tool)) for one in named), default=0)
+    told = [
+        f"{one.calls:>{digits},} {one_line(one.tool):<{width}}  "
+        f"{one_line(one.why.removeprefix(f'{one.tool} '))}"
+        for one in named
+    ]
+    left = sum(one.calls for one in summary.unanswered[_REASONS:])
+    return [*told, f"and {count_told(left, 'other call')}"] if left else told
 
 
-def fidelity_told(summary: Summary) -> str:
+def to_answer_told(summary: RunMetrics) -> list[str]:
+    """How unanswered calls can be answered, as lines: what to add to the settings, what to record."""
+    if not summary.unanswered or summary.recorded:
+        return []
+    ignorable = [one for one in summary.unanswered if one.ignore]
+    ignored: dict[str, set[str]] = {}
+    for one in ignorable:
+        ignored.setdefault(one.tool, set()).update(one.ignore)
+    tasks = dict.fromkeys(task for one in summary.unanswered for task in one.tasks)
+    record = f"dreamgym-kit record{selected(list(tasks), summary)}"
+    if not ignored:
+        return [f"To answer these: {record}"]
+    name = {tool: tool if _BARE_KEY.fullmatch(tool) else json.dumps(tool) for tool in ignored}
+    width = max(map(len, name.values()))
+    answers = sum(one.calls for one in ignorable)
+    return [
+        f"If these arguments do not change the answer, add to dreamgym.toml (answers {answers:,}):",
+        "  [match]",
+        *(
+            f"  {name[tool]:<{width}} = {{ ignore = {json.dumps(sorted(names))} }}"
+            for tool, names in ignored.items()
+        ),
+        f"Otherwise: {record}",
+    ]
+
+
+def selected(tasks: Sequence[str], summary: RunMetrics) -> str:
+    """The option that runs only these tasks again; empty where that is all of them, or cannot be said so."""
+    if len(tasks) == len(summary.tasks) or len(tasks) > _SELECTED or not all(map(selectable, tasks)):
+        return ""
+    return f" -k {shlex.quote(' or '.join(tasks))}"
+
+
+def fidelity_told(summary: RunMetrics) -> str:
     """What the dream was worth on held-out recordings; empty where that was not measured."""
     told = []
     asked = summary.fact("threshold")
@@ -224,7 +268,7 @@ def fidelity_told(summary: Summary) -> str:
     return "; ".join(told)
 
 
-def reached_told(summary: Summary) -> str:
+def reached_told(summary: RunMetrics) -> str:
     """Hosts that were allowed, are no model's, and were really reached; empty where there are none."""
     named = [
         f"{one_line(host)} in {count_told(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
@@ -234,7 +278,7 @@ def reached_told(summary: Summary) -> str:
     return f"for real: {', '.join([*named[:_TOOLS_NAMED], *more])}" if named else ""
 
 
-def faults_told(summary: Summary) -> str:
+def faults_told(summary: RunMetrics) -> str:
     """How many calls were made to fail, and in which episodes; empty where none was."""
     if not summary.faults:
         return ""
@@ -246,7 +290,7 @@ def faults_told(summary: Summary) -> str:
     return f"{count_told(summary.faults, 'call')} made to fail, in {', '.join(told)} episodes"
 
 
-def findings_told(summary: Summary) -> str:
+def findings_told(summary: RunMetrics) -> str:
     """How many findings, and the worst; those of episodes that are not conclusive come last and name none."""
     counted = {line.id for line in summary.episodes if line.counted}
     lead = [group for group in summary.findings if any(episode in counted for episode, _ in group.at)]
@@ -271,7 +315,7 @@ def _place(group: FindingGroup, counted: set[str]) -> str:
     return f"{one_line(group.kind)} in {one_line(episode)}{f', call {step}' if step is not None else ''}"
 
 
-def judges_told(summary: Summary) -> str:
+def judges_told(summary: RunMetrics) -> str:
     """How often a model beside the checker agreed with it; empty where none was asked."""
     agreed, differed = summary.judges
     if not agreed + differed:
@@ -279,7 +323,7 @@ def judges_told(summary: Summary) -> str:
     return f"a model beside the checker agreed {agreed} of {agreed + differed} times"
 
 
-def also_told(summary: Summary) -> str:
+def also_told(summary: RunMetrics) -> str:
     """What else was counted; empty where nothing was."""
     return ", ".join(
         count_told(count, one_line(what).replace("_", " ").removesuffix("s"))
@@ -288,7 +332,7 @@ def also_told(summary: Summary) -> str:
     )
 
 
-def usage_told(summary: Summary) -> str:
+def usage_told(summary: RunMetrics) -> str:
     """Model calls, tokens, dollars and seconds of the whole run."""
     told = [count_told(summary.model_calls, "model call")]
     told += [count_told(summary.tokens, "token")] if summary.tokens else []
@@ -296,7 +340,7 @@ def usage_told(summary: Summary) -> str:
     return ", ".join([*told, duration(summary.elapsed_s)])
 
 
-def dream_usage_told(summary: Summary) -> str:
+def dream_usage_told(summary: RunMetrics) -> str:
     """What each part of the dream asked of models; empty where none did."""
     parts = []
     for part, spend in summary.dream_spend.items():
@@ -328,7 +372,7 @@ def _server_told(row: Mapping[str, JsonValue]) -> str:
     )
 
 
-def figures_told(summary: Summary) -> list[tuple[str, str]]:
+def figures_told(summary: RunMetrics) -> list[tuple[str, str]]:
     """The figures below a verdict, as label and text; without those that there is nothing to say of."""
     dreamt = not summary.recorded
     rows = [
@@ -338,7 +382,7 @@ def figures_told(summary: Summary) -> list[tuple[str, str]]:
         ("Side effects", changes_told(summary)),
         ("Unaccounted", unaccounted_told(summary)),
         ("Coverage", coverage_told(summary) if dreamt else ""),
-        ("Unanswered", unanswered_told(summary) if dreamt else ""),
+        *(_rows("Unanswered", unanswered_told(summary) if dreamt else [])),
         ("Fidelity", fidelity_told(summary) if dreamt else ""),
         ("Findings", findings_told(summary)),
         ("Faults", faults_told(summary)),
@@ -349,3 +393,8 @@ def figures_told(summary: Summary) -> list[tuple[str, str]]:
         *(("Server", told) for told in servers_told(summary.fact("servers"))),
     ]
     return [(label, told) for label, told in rows if told]
+
+
+def _rows(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Lines of one figure: the label stands before the first."""
+    return [(label if place == 0 else "", told) for place, told in enumerate(lines)]

@@ -26,6 +26,8 @@ Fields (schema 2; a later version adds fields and keeps these):
                   {provenance: answers}, "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is
                   that of mined answers on held-out recordings, [] where nothing was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
+    unanswered   [{"tool", "why": text, "calls": int, "tasks": [id], "ignore": [argument]}]: with these in
+                 [match] recordings would answer, [] where they may matter; the most frequent first
     executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
     violations   [{"episode", "text"}]: real calls that were blocked
     reached      {"name:port": episodes}: allowed hosts that are no model's and were really reached
@@ -41,15 +43,16 @@ Fields (schema 2; a later version adds fields and keeps these):
                    "faults": int, "traceback": [text]}]
 """
 
-from collections.abc import Mapping
-
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.figures import SUMMARY_SCHEMA, Summary, TrustPoint
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.report.headline import headline
-from dreamgym_kit.vocabulary import REACHED, Spend, Verdict
+from dreamgym_kit.report.metrics import SUMMARY_SCHEMA, RunMetrics, ToolUse, Unanswered
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import REACHED, Spend, Verdict
+
+_TOOLS, _UNANSWERED = Codec(ToolUse), Codec(Unanswered)
 
 
-def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
+def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
     """Give a summary as the JSON object that this module's text describes."""
     return {
         "schema": SUMMARY_SCHEMA,
@@ -62,7 +65,7 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
             "abstained": summary.abstentions,
         },
         "would_have": [tool.name for tool in summary.tools if tool.effect.changes_world],
-        "tools": _tools(summary),
+        "tools": [_TOOLS.write(tool) for tool in summary.tools],
         "trust": {
             "grounded": summary.grounded,
             "presumed": summary.presumed,
@@ -74,6 +77,7 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
             ],
         },
         "findings": _findings(summary),
+        "unanswered": [_UNANSWERED.write(one) for one in summary.unanswered],
         "executed": [
             {"episode": episode, "tool": call.tool, "args": dict(call.args), "how": call.how}
             for episode, call in summary.executed
@@ -98,7 +102,7 @@ def summary_to_json(summary: Summary) -> dict[str, JsonValue]:
     }
 
 
-def verdict_to_json(summary: Summary) -> dict[str, JsonValue]:
+def verdict_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
     """Give what a run came to: verdict, exit code, headline, gate, counts and pass rate."""
     once = summary.once
     return {
@@ -133,34 +137,8 @@ def verdict_to_json(summary: Summary) -> dict[str, JsonValue]:
     }
 
 
-def curve_from_json(report: Mapping[str, JsonValue]) -> tuple[TrustPoint, ...]:
-    """The curve of a report that was written earlier; empty where it has none that can be read."""
-    trust = report.get("trust")
-    points = trust.get("curve") if isinstance(trust, Mapping) else None
-    try:
-        return tuple(TrustPoint(one["threshold"], one["answered"], one["exact"]) for one in points or ())
-    except (TypeError, KeyError):
-        return ()
-
-
 def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 4)
-
-
-def _tools(summary: Summary) -> list[JsonValue]:
-    return [
-        {
-            "name": tool.name,
-            "effect": str(tool.effect),
-            "calls": tool.calls,
-            "episodes": tool.episodes,
-            "errors": tool.errors,
-            "repeated": tool.repeated,
-            "wrong": tool.wrong,
-            "provenance": dict(tool.provenance),
-        }
-        for tool in summary.tools
-    ]
 
 
 def _spend(spend: Spend) -> dict[str, JsonValue]:
@@ -174,7 +152,7 @@ def _spend(spend: Spend) -> dict[str, JsonValue]:
     }
 
 
-def _findings(summary: Summary) -> list[JsonValue]:
+def _findings(summary: RunMetrics) -> list[JsonValue]:
     return [
         {
             "kind": group.kind,
@@ -188,7 +166,7 @@ def _findings(summary: Summary) -> list[JsonValue]:
     ]
 
 
-def _list(summary: Summary) -> list[JsonValue]:
+def _list(summary: RunMetrics) -> list[JsonValue]:
     return [
         {
             "id": line.id,

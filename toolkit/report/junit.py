@@ -9,18 +9,18 @@ import re
 from collections.abc import Callable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from dreamgym_kit.report.clean import clean
 from dreamgym_kit.report.executed import executed_of, what_to_do
-from dreamgym_kit.report.figures import MARKS, EpisodeLine, Summary
-from dreamgym_kit.report.gating import REAL
+from dreamgym_kit.report.gate_rules import REAL
 from dreamgym_kit.report.headline import faults_told, headline, pass_rate_told
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.report.metrics import MARKS, EpisodeLine, RunMetrics
+from dreamgym_kit.report.sanitize import clean
+from dreamgym_kit.types import Verdict
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LONGEST = 2_000  # characters of one text
 
 
-def junit(summary: Summary, look: Callable[[str], str]) -> str:
+def junit(summary: RunMetrics, look: Callable[[str], str]) -> str:
     """Give the XML.
 
     Args:
@@ -103,25 +103,13 @@ def _told(line: EpisodeLine) -> str:
 
 def _count(root: Element) -> None:
     """Write the totals where readers expect them: on each suite and on the whole."""
-    totals = [0, 0, 0, 0, 0.0]
-    for suite in root:
-        cases = suite.findall("testcase")
-        counts = [
-            len(cases),
-            sum(case.find("failure") is not None for case in cases),
-            sum(case.find("error") is not None for case in cases),
-            sum(case.find("skipped") is not None for case in cases),
-            sum(float(case.get("time", "0")) for case in cases),
-        ]
-        _set(suite, counts)
-        totals = [one + other for one, other in zip(totals, counts, strict=True)]
-    _set(root, totals)
-
-
-def _set(element: Element, counts: Sequence[float]) -> None:
-    for name, count in zip(("tests", "failures", "errors", "skipped"), counts[:4], strict=True):
-        element.set(name, str(int(count)))
-    element.set("time", f"{counts[4]:.3f}")
+    for element in (*root, root):
+        cases = element.findall(".//testcase")
+        outcomes = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+        element.set("tests", str(len(cases)))
+        for name, outcome in outcomes.items():
+            element.set(name, str(sum(case.find(outcome) is not None for case in cases)))
+        element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
 
 
 def _xml(text: str) -> str:

@@ -6,19 +6,19 @@ nowhere and mentions nobody.
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from dreamgym_kit.report.clean import one_line, shown
 from dreamgym_kit.report.executed import what_to_do
-from dreamgym_kit.report.figures import CRITICAL, EFFECT_ORDER, MARKS, EpisodeLine, Summary
-from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline, to_answer_told
+from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics, ToolUse
+from dreamgym_kit.report.sanitize import one_line, shown
+from dreamgym_kit.types import Effect
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~^:/$=])")
 _MOST = 20  # rows of a table
 
 
-def markdown(summary: Summary, look: Callable[[str], str]) -> str:
+def markdown(summary: RunMetrics, look: Callable[[str], str]) -> str:
     """Give the page; `look` is the command that shows an episode."""
     parts = [
         f"## {plain(headline(summary))}",
@@ -50,91 +50,77 @@ def code(text: str, *, width: int = 200) -> str:
     return f"`{inner}`" if inner else ""
 
 
-def _figures(summary: Summary) -> str:
-    rows = _head("figure", "")
-    rows += [f"| {plain(label)} | {plain(told)} |" for label, told in figures_told(summary)]
+def _figures(summary: RunMetrics) -> str:
+    rows = [(plain(label), plain(told)) for label, told in figures_told(summary)]
     why = [f"- {plain(str(cause))}" for cause in causes(summary)[:_MOST]]
-    return "\n".join([*rows, *([""] if why else []), *why])
+    answer = to_answer_told(summary)
+    block = ["", "```text", *answer, "```"] if answer else []
+    return "\n".join([*_table(("figure", ""), rows), *([""] if why else []), *why, *block])
 
 
-def _executed(summary: Summary, look: Callable[[str], str]) -> str:
+def _executed(summary: RunMetrics, look: Callable[[str], str]) -> str:
     """Real calls that ran, and what to do next."""
-    if not summary.executed:
-        return ""
-    rows = _head("executed", "episode", "how", "look")
-    for episode, call in summary.executed[:_MOST]:
-        rows.append(f"| {code(str(call))} | {code(episode)} | {plain(call.how)} | {code(look(episode))} |")
-    steps = [f"- {plain(told)}" for told in what_to_do(summary)]
-    return "\n".join([*rows, *_more(len(summary.executed)), "", *steps])
-
-
-def _head(*columns: str) -> list[str]:
-    return [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
-
-
-def _rules(summary: Summary) -> str:
-    rows = _head("gate", "measured", "limit", "")
-    for rule in summary.rules():
-        verdict = "passed" if rule.passed else f"**{rule.broken}** {code(rule.why)}"
-        rows.append(f"| {code(rule.key)} | {plain(rule.measured)} | {plain(rule.limit)} | {verdict} |")
-    return "\n".join(rows)
-
-
-def _findings(summary: Summary) -> str:
-    if not summary.findings:
-        return ""
     rows = [
-        "### What to look at first",
-        "",
-        "| finding | times | first place | |",
-        "| --- | --- | --- | --- |",
+        (code(str(call)), code(episode), plain(call.how), code(look(episode)))
+        for episode, call in summary.executed
     ]
-    for group in summary.findings[:_MOST]:
+    steps = [f"- {plain(told)}" for told in what_to_do(summary)]
+    return "\n".join([*_table(("executed", "episode", "how", "look"), rows), "", *steps]) if rows else ""
+
+
+def _rules(summary: RunMetrics) -> str:
+    rows = [
+        (
+            code(rule.key),
+            plain(rule.measured),
+            plain(rule.limit),
+            "passed" if rule.passed else f"**{rule.broken}** {code(rule.why)}",
+        )
+        for rule in summary.rules()
+    ]
+    return "\n".join(_table(("gate", "measured", "limit", ""), rows, most=len(rows)))
+
+
+def _findings(summary: RunMetrics) -> str:
+    def row(group: FindingGroup) -> tuple[str, ...]:
         episode, step = group.at[0]
         place = f"{episode} step {step}" if step is not None else episode
         bold = "**critical** " if group.severity == CRITICAL else ""
-        rows.append(f"| {bold}{code(group.kind)} | {group.count} | {code(place)} | {code(group.text)} |")
-    return "\n".join([*rows, *_more(len(summary.findings))])
+        return f"{bold}{code(group.kind)}", str(group.count), code(place), code(group.text)
+
+    columns = ("finding", "times", "first place", "")
+    return _titled("What to look at first", columns, [row(group) for group in summary.findings])
 
 
-def _effects(summary: Summary) -> str:
-    uses = [tool for tool in summary.tools if tool.effect.changes_world]
-    if not uses:
-        return ""
-    verb = "It did" if summary.recorded else "It would have called"
-    uses.sort(key=lambda tool: (EFFECT_ORDER.index(tool.effect), -tool.calls))
-    rows = [
-        f"### {verb}",
-        "",
-        "| tool | effect | calls | episodes | wrong |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for tool in uses[:_MOST]:
+def _effects(summary: RunMetrics) -> str:
+    def row(tool: ToolUse) -> tuple[str, ...]:
         effect = f"**{tool.effect}**" if tool.effect is Effect.DESTRUCTIVE else str(tool.effect)
-        rows.append(f"| {code(tool.name)} | {effect} | {tool.calls} | {tool.episodes} | {tool.wrong} |")
-    return "\n".join([*rows, *_more(len(uses))])
+        return code(tool.name), effect, str(tool.calls), str(tool.episodes), str(tool.wrong)
+
+    uses = [tool for tool in summary.tools if tool.effect.changes_world]
+    verb = "It did" if summary.recorded else "It would have called"
+    return _titled(verb, ("tool", "effect", "calls", "episodes", "wrong"), [row(tool) for tool in uses])
 
 
-def _tasks(summary: Summary, look: Callable[[str], str]) -> str:
-    wrong = [lines for lines in summary.tasks.values() if any(line.mark != "." for line in lines)]
-    if not wrong:
-        return ""
-    rows = [
-        "### Tasks that did not pass",
-        "",
-        "| task | episodes | why | look |",
-        "| --- | --- | --- | --- |",
-    ]
-    for lines in wrong[:_MOST]:
+def _tasks(summary: RunMetrics, look: Callable[[str], str]) -> str:
+    def row(lines: list[EpisodeLine]) -> tuple[str, ...]:
         worst = min(lines, key=lambda line: MARKS.index(line.mark))
-        marks = "".join(line.mark for line in lines)
-        rows.append(f"| {code(worst.task)} | {code(marks)} | {code(_why(worst))} | {code(look(worst.id))} |")
-    return "\n".join([*rows, *_more(len(wrong))])
+        marks, why = "".join(line.mark for line in lines), worst.anomaly or f"{worst.verdict}: {worst.reason}"
+        return code(worst.task), code(marks), code(why), code(look(worst.id))
+
+    wrong = [row(lines) for lines in summary.tasks.values() if any(line.mark != "." for line in lines)]
+    return _titled("Tasks that did not pass", ("task", "episodes", "why", "look"), wrong)
 
 
-def _why(line: EpisodeLine) -> str:
-    return line.anomaly or f"{line.verdict}: {line.reason}"
+def _titled(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join([f"### {title}", "", *_table(columns, rows)]) if rows else ""
 
 
-def _more(count: int) -> list[str]:
-    return ["", f"{count - _MOST} more."] if count > _MOST else []
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, most: int = _MOST) -> list[str]:
+    """The lines of a table, and how many rows more there are."""
+    more = ["", f"{len(rows) - most} more."] if len(rows) > most else []
+    return [_line(columns), "|" + " --- |" * len(columns), *map(_line, rows[:most]), *more]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -16,17 +16,24 @@ from pathlib import Path
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.errors import NotJson, UserError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.figures import Summary
-from dreamgym_kit.report.kept import curve_of, facts_of
-from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.report.metrics import RunMetrics
+from dreamgym_kit.report.summary import Tally, curve_of, facts_of
+from dreamgym_kit.rollout.atomic_files import open_plain, write_atomically
 from dreamgym_kit.rollout.events import busy_seconds
-from dreamgym_kit.rollout.files import open_plain, write_atomically
-from dreamgym_kit.rollout.manifest import Manifest, differences
-from dreamgym_kit.rollout.rundir import EPISODES, EVENTS, MANIFEST, REPORT, RunDirectory, directory_name
-from dreamgym_kit.rollout.shards import Shard
-from dreamgym_kit.vocabulary import Spend
+from dreamgym_kit.rollout.rundir import (
+    EPISODES,
+    EVENTS,
+    MANIFEST,
+    REPORT,
+    Manifest,
+    RunDirectory,
+    differences,
+    directory_name,
+)
+from dreamgym_kit.rollout.selecting import Shard
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Spend
 
 _MERGING = "-merging"
 _SHARDS = Codec(Shard)
@@ -37,7 +44,7 @@ class Merged:
     """A run that was put together."""
 
     directory: Path
-    summary: Summary
+    summary: RunMetrics
     episodes: int
     again: bool  # it was there already
 
@@ -100,10 +107,8 @@ def _part(path: Path) -> _Part:
     said = matters.pop("shard", None)
     try:
         shard = _SHARDS.read(said, "shard")
-    except NotJson:
-        raise UserError(
-            f"{path}: is no shard; only runs that were made with --shard I/N are merged."
-        ) from None
+    except NotSerializable:
+        raise UserError(f"{path}: is no shard; only runs that were made with shard=I/N are merged.") from None
     return _Part(path, shard, directory, matters, facts_of(directory))
 
 

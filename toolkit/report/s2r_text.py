@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dreamgym_kit.report.clean import one_line
-from dreamgym_kit.report.paint import PLAIN, Paint, fold
-from dreamgym_kit.report.whole import interval_told
+from dreamgym_kit.report.colors import PLAIN, Paint, screen
+from dreamgym_kit.report.percent import interval_told
+from dreamgym_kit.report.sanitize import one_line
 
 MODE = "s2r"  # of the run directory's manifest
-_LABEL = 14
 
 
 def render_s2r(report: Mapping[str, Any], *, stage: str, paint: Paint = PLAIN) -> str:
@@ -17,12 +16,8 @@ def render_s2r(report: Mapping[str, Any], *, stage: str, paint: Paint = PLAIN) -
     colour = {"DONE": paint.green, "GATE OPEN": paint.green}.get(word, paint.red)
     if word in ("NOT FINISHED", "BUDGET SPENT"):
         colour = paint.yellow
-    head = fold(f" {word}  {one_line(text)}", indent=len(word) + 3).replace(word, colour(word), 1)
-    rows = (
-        fold(f"  {label:<{_LABEL - 2}}{one_line(told)}", indent=_LABEL)
-        for label, told in _rows(report, stage)
-    )
-    return "\n".join([head, *rows]) + "\n"
+    rows = ((label, one_line(told)) for label, told in _rows(report, stage))
+    return screen(word, one_line(text), colour, rows)
 
 
 def _stamp(report: Mapping[str, Any]) -> tuple[str, str]:
@@ -48,7 +43,7 @@ def _rows(report: Mapping[str, Any], stage: str) -> Iterator[tuple[str, str]]:
     if report["withheld"]:
         yield "withheld", f"{report['withheld']} writes of episodes in doubt did not run"
     yield "learned", f"{report['steps']} steps"
-    yield "audit", f"head {report['audit']['head']}; keep it elsewhere, it is what --verify --head asks for"
+    yield "audit", f"head {report['audit']['head']}; keep it elsewhere, it is what s2r verify --head asks for"
 
 
 def _gate(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

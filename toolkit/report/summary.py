@@ -5,24 +5,27 @@ not matter: equal episodes give an equal summary, so a resumed run reports like 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import fsum
 
 from dreamgym_kit.dream.faults import took_effect
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.figures import (
+from dreamgym_kit.report.metrics import (
     CRITICAL,
     EFFECT_ORDER,
     GROUNDED,
     SURE,
     EpisodeLine,
     FindingGroup,
-    Summary,
+    RunMetrics,
     ToolUse,
     TrustPoint,
+    Unanswered,
     natural,
 )
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.rollout.events import unaccounted
+from dreamgym_kit.rollout.rundir import EVENTS, MANIFESTS, RunDirectory
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import (
     Effect,
     Episode,
     Executed,
@@ -33,12 +36,12 @@ from dreamgym_kit.vocabulary import (
     executed_told,
 )
 
-__all__ = ["Summary", "Tally", "summarise"]
+__all__ = ["RunMetrics", "Tally", "summarise"]
 
 
 def summarise(
     episodes: Iterable[Episode], manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()
-) -> Summary:
+) -> RunMetrics:
     """Count a run in one pass; holds one episode at a time.
 
     Args:
@@ -70,6 +73,13 @@ class _FindingTally:
     places: list[tuple[str, int | None, str]] = field(default_factory=list)  # episode, step, sentence
 
 
+_AT_THE_END = (
+    *("evaluates", "gate", "not_run", "reached", "spent", "stopped", "strays"),
+    *("unaccounted", "unaccounted_calls", "unmatched", "reasoned_support", "servers"),
+)
+_Why = tuple[str, str, tuple[str, ...]]  # tool, reason, what `[match]` could ignore
+
+
 @dataclass(slots=True)
 class Tally:
     """What was counted so far."""
@@ -78,6 +88,7 @@ class Tally:
     tools: dict[str, _ToolTally] = field(default_factory=dict)
     findings: dict[tuple[str, str, str | None], _FindingTally] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
+    unanswered: dict[_Why, list[str]] = field(default_factory=dict)  # the task of each call
     executed: list[tuple[str, Executed]] = field(default_factory=list)
     really: list[tuple[str, Executed]] = field(default_factory=list)  # real answers: executed in a dream
     counts: dict[str, int] = field(default_factory=dict)
@@ -94,6 +105,8 @@ class Tally:
         """Count one more episode."""
         for step in episode.transitions:
             self._call(step)
+            if step.answer.abstained:
+                self._unanswered(step, episode.task)
         for name in {step.call.tool for step in episode.transitions}:
             self.tools[name].episodes += 1
         self._findings(episode)
@@ -135,6 +148,12 @@ class Tally:
             self.real_calls += step.answer.provenance is Provenance.REAL
             self.spoiled_calls += made and took_effect(step.answer)
 
+    def _unanswered(self, step: Transition, task: str) -> None:
+        """Count it with those of the same first reason: how far the best guess was off differs by call."""
+        nearest, why = step.answer.nearest, step.answer.why.partition("; ")[0]
+        key = (step.call.tool, why or "the dream cannot tell", nearest.ignore if nearest is not None else ())
+        self.unanswered.setdefault(key, []).append(task)
+
     def _executed(self, episode: Episode) -> None:
         """What is said to have run, and what only a call's answer says."""
         steps = [
@@ -166,14 +185,14 @@ class Tally:
         for number in wrong:
             self.tools[by_step[number].call.tool].wrong += 1
 
-    def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> Summary:
+    def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> RunMetrics:
         """Say what was counted; `manifest` and `curve` as for `summarise`."""
         counted = self._summary(manifest, curve)
         executed = self.executed if counted.really_read else [*self.executed, *self.really]
         return replace(counted, executed=tuple(sorted(executed, key=lambda found: natural(found[0]))))
 
-    def _summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint]) -> Summary:
-        return Summary(
+    def _summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint]) -> RunMetrics:
+        return RunMetrics(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
             tools=self._tools(),
@@ -189,21 +208,19 @@ class Tally:
             elapsed_s=_seconds(manifest) or max(0.0, self.last - (self.first or 0.0)),
             dream_spend={part: _total(spends) for part, spends in sorted(self.spends.items())},
             curve=tuple(curve),
+            unanswered=self._groups_unanswered(),
         )
+
+    def _groups_unanswered(self) -> tuple[Unanswered, ...]:
+        found = [
+            Unanswered(tool, why, len(tasks), tuple(sorted(set(tasks), key=natural)), ignore)
+            for (tool, why, ignore), tasks in self.unanswered.items()
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.calls, one.tool, one.why, one.ignore)))
 
     def _tools(self) -> tuple[ToolUse, ...]:
         uses = [
-            ToolUse(
-                name=name,
-                effect=tool.effect,
-                calls=tool.calls,
-                episodes=tool.episodes,
-                provenance=dict(sorted(tool.provenance.items())),
-                errors=tool.errors,
-                repeated=tool.repeated,
-                wrong=tool.wrong,
-                presumed=tool.presumed,
-            )
+            ToolUse(name=name, **asdict(tool) | {"provenance": dict(sorted(tool.provenance.items()))})
             for name, tool in self.tools.items()
         ]
         return tuple(sorted(uses, key=lambda use: (EFFECT_ORDER.index(use.effect), -use.calls, use.name)))
@@ -288,3 +305,30 @@ def _worst(episode: Episode) -> tuple[str | None, int | None]:
     if not critical:
         return None, None
     return critical[0].text, critical[0].steps[-1] if critical[0].steps else None
+
+
+def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
+    """The manifest, with what only the end of the run knew: its gate, what was not run, what was refused."""
+    facts = MANIFESTS.write(directory.manifest)
+    ended = (directory.read_report() or {}).get("manifest")
+    if isinstance(ended, dict):
+        facts |= {name: ended[name] for name in _AT_THE_END if name in ended}
+    elif directory.manifest.matters.get("mode") == "record":  # killed: its log knows what was done or begun
+        lost = unaccounted(directory.path / EVENTS, directory.episodes())
+        facts |= {"unaccounted": lost.writes, "unaccounted_calls": lost.calls}
+    return facts
+
+
+def curve_from_json(report: Mapping[str, JsonValue]) -> tuple[TrustPoint, ...]:
+    """The curve of a report that was written earlier; empty where it has none that can be read."""
+    trust = report.get("trust")
+    points = trust.get("curve") if isinstance(trust, Mapping) else None
+    try:
+        return tuple(TrustPoint(one["threshold"], one["answered"], one["exact"]) for one in points or ())
+    except (TypeError, KeyError):
+        return ()
+
+
+def curve_of(directory: RunDirectory) -> list[TrustPoint]:
+    """What support was worth on held-out recordings, as measured when the run was made."""
+    return list(curve_from_json(directory.read_report() or {}))

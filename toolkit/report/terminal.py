@@ -4,20 +4,27 @@ Lays out what `figures` says and decides nothing. Text from tools, tasks and mod
 ids are never cut, since they are what one copies.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
-from dreamgym_kit.report.clean import one_line
+from dreamgym_kit.report.colors import PLAIN, WIDTH, Paint, fold, hung, labelled
 from dreamgym_kit.report.executed import executed_of, what_to_do
-from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary, ToolUse
-from dreamgym_kit.report.gating import Rule, verdict_of
-from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline, word
-from dreamgym_kit.report.paint import PLAIN, WIDTH, Paint, fold, hung
-from dreamgym_kit.report.whole import count_told
-from dreamgym_kit.vocabulary import Effect, Verdict
+from dreamgym_kit.report.gate_rules import Rule, verdict_of
+from dreamgym_kit.report.headline import (
+    broken_told,
+    causes,
+    figures_told,
+    headline,
+    to_answer_told,
+    word,
+)
+from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics, ToolUse
+from dreamgym_kit.report.percent import count_told
+from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.types import Effect
 
 _MATRIX = 80  # columns
-_LABEL = 16  # columns before a value
 _BAND = _MATRIX - 4  # tasks on one line of the matrix
 _BANDS = 5
 _STEP = 10  # columns before a command to paste
@@ -25,13 +32,13 @@ _CAUSES = 6
 _LEGEND = "! finding  x failed  E error  - inconclusive  . passed"
 
 
-def render_run(summary: Summary, *, paint: Paint = PLAIN) -> str:
+def render_run(summary: RunMetrics, *, paint: Paint = PLAIN) -> str:
     """Give the whole first screen of a run, without what to do next."""
     parts = [executed_first(summary, paint), verdict(summary, paint), matrix(summary, paint)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def executed_first(summary: Summary, paint: Paint = PLAIN) -> str:
+def executed_first(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     """That real calls ran, each with its arguments, and what to do next; empty where none did."""
     if not summary.executed:
         return ""
@@ -43,7 +50,7 @@ def executed_first(summary: Summary, paint: Paint = PLAIN) -> str:
     return "\n".join([*map(paint.red, lines[0]), *(row for step in lines[1:] for row in step)])
 
 
-def matrix(summary: Summary, paint: Paint = PLAIN) -> str:
+def matrix(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     """One column a task, one row a sibling, the worst task first."""
     tasks = list(summary.tasks.values())
     if not tasks:
@@ -72,18 +79,18 @@ def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
     return lines
 
 
-def verdict(summary: Summary, paint: Paint = PLAIN, *, also: Sequence[Rule] = ()) -> str:
+def verdict(summary: RunMetrics, paint: Paint = PLAIN, *, also: Sequence[Rule] = ()) -> str:
     """Give the verdict with all counts, what broke, the pass rate, reasons, and the other figures.
 
     `also`: rules that hold beside those of its gate.
     """
     rules, said = (*summary.rules(), *also), word(summary, also=also)
-    colour = _colour(verdict_of(rules), paint)
+    colour = partial(paint.verdict, verdict_of(rules))
     lines = [headline(summary, also=also).replace(said, colour(said), 1)]
     for told in broken_told(rules):
         lines += map(colour, fold(f"  {told}", indent=4).split("\n"))
     (label, rate), *figures = figures_told(summary)
-    lines += _row(label, rate)
+    lines.append(labelled(label, rate))
     shown_causes = causes(summary)
     for cause in shown_causes[:_CAUSES]:
         lines += fold(f"  {cause}", indent=4).split("\n")
@@ -92,21 +99,12 @@ def verdict(summary: Summary, paint: Paint = PLAIN, *, also: Sequence[Rule] = ()
         lines.append(f"  and {count_told(len(shown_causes) - _CAUSES, 'other reason')}")
     real = paint.red if summary.executed or summary.violations else str
     for label, told in figures:
-        rows = _row(label, told)
+        rows = labelled(label, told).split("\n")
         lines += map(real, rows) if label == "Real calls" else rows
-    return "\n".join(lines)
+    return "\n".join([*lines, *to_answer_told(summary)])
 
 
-def _colour(verdict: Verdict, paint: Paint) -> Callable[[str], str]:
-    return {
-        Verdict.PASSED: paint.green,
-        Verdict.FAILED: paint.red,
-        Verdict.ERROR: paint.red,
-        Verdict.INCONCLUSIVE: paint.yellow,
-    }[verdict]
-
-
-def tool_table(summary: Summary, paint: Paint = PLAIN) -> str:
+def tool_table(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     """Give every tool with its effect, its calls and where its answers came from."""
     if not summary.tools:
         return " No tool was called."
@@ -125,7 +123,7 @@ def _tool_row(tool: ToolUse, width: int, paint: Paint) -> str:
     return f" {one_line(tool.name):<{width}}  {effect}  {tool.calls:>6}  {mix}{wrong}"
 
 
-def finding_list(summary: Summary, paint: Paint = PLAIN, *, limit: int = 8) -> str:
+def finding_list(summary: RunMetrics, paint: Paint = PLAIN, *, limit: int = 8) -> str:
     """Give the kinds of findings, worst first, each with the place to look at."""
     lines = [_finding_row(group, paint) for group in summary.findings[:limit]]
     if len(summary.findings) > limit:
@@ -142,16 +140,13 @@ def _finding_row(group: FindingGroup, paint: Paint) -> str:
     return f"{text.replace('!', colour('!'), 1)}\n   {_words(group.kind)}: {place}{more}"
 
 
-def episode_list(
-    summary: Summary, paint: Paint = PLAIN, *, only: str | None = None, limit: int | None = None
-) -> str:
+def episode_list(summary: RunMetrics, paint: Paint = PLAIN, *, only: str | None = None) -> str:
     """List episodes, the worst first, each with its verdict and what to know about it.
 
     Args:
         summary: the run.
         paint: colours, or none.
         only: a verdict, or "anomaly".
-        limit: most episodes listed; the rest is counted.
     """
     wanted = sorted(
         (
@@ -161,22 +156,18 @@ def episode_list(
         ),
         key=lambda line: MARKS.index(line.mark),
     )
-    named = wanted if limit is None else wanted[:limit]
-    width = max((len(one_line(line.id)) for line in named), default=0)
-    lines = [_episode_row(line, width, paint) for line in named]
-    if len(wanted) > len(named):
-        lines.append(f" {len(wanted) - len(named)} more; all: --limit {len(wanted)}")
+    width = max((len(one_line(line.id)) for line in wanted), default=0)
+    lines = [_episode_row(line, width, paint) for line in wanted]
     return "\n".join(lines) if lines else " None of the episodes is like that."
 
 
 def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
-    colour = _colour(line.verdict, paint)
     step = f"step {line.anomaly_step}  " if line.anomaly_step is not None else ""
     mark = "! " if line.anomaly is not None else ""
     head = f" {one_line(line.id):<{width}}  "
     told = f"{line.verdict:<12}"
     row = hung(f"{head}{told}  ", f"{step}{mark}{one_line(line.anomaly or line.reason)}")
-    return row.replace(told, colour(told), 1)
+    return row.replace(told, paint.verdict(line.verdict, told), 1)
 
 
 def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
@@ -190,10 +181,6 @@ def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
             line if len(line) <= WIDTH.get() else f" {what:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}"
         )
     return "\n".join(lines)
-
-
-def _row(label: str, value: str) -> list[str]:
-    return fold(f"  {label:<{_LABEL - 2}}{value}", indent=_LABEL).split("\n")
 
 
 def _words(name: str) -> str:

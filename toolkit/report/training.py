@@ -4,29 +4,54 @@ The result is what the policy does on tasks that it never learned from. What the
 shown as that, and never as the result: it is what the policy was pulled towards.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import fsum
+from typing import Literal
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.curriculum import CurriculumFacts, curriculum_facts
-from dreamgym_kit.report.whole import points_told, whole_percent
-from dreamgym_kit.rollout.manifest import MANIFESTS
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.curriculum.making import MARK
+from dreamgym_kit.curriculum.records import DRAWS, TURN, Draw
+from dreamgym_kit.errors import RunDirectoryError, UserError
+from dreamgym_kit.report.percent import points_told, whole_percent
+from dreamgym_kit.rollout.rundir import MANIFESTS, RunDirectory
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.records import (
+    COURSES,
+    CourseRecord,
     EvaluationRecord,
     StepRecord,
     read_courses,
     read_evaluations,
     read_steps,
 )
-from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
 from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
 
 MODE = "train"  # of the run directory's manifest
 PHASES = ("rollouts", "waited", "update", "sync", "attest", "checkpoint", "evaluation")
+Counted = Literal["episodes", "inconclusive", "groups", "dead", "small", "samples", "tokens", "forks"]
 _ENDED = ("kept", "weights", "alarm", "stopped", "planned", "servers")  # what only the end of a leg knows
 _FEW = 3  # steps at either end that a mean is taken over
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumFacts:
+    """The figures of all draws together."""
+
+    groups: int = 0
+    tasks: int = 0  # met
+    in_turn: int = 0  # groups drawn because their turn had come
+    of_made: int = 0  # groups of tasks that were made
+    left_out: int = 0  # groups that differ, of tasks that may be impossible all the same
+    made: Mapping[str, int] = field(default_factory=dict)  # how -> tasks
+    refused: Mapping[str, int] = field(default_factory=dict)  # why -> tasks that were made and not taken
+    rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks, before the last draw
+    failed_at: Mapping[str, int] = field(default_factory=dict)  # place -> episodes, most first
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same for machines."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +84,7 @@ class Training:
         return told if isinstance(told, str) else None
 
     @property
-    def gain(self) -> Beating | None:
+    def gain(self) -> PairedComparison | None:
         """The last evaluation against the first of its kind, real or dreamed; None where there are no two."""
         last = self.evaluations[-1] if self.evaluations else None
         first = next((one for one in self.evaluations if last is not None and one.real == last.real), None)
@@ -75,12 +100,12 @@ class Training:
         if len(self.steps) < self.planned:
             return "look", "NOT FINISHED"
         gain = self.gain
-        if gain is None or gain.word in (Word.NO_COMMON_TASKS, Word.INCONCLUSIVE):
+        if gain is None or gain.word in (Conclusion.NO_COMMON_TASKS, Conclusion.INCONCLUSIVE):
             return "inconclusive", "NOT MEASURED" if gain is None else "CANNOT BE SAID"
         return {
-            Word.BETTER: ("passed", "BETTER"),
-            Word.WORSE: ("failed", "WORSE"),
-            Word.NO_DIFFERENCE: ("inconclusive", "NO GAIN SEEN"),
+            Conclusion.BETTER: ("passed", "BETTER"),
+            Conclusion.WORSE: ("failed", "WORSE"),
+            Conclusion.NO_DIFFERENCE: ("inconclusive", "NO GAIN SEEN"),
         }[gain.word]
 
     @property
@@ -105,9 +130,9 @@ class Training:
             f"({_points(gain.change)} points, 95 %: {points_told(gain.low, gain.high)}; "
             f"{gain.tasks} tasks)"
         )
-        if gain.word is Word.NO_DIFFERENCE:
+        if gain.word is Conclusion.NO_DIFFERENCE:
             return f"It may be chance: {told}."
-        if gain.word is Word.INCONCLUSIVE:
+        if gain.word is Conclusion.INCONCLUSIVE:
             return f"It cannot be said: {told}, but the inconclusive episodes could turn it round."
         return f"{told[:1].upper()}{told[1:]}."
 
@@ -131,12 +156,12 @@ class Training:
                 "high": gain.high,
             },
             "dream": {"first": mean_success(self.steps[:_FEW]), "last": mean_success(self.steps[-_FEW:])},
-            "episodes": sum(step.facts.episodes for step in self.steps),
-            "inconclusive": sum(step.facts.inconclusive for step in self.steps),
-            "groups": sum(step.facts.groups for step in self.steps),
-            "dead_groups": sum(step.facts.dead for step in self.steps),
-            "tokens": sum(step.facts.tokens for step in self.steps),
-            "forks": sum(step.facts.forks for step in self.steps),
+            "episodes": self.total("episodes"),
+            "inconclusive": self.total("inconclusive"),
+            "groups": self.total("groups"),
+            "dead_groups": self.total("dead"),
+            "tokens": self.total("tokens"),
+            "forks": self.total("forks"),
             "unfit": sum(sum(step.facts.unfit.values()) for step in self.steps),
             "logprob_gap": max((one.logprob_gap or 0.0 for one in self.steps), default=None),
             "canary_gap": max((one.canary_gap or 0.0 for one in self.steps), default=None),
@@ -144,6 +169,10 @@ class Training:
             "curriculum": None if self.curriculum is None else self.curriculum.to_json(),
             **self.outcome,
         }
+
+    def total(self, name: Counted) -> int:
+        """A count of `StepFacts` over all steps."""
+        return sum(int(getattr(step.facts, name)) for step in self.steps)
 
     def seconds(self) -> dict[str, float]:
         """Wall time by phase; rollouts that went on beside an update count where somebody waited for them."""
@@ -212,3 +241,44 @@ def mean_success(steps: Sequence[StepRecord]) -> float | None:
 
 def _points(share: float) -> str:
     return f"{100 * share:+.0f}"
+
+
+def curriculum_facts(courses: Sequence[CourseRecord]) -> CurriculumFacts | None:
+    """Add up what the steps' records say; None where tasks went in turn.
+
+    Raises:
+        RunDirectoryError: one is no record of a curriculum.
+    """
+    draws = list(_draws(courses))
+    if not draws:
+        return None
+    groups = [group for draw in draws for group in draw.groups]
+    made, refused, failed = Counter[str](), Counter[str](), Counter[str]()
+    for draw in draws:
+        made.update(one.how for one in draw.made)
+        refused.update(draw.refused)
+    for group in groups:
+        failed.update(group.failed_at)
+    return CurriculumFacts(
+        groups=len(groups),
+        tasks=len({group.task for group in groups}),
+        in_turn=sum(group.why == TURN for group in groups),
+        of_made=sum(MARK in group.task for group in groups),
+        left_out=sum(group.left_out and group.success > 0 < group.failure for group in groups),
+        made=dict(made),
+        refused=dict(refused.most_common()),
+        rests=dict(draws[-1].rests),
+        failed_at=dict(failed.most_common()),
+    )
+
+
+def _draws(courses: Sequence[CourseRecord]) -> Iterator[Draw]:
+    for course in courses:
+        told = course.course if isinstance(course.course, list) else []
+        for one in told:
+            try:
+                yield DRAWS.read(one)
+            except (KeyError, TypeError, ValueError, UserError) as error:
+                raise RunDirectoryError(
+                    f"{COURSES}: step {course.step} is no record of a curriculum: {error}."
+                ) from None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.report.training import Training, share_of
+from dreamgym_kit.training.alarms import REFERENCE_STEPS
 from dreamgym_kit.training.records import StepRecord
-from dreamgym_kit.training.signals import REFERENCE_STEPS
 
 SPLIT = ("waited", "update", "sync", "attest", "checkpoint")
 SPLIT_NAMES = {"waited": "waiting for rollouts"}

@@ -2,26 +2,23 @@
 
 from collections.abc import Iterator
 
-from dreamgym_kit.report.clean import one_line
-from dreamgym_kit.report.curriculum import facts_of_curriculum
+from dreamgym_kit.report.colors import PLAIN, Paint, screen
 from dreamgym_kit.report.headline import servers_told
-from dreamgym_kit.report.paint import PLAIN, Paint, fold
-from dreamgym_kit.report.training import Training, mean_success, share_of
-from dreamgym_kit.report.whole import duration, interval_told, whole_percent
+from dreamgym_kit.report.percent import duration, interval_told, whole_percent
+from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.report.training import CurriculumFacts, Training, mean_success, share_of
 from dreamgym_kit.training.records import EvaluationRecord
 
-_LABEL = 14
 _FEW = 3
+_MOST = 4  # places of failure that are told
 
 
 def render_training(training: Training, *, paint: Paint = PLAIN) -> str:
     """Give the whole screen of a training, without what to do next."""
     sign, word = training.stamp
     colour = {"passed": paint.green, "failed": paint.red}.get(sign, paint.yellow)
-    head = fold(f" {word}  {one_line(training.sentence)}", indent=len(word) + 3).replace(
-        word, colour(word), 1
-    )
-    return "\n".join([head, *_rows(training)]) + "\n"
+    facts = ((label, one_line(text)) for label, text in facts_of_training(training))
+    return screen(word, one_line(training.sentence), colour, facts)
 
 
 def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
@@ -50,11 +47,6 @@ def _ends(training: Training) -> list[EvaluationRecord]:
     return found if len(found) < 2 else [found[0], found[-1]]
 
 
-def _rows(training: Training) -> Iterator[str]:
-    for label, text in facts_of_training(training):
-        yield fold(f"  {label:<{_LABEL - 2}}{one_line(text)}", indent=_LABEL)
-
-
 def _measured(evaluation: EvaluationRecord) -> str:
     share = share_of(evaluation)
     where = "real tools" if evaluation.real else "dreamed"
@@ -67,11 +59,10 @@ def _measured(evaluation: EvaluationRecord) -> str:
 
 
 def _episodes(training: Training) -> str:
-    facts = [step.facts for step in training.steps]
+    count = training.total
     return (
-        f"{sum(one.episodes for one in facts):,}, {sum(one.inconclusive for one in facts):,} inconclusive; "
-        f"{sum(one.dead for one in facts):,} of {sum(one.groups for one in facts):,} groups dead, "
-        f"{sum(one.small for one in facts):,} with fewer than two decided"
+        f"{count('episodes'):,}, {count('inconclusive'):,} inconclusive; {count('dead'):,} of "
+        f"{count('groups'):,} groups dead, {count('small'):,} with fewer than two decided"
     )
 
 
@@ -81,13 +72,9 @@ def _dreamt(first: float, last: float) -> str:
 
 
 def _learned(training: Training) -> str:
-    facts = [step.facts for step in training.steps]
-    tokens, samples = sum(one.tokens for one in facts), sum(one.samples for one in facts)
-    unfit = sum(sum(one.unfit.values()) for one in facts)
-    return (
-        f"{tokens:,} tokens in {samples:,} samples, {sum(one.forks for one in facts):,} forks, "
-        f"{unfit:,} turns left out as unfit"
-    )
+    count, unfit = training.total, sum(sum(step.facts.unfit.values()) for step in training.steps)
+    learned = f"{count('tokens'):,} tokens in {count('samples'):,} samples, {count('forks'):,} forks"
+    return f"{learned}, {unfit:,} turns left out as unfit"
 
 
 def _policy(training: Training) -> str:
@@ -112,3 +99,36 @@ def _time(training: Training) -> str:
         f"{named.get(phase, phase)} {whole_percent(seconds / whole)} %" for phase, seconds in parts if seconds
     )
     return f"{duration(whole)}: {told}"
+
+
+def facts_of_curriculum(facts: CurriculumFacts) -> Iterator[tuple[str, str]]:
+    """Label and text of each line."""
+    yield "curriculum", _chosen(facts)
+    if facts.made or facts.refused:
+        yield "made tasks", _made(facts)
+    if facts.failed_at:
+        places = list(facts.failed_at.items())[:_MOST]
+        yield "fails at", f"{', '.join(f'{place} {count}' for place, count in places)} (episodes)"
+
+
+def _chosen(facts: CurriculumFacts) -> str:
+    told = f"{facts.groups:,} groups of {facts.tasks:,} tasks, {_share(facts.in_turn, facts)} in turn"
+    if any(facts.rests.values()):
+        told += f"; resting: {', '.join(f'{count} {why}' for why, count in facts.rests.items())}"
+    if facts.left_out:
+        told += f"; left out as perhaps impossible: {facts.left_out} groups"
+    return told
+
+
+def _made(facts: CurriculumFacts) -> str:
+    who = {"rules": "by rules", "model": "by a model"}
+    made = ", ".join(f"{count} {who.get(how, how)}" for how, count in facts.made.items())
+    told = f"{made or 'none'}, in {_share(facts.of_made, facts)} of the groups"
+    if facts.refused:
+        not_taken = ", ".join(f"{count} {why.replace('_', ' ')}" for why, count in facts.refused.items())
+        told += f"; not taken: {not_taken}"
+    return told
+
+
+def _share(count: int, facts: CurriculumFacts) -> str:
+    return f"{whole_percent(count / facts.groups) if facts.groups else 0} %"

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Protocol
 
-from dreamgym_kit.errors import BudgetSpent
-from dreamgym_kit.vocabulary import Call
+from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.errors import BudgetExceeded
+from dreamgym_kit.interfaces import ChatEndpoint
+from dreamgym_kit.types import Call, Spend
 
 _NANO = 10**9
 
@@ -29,6 +31,16 @@ class Reservation:
     nano_usd: int
     open: bool = True
     number: int = 0  # by which a budget in another process knows it; 0: counted in this one
+
+    def end(self) -> None:
+        """It is settled or refunded, once.
+
+        Raises:
+            ValueError: it was before.
+        """
+        if not self.open:
+            raise ValueError("this reservation was settled or refunded before")
+        self.open = False
 
 
 class Budget(Protocol):
@@ -87,7 +99,7 @@ class RunBudget:
         """Count one call that is about to be answered.
 
         Raises:
-            BudgetSpent: there is none left; nothing was counted.
+            BudgetExceeded: there is none left; nothing was counted.
         """
         self.settle(self.reserve())
 
@@ -99,7 +111,7 @@ class RunBudget:
             usd: the most that they can cost; 0.0 for what is free, None where nobody knows.
 
         Raises:
-            BudgetSpent: it does not fit; nothing was set aside.
+            BudgetExceeded: it does not fit; nothing was set aside.
             ValueError: a strict budget of dollars is asked for an unknown amount.
         """
         if calls < 0:
@@ -109,9 +121,9 @@ class RunBudget:
         nano = 0 if usd is None else _nano(usd)
         with self._lock:
             if self._call_limit is not None and self._calls + self._calls_held + calls > self._call_limit:
-                raise BudgetSpent("calls", limit=self._call_limit)
+                raise BudgetExceeded("calls", limit=self._call_limit)
             if usd != 0 and not self._affords(nano):
-                raise BudgetSpent("spend in USD", limit=(self._usd_limit or 0) / _NANO)
+                raise BudgetExceeded("spend in USD", limit=(self._usd_limit or 0) / _NANO)
             self._calls_held += calls
             self._nano_usd_held += nano
         return Reservation(calls, nano)
@@ -147,9 +159,7 @@ class RunBudget:
         return self._nano_usd < self._usd_limit
 
     def _end(self, reservation: Reservation) -> None:
-        if not reservation.open:
-            raise ValueError("this reservation was settled or refunded before")
-        reservation.open = False
+        reservation.end()
         self._calls_held -= reservation.calls
         self._nano_usd_held -= reservation.nano_usd
 
@@ -159,3 +169,56 @@ def _nano(usd: float) -> int:
     if not isfinite(usd) or usd < 0:
         raise ValueError(f"an amount of dollars is finite and not negative, got {usd}")
     return ceil(usd * _NANO)
+
+
+class BudgetedEndpoint:
+    """Implements `interfaces.ChatEndpoint` over another one: nothing is asked once the budget is spent.
+
+    Whatever a model of the dream costs (answers, judgements, a simulated user's words, the question before
+    the run) is counted where the agent's own models are.
+
+    Args:
+        endpoint: where the model answers.
+        budget: what may be spent.
+        calls: how many of the budget's calls a question is; in a run those are the agent's alone.
+    """
+
+    def __init__(self, endpoint: ChatEndpoint, budget: Budget, *, calls: int = 0) -> None:
+        self._endpoint, self._budget, self._calls = endpoint, budget, calls
+
+    @property
+    def endpoint(self) -> ChatEndpoint:
+        """What the budget is around."""
+        return self._endpoint
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        """See `interfaces.ChatEndpoint.chat`.
+
+        Raises:
+            BudgetExceeded: the run has no dollars or no calls left; nothing was asked.
+        """
+        reserved = self._budget.reserve(self._calls, usd=None)
+        try:
+            reply = await self._endpoint.chat(request)
+        except BaseException:
+            self._budget.refund(reserved)
+            raise
+        self._budget.settle(reserved, usd=reply.cost_usd)
+        return reply
+
+
+class RunAccount:
+    """Implements `interfaces.Account` for what belongs to a run and to no episode of it."""
+
+    def __init__(self) -> None:
+        self.spend = Spend()
+        self._lock = threading.Lock()
+
+    def spent(self, part: str, reply: ChatReply) -> None:  # noqa: ARG002  all of it is one part
+        """See `Account.spent`."""
+        with self._lock:
+            told = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
+            self.spend += Spend(1, *told, reply.cost_usd, int(reply.cache_told))
+
+    def count(self, what: str, by: int = 1) -> None:
+        """See `Account.count`; an account of a run tells its spend only."""

@@ -16,25 +16,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
-from dreamgym_kit.gate import egress
-from dreamgym_kit.gate.registry import keep_stray
-from dreamgym_kit.ports import EventSink, Worker, WorkerHost
-from dreamgym_kit.rollout.budget_desk import BudgetDesk
+from dreamgym_kit.guard import egress
+from dreamgym_kit.interfaces import EventSink, Worker, WorkerHost
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.jobs import Job, ended
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import TASKS
-from dreamgym_kit.rollout.wire import (
+from dreamgym_kit.rollout.worker_protocol import (
+    BudgetServer,
     Came,
     WorkerSpec,
     answered,
     came_from,
     episode_request,
     open_request,
+    read,
     request,
 )
+from dreamgym_kit.routing.process import keep_stray
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.vocabulary import Episode, Task, error_line
+from dreamgym_kit.types import Episode, Task, error_line
 
 ATTEMPTS = 3  # of one episode; who loses three workers is likely to be the cause
 FRUITLESS = 3  # times in a row that a worker may be lost without having finished an episode
@@ -54,7 +55,7 @@ class _Seat:
 
     number: int
     worker: Worker | None = None
-    desk: BudgetDesk | None = None
+    desk: BudgetServer | None = None
     running: int = 0
     fruitless: int = 0
     starting: "asyncio.Task[None] | None" = None
@@ -71,11 +72,12 @@ class Told:
 
 
 class DistributedRunner:
-    """Implements `ports.EpisodeRunner` over the workers of a host. An async context manager.
+    """Implements `interfaces.EpisodeRunner` over the workers of a host. An async context manager.
 
     Args:
         host: where workers are started.
-        spec: what each is opened with; its `lanes` are the episodes that one worker runs at once.
+        spec: what each is opened with, to import what this process can; its `lanes` are the episodes that one
+            worker runs at once.
         workers: how many.
         budget: what all of them are charged to.
         events: hears what the episodes told, with their answers, and of workers that were lost.
@@ -104,7 +106,7 @@ class DistributedRunner:
             raise ValueError("workers are 1 or more")
         self.told = Told()
         self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
-        self._spec = replace(spec, every_call=not repeatable)
+        self._spec = replace(spec, every_call=not repeatable, paths=tuple(sys.path))
         self._host, self._budget, self._stop = host, budget, stop
         self._repeatable = repeatable
         self._seats = [_Seat(number) for number in range(1, workers + 1)]
@@ -165,7 +167,9 @@ class DistributedRunner:
                 return ended(job, reason, "limit", began)
             except WorkerLost as lost:
                 why = str(lost)
-                self.events.emit("lost", episode=job.episode, attempt=number, worker=_name(seat), error=why)
+                self.events.emit(
+                    "lost", episode=job.episode, attempt=number, worker=f"worker {seat.number}", error=why
+                )
             finally:
                 await self._leave(seat)
             if not self._repeatable:
@@ -237,9 +241,8 @@ class DistributedRunner:
 
     def _take(self, job: Job, answer: bytes) -> Episode:
         """The episode in an answer; whatever else it tells goes where it belongs."""
-        record_error = _error_in(answer)
-        if record_error:
-            return ended(job, f"its runner failed: {record_error}", "error")
+        if answer.startswith(b'{"error":'):
+            return ended(job, f"its runner failed: {read(answer)['error']}", "error")
         came: Came = came_from(answer)
         for kind, facts in came.events:
             self.events.emit(kind, **facts)
@@ -308,7 +311,7 @@ class DistributedRunner:
 
     async def _fill(self, seat: _Seat) -> None:
         """Start a worker and open it."""
-        desk = BudgetDesk(self._budget, lambda episode: self.on_executed(episode))
+        desk = BudgetServer(self._budget, lambda episode: self.on_executed(episode))
         with egress.exempt():
             worker = await self._host.start(seat.number, desk.answer)
         try:
@@ -368,39 +371,3 @@ class DistributedRunner:
     def _why_nobody(self) -> str:
         reasons = "; ".join(dict.fromkeys(seat.given_up for seat in self._seats))
         return f"no worker is left: {reasons}"
-
-
-def spec_for(
-    opener: str,
-    given: dict[str, Any],
-    *,
-    lanes: int,
-    backstop_s: float | None,
-    limits: tuple[int | None, float | None],
-    kit: str,
-) -> WorkerSpec:
-    """A spec for workers that import what this process can import."""
-    return WorkerSpec(
-        opener=opener,
-        given=given,
-        lanes=lanes,
-        limit_s=backstop_s,
-        paths=tuple(sys.path),
-        kit=kit,
-        calls_limit=limits[0],
-        usd_limit=limits[1],
-    )
-
-
-def _name(seat: _Seat) -> str:
-    return f"worker {seat.number}"
-
-
-def _error_in(answer: bytes) -> str:
-    if not answer.startswith(b'{"error":'):
-        return ""
-    try:
-        answered(answer)
-    except (UserError, RuntimeError) as error:
-        return str(error)
-    return ""

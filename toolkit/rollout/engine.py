@@ -17,15 +17,13 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.ports import EpisodeRunner, EventSink
-from dreamgym_kit.rollout.heap import settled_heap
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.interfaces import EpisodeRunner, EventSink
+from dreamgym_kit.rollout.event_loop import SlotStagger, frozen_heap, lane_threads
 from dreamgym_kit.rollout.jobs import Job, ended, not_kept, run_bounded
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.rollout.pace import Pace
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
-from dreamgym_kit.rollout.threads import lane_threads
-from dreamgym_kit.vocabulary import Episode, Verdict
+from dreamgym_kit.types import Episode, Verdict
 
 GRACE_S = 5.0  # what a runner gets beyond its own limit before the engine cancels it
 LATE_WRITE_S = 30.0  # what a real write gets to end that outlives its episode, beyond the grace
@@ -87,39 +85,32 @@ async def run_episodes(
     if len({job.episode for job in jobs}) != len(jobs):
         raise ValueError("two jobs have the same episode id")
     backstop_s = None if limit_s is None else limit_s + grace_s
-    with lane_threads(concurrency), settled_heap():
+    with lane_threads(concurrency), frozen_heap():
         run = _Run(jobs, runner, journal, events, stop, on_episode, backstop_s)
         await run.go(concurrency)
     return run.totals()
 
 
+@dataclass(eq=False)
 class _Run:
     """The state of one leg of a run; everything in it happens on one event loop."""
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        runner: EpisodeRunner,
-        journal: Journal,
-        events: EventSink,
-        stop: StopSwitch,
-        on_episode: Callable[[Episode], None] | None,
-        backstop_s: float | None,
-    ) -> None:
-        self._jobs = jobs
-        self._runner = runner
-        self._journal = journal
-        self._events = events
-        self._stop = stop
-        self._on_episode = on_episode
-        self._backstop_s = backstop_s
+    _jobs: Sequence[Job]
+    _runner: EpisodeRunner
+    _journal: Journal
+    _events: EventSink
+    _stop: StopSwitch
+    _on_episode: Callable[[Episode], None] | None
+    _backstop_s: float | None
+
+    def __post_init__(self) -> None:
         self._todo = [
             replace(job, attempt=attempt)
-            for job in jobs
-            if (attempt := journal.next_attempt(job.episode, job.attempt))
+            for job in self._jobs
+            if (attempt := self._journal.next_attempt(job.episode, job.attempt))
         ]
         self._waiting: Iterator[Job] = iter(self._todo)
-        self._done = len(jobs) - len(self._todo)
+        self._done = len(self._jobs) - len(self._todo)
         self._begun = self._cut = 0
         self._said_stopping = False
 
@@ -135,7 +126,7 @@ class _Run:
 
         end_listening = self._stop.listen(lambda: _call_soon(loop, heard))
         heard()
-        pace, number = Pace(), min(concurrency, len(self._todo))
+        pace, number = SlotStagger(), min(concurrency, len(self._todo))
         lanes = [asyncio.create_task(self._lane(pace, place)) for place in range(number)]
         try:
             await _first_of(lanes, cancelled)
@@ -146,10 +137,7 @@ class _Run:
             await asyncio.gather(*lanes, return_exceptions=True)
         executed = self._journal.executed
         for episode in [executed[job.episode] for job in self._todo if job.episode in executed]:
-            self._done += 1
-            self._say_finished(episode)
-            if self._on_episode is not None:
-                self._on_episode(episode)
+            self._count(episode)
 
     def totals(self) -> RunTotals:
         """Count over the journal, so that a resumed run and an unbroken one count alike."""
@@ -170,7 +158,7 @@ class _Run:
             stopped=self._stop.reason if whole < len(self._jobs) else "",
         )
 
-    async def _lane(self, pace: Pace, place: int) -> None:
+    async def _lane(self, pace: SlotStagger, place: int) -> None:
         for begun, job in enumerate(self._waiting):
             if begun == 1:
                 await asyncio.sleep(pace.pause_s(place))
@@ -199,12 +187,15 @@ class _Run:
     def _keep(self, job: Job, episode: Episode) -> None:
         try:
             self._journal.append(episode)
-        except NotJson as error:
+        except NotSerializable as error:
             episode = not_kept(job, error, episode)
             self._journal.append(episode)
         if episode.executed:
             self._stop.cancel(episode.reason, code=EXECUTED)
             return  # told of once all lanes have ended
+        self._count(episode)
+
+    def _count(self, episode: Episode) -> None:
         self._done += 1
         self._say_finished(episode)
         if self._on_episode is not None:

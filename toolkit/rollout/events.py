@@ -25,13 +25,17 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from dreamgym_kit.plain import JsonValue, to_plain
-from dreamgym_kit.ports import EventSink
-from dreamgym_kit.rollout.files import open_plain, refused, write_whole
+from dreamgym_kit.dream.faults import ran
+from dreamgym_kit.interfaces import EventSink
+from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
+from dreamgym_kit.serialization import JsonValue, to_json
+from dreamgym_kit.types import Effect, Episode, Provenance
 
 _spell = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -44,23 +48,17 @@ class NoEvents:
 
 
 class FanOut:
-    """Gives each event to several sinks; one that breaks its word and raises hears nothing more.
-
-    Attributes:
-        broken: what the sinks that were dropped had raised.
-    """
+    """Gives each event to several sinks; one that breaks its word and raises hears nothing more."""
 
     def __init__(self, sinks: Sequence[EventSink]) -> None:
         self._sinks = tuple(sinks)
-        self.broken: list[Exception] = []
 
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
         for sink in self._sinks:
             try:
                 sink.emit(kind, **facts)
-            except Exception as error:  # noqa: BLE001  boundary: a broken display must not end a run
-                self.broken.append(error)
+            except Exception:  # noqa: BLE001  boundary: a broken display must not end a run
                 self._sinks = tuple(kept for kept in self._sinks if kept is not sink)
 
 
@@ -88,7 +86,7 @@ class EventLog:
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
         event = {"at": round(time.time(), 3), "event": kind} | {
-            name: to_plain(fact) for name, fact in facts.items() if name not in ("at", "event")
+            name: to_json(fact) for name, fact in facts.items() if name not in ("at", "event")
         }
         line = _spell(event).encode("ascii") + b"\n"
         with self._lock:
@@ -149,3 +147,52 @@ def busy_seconds(logs: Iterable[Path]) -> float:
         whole += max(0.0, ended - max(began, until))
         until = max(until, ended)
     return round(whole, 3)
+
+
+_WRITES = frozenset(effect.value for effect in Effect if effect.changes_world)
+
+
+@dataclass(frozen=True, slots=True)
+class Unaccounted:
+    """What was done for real, or begun, and stands in no finished episode."""
+
+    writes: list[
+        JsonValue
+    ]  # [{"episode", "tool", "calls"}], in the order in which they were first made or begun
+    calls: int  # of all tools, reads too
+
+
+def unaccounted(log: Path, episodes: Iterable[Episode]) -> Unaccounted:
+    """Find real writes of episodes that were cut, lost, or run again after an error.
+
+    The event log has every real write as it began and every call as it was answered, the journal the calls of
+    finished episodes.
+
+    Args:
+        log: of all its legs; one that is not there holds nothing.
+        episodes: those in the journal.
+    """
+    begun: Counter[tuple[str, str]] = Counter()
+    written: Counter[tuple[str, str]] = Counter()
+    read: Counter[tuple[str, str]] = Counter()
+    for event in read_events(log):
+        call = str(event.get("episode")), str(event.get("tool"))
+        match event.get("event"):
+            case "body_started":
+                begun[call] += 1
+            case "body_paused":
+                begun[call] -= 1
+            case "call" if event.get("provenance") == Provenance.REAL.value:
+                (written if event.get("effect") in _WRITES else read)[call] += 1
+    made = begun | written  # the larger of both: an earlier version wrote no beginnings
+    for episode in episodes:
+        for step in episode.transitions:
+            if ran(step.answer):
+                (made if step.effect.changes_world else read)[episode.id, step.call.tool] -= 1
+    lost = {call: calls for call, calls in made.items() if calls > 0}
+    return Unaccounted(
+        writes=[
+            {"episode": episode, "tool": tool, "calls": calls} for (episode, tool), calls in lost.items()
+        ],
+        calls=sum(lost.values()) + sum(calls for calls in read.values() if calls > 0),
+    )

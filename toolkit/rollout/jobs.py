@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dreamgym_kit.errors import BudgetSpent, DreamAbstained, EpisodeStop, GateRefused, NotJson
-from dreamgym_kit.ports import EpisodeRunner
+from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, NotSerializable, RealCallBlocked
+from dreamgym_kit.interfaces import EpisodeRunner
 from dreamgym_kit.replay.masking import masked_text
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.vocabulary import Episode, Task, Verdict, error_line
+from dreamgym_kit.types import Episode, Task, Verdict, error_line
 
 ERRORS = frozenset({"error", "lost"})
 """How an episode ended that the set-up or the kit failed, the agent not being at fault (`Episode.stop`)."""
@@ -74,7 +74,7 @@ async def _end(running: asyncio.Task[Episode]) -> None:
         running.add_done_callback(_LEFT_BEHIND.discard)
 
 
-def not_kept(job: Job, error: NotJson, episode: Episode) -> Episode:
+def not_kept(job: Job, error: NotSerializable, episode: Episode) -> Episode:
     """What stands for an episode whose record has no JSON form."""
     return ended(job, f"its record cannot be kept: {error}", "error", episode.started_at)
 
@@ -111,11 +111,11 @@ def _result(running: asyncio.Task[Episode], job: Job) -> Episode:
 
 def _stop_word(error: EpisodeStop) -> str:
     match error:
-        case GateRefused():
+        case RealCallBlocked():
             return "violation"
-        case DreamAbstained():
+        case CallUnanswered():
             return "abstained"
-        case BudgetSpent():
+        case BudgetExceeded():
             return "budget"
     return "error"
 

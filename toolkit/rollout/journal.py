@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn, Self
 
-from dreamgym_kit.errors import NotJson, RunDirectoryError
-from dreamgym_kit.jsonread import read_own_json
-from dreamgym_kit.rollout.files import open_plain, refused, write_whole
+from dreamgym_kit.bounded_json import read_own_json
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
-from dreamgym_kit.vocabulary import Episode, Verdict
+from dreamgym_kit.types import Episode, Verdict
 
 JOURNAL_VERSION = 1
 MAX_LINE = 128 * 2**20  # bytes of one episode; the writer refuses what the reader would
@@ -57,8 +57,7 @@ class TornLine:
 class JournalReader:
     """Iterates the episodes of a journal, each once, in the order finished; one line in memory at a time.
 
-    A journal that is not there yet holds no episodes. After the iteration `torn` tells of a torn last
-    line and `repeated` counts records of episodes that were there already.
+    A journal that is not there yet holds no episodes. After the iteration `torn` tells of a torn last line.
 
     Raises:
         RunDirectoryError: a line in the middle is damaged, or of another version; names file and line.
@@ -67,10 +66,9 @@ class JournalReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.torn: TornLine | None = None
-        self.repeated = 0
 
     def __iter__(self) -> Iterator[Episode]:
-        self.torn, self.repeated = None, 0
+        self.torn = None
         seen: set[str] = set()
         replaceable: dict[str, Episode] = {}  # given last, since a later record may replace them
         try:
@@ -84,7 +82,6 @@ class JournalReader:
                     earlier = replaceable.get(episode.id)
                     final = episode.id in seen if earlier is None else bool(earlier.executed)
                     if final and not (earlier is not None and episode.executed):
-                        self.repeated += 1
                         continue
                     seen.add(episode.id)
                     if episode.executed or episode.verdict is Verdict.ERROR:
@@ -125,7 +122,7 @@ class JournalReader:
     def _episode(self, body: bytes, number: int) -> Episode:
         try:  # the kit wrote these bytes, and their sum fits
             return episode_from_record(read_own_json(body))
-        except NotJson as error:
+        except NotSerializable as error:
             self._damaged(number, str(error))
 
     def _damaged(self, number: int, why: str) -> NoReturn:
@@ -143,16 +140,9 @@ class Journal:
         torn: the torn last line that was cut off on opening, if there was one.
     """
 
-    def __init__(self, path: Path, *, fsync: bool = False) -> None:
-        """Open for appending; create it where there is none, cut off a torn last line.
-
-        Args:
-            path: the file.
-            fsync: wait for the disk after each record. Without it a record survives the death of the
-                process, not that of the machine.
-        """
+    def __init__(self, path: Path) -> None:
+        """Open for appending; create it where there is none, cut off a torn last line."""
         self.path = path
-        self._fsync = fsync
         self._lock = threading.Lock()  # tools in threads may be what a real call is noticed at
         self.executed: dict[str, Episode] = {}
         self._failed: RunDirectoryError | None = None
@@ -175,7 +165,8 @@ class Journal:
         """Keep a finished episode; it is there once this returns. False where it was there already.
 
         Raises:
-            NotJson: the episode holds a value without JSON form, or is too large; nothing was written.
+            NotSerializable: the episode holds a value without JSON form, or is too large; nothing was
+                written.
             RunDirectoryError: the disk refuses; whole lines before it stay, later appends are refused.
         """
         with self._lock:
@@ -194,7 +185,7 @@ class Journal:
         line = _line(episode)
         try:
             write_whole(self._descriptor, line)
-            if self._fsync or episode.executed:
+            if episode.executed:  # others survive the death of the process, not that of the machine
                 os.fsync(self._descriptor)
         except OSError as error:
             self._failed = refused(self.path, "cannot be written", error)
@@ -235,10 +226,10 @@ def _line(episode: Episode) -> bytes:
     try:
         body = _spell(record).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotJson(f"episode {episode.id!a} cannot be written as JSON: {error}") from None
+        raise NotSerializable(f"episode {episode.id!a} cannot be written as JSON: {error}") from None
     line = b'{"journal":%d,"sum":"%s","episode":%s}\n' % (JOURNAL_VERSION, _checksum(body), body)
     if len(line) > MAX_LINE:
-        raise NotJson(f"episode {episode.id!a} is larger than {MAX_LINE} bytes")
+        raise NotSerializable(f"episode {episode.id!a} is larger than {MAX_LINE} bytes")
     return line
 
 

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Self
 
-from dreamgym_kit.errors import NotJson, RunDirectoryError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.rollout.files import open_plain, refused, write_whole
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
 
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -73,5 +73,5 @@ def _owner(descriptor: int) -> str:
     try:
         owner = read_json(os.pread(descriptor, 1000, 0))
         return f"process {owner['pid']:d} on {owner['host']!a} since {owner['since']!a}".replace("'", "")
-    except (NotJson, OSError, KeyError, TypeError, ValueError):
+    except (NotSerializable, OSError, KeyError, TypeError, ValueError):
         return "another process"

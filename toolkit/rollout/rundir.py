@@ -7,31 +7,98 @@
     report.json     what came out                written at the end, atomically
     lock            held while somebody writes   `lock`
 
+In the manifest `matters` holds what the episodes depend on (graph, digest of the tasks, n, seed, thresholds):
+a resume with others would mix two runs. `about` holds the rest (versions, machine, concurrency, budgets).
+
 No name on disk comes from a task, an episode or a tool: those ids live inside the files. The name of the
 directory itself is used only where it is plain; any other becomes a digest.
 """
 
+import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Self
 
-from dreamgym_kit.canonical import digest
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.dream.reasoned_support import CEILING, ReasonedTrial
-from dreamgym_kit.errors import NotJson, RunDirectoryError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.dream.llm_calibration import CEILING, ReasonedTrial
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.rollout.atomic_files import read_whole, refused, write_atomically
 from dreamgym_kit.rollout.events import EventLog
-from dreamgym_kit.rollout.files import read_whole, refused, write_atomically
 from dreamgym_kit.rollout.journal import Journal, JournalReader
 from dreamgym_kit.rollout.lock import RunLock
-from dreamgym_kit.rollout.manifest import MANIFESTS, Manifest, differences, spell
-from dreamgym_kit.vocabulary import Spend
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Spend
+
+RUN_SCHEMA = 1
+MAX_DIFFERENCES = 10
+_ABSENT = "not set"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The first file of a run directory."""
+
+    run: str  # short id of the run, "7f3a"
+    created_at: float  # Unix time, seconds
+    matters: Mapping[str, JsonValue]  # a resume must have the same
+    about: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: int = RUN_SCHEMA
+
+
+MANIFESTS = Codec(Manifest, schema=RUN_SCHEMA)
+
+
+def differences(
+    there: Mapping[str, JsonValue],
+    here: Mapping[str, JsonValue],
+    *,
+    sides: tuple[str, str] = ("there", "here"),
+) -> list[str]:
+    """Name each field in which two settings differ, by its path: "seed: 7 there, 8 here"."""
+    old, new = dict(_leaves(there, ())), dict(_leaves(here, ()))
+    found = []
+    for path in sorted(old.keys() | new.keys()):
+        before, now = old.get(path, _ABSENT), new.get(path, _ABSENT)
+        if before != now:
+            found.append(f"{'.'.join(path)}: {_short(before)} {sides[0]}, {_short(now)} {sides[1]}")
+    if len(found) > MAX_DIFFERENCES:
+        return [*found[:MAX_DIFFERENCES], f"and {len(found) - MAX_DIFFERENCES} more"]
+    return found
+
+
+def _leaves(value: JsonValue, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every leaf as (path, canonical spelling); an empty object is a leaf."""
+    if isinstance(value, Mapping) and (value or not path):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    else:
+        yield path, canonical(value)
+
+
+def _short(spelling: str) -> str:
+    if len(spelling) <= 60:
+        return spelling
+    return f"{spelling[:40]}... ({len(spelling)} characters)"
+
+
+def spell(record: Mapping[str, JsonValue]) -> bytes:
+    """Spell a file of one JSON object for people and programs alike.
+
+    Raises:
+        NotSerializable: a value in it has no JSON form.
+    """
+    try:
+        return (json.dumps(record, indent=2, allow_nan=False) + "\n").encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotSerializable(f"cannot be written as JSON: {error}") from None
+
 
 MANIFEST = "manifest.json"
 EPISODES = "episodes.jsonl"
@@ -118,10 +185,10 @@ class RunDirectory:
             raise
         return cls(path, there, lock)
 
-    def journal(self, *, fsync: bool = False) -> Journal:
+    def journal(self) -> Journal:
         """Open the journal for appending; a torn last line is cut off."""
         self._must_be_locked()
-        return Journal(self.path / EPISODES, fsync=fsync)
+        return Journal(self.path / EPISODES)
 
     def events(self) -> EventLog:
         """Open the event log for appending."""
@@ -137,7 +204,7 @@ class RunDirectory:
         self._must_be_locked()
         try:
             write_atomically(self.path / REPORT, spell(report))
-        except NotJson as error:
+        except NotSerializable as error:
             raise RunDirectoryError(f"{self.path / REPORT}: {error}.") from None
         return self.path / REPORT
 
@@ -163,9 +230,9 @@ class RunDirectory:
             kept = _TRIALS.read(record)
             for place, trial in enumerate(kept.trials):
                 if trial.form not in CEILING:
-                    raise NotJson(f"trials[{place}].form: no such form")
+                    raise NotSerializable(f"trials[{place}].form: no such form")
             return list(kept.trials), kept.spend
-        except NotJson as error:
+        except NotSerializable as error:
             raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
 
     def discard_unused(self) -> None:
@@ -248,17 +315,20 @@ def latest_run(root: Path) -> Path:
     Raises:
         RunDirectoryError: there is none.
     """
-    begun: list[tuple[float, str, Path]] = []
-    for path in root.iterdir() if root.is_dir() else ():
-        if path.is_symlink() or not (path / MANIFEST).is_file():
-            continue
-        try:
-            begun.append((_read_manifest(path).created_at, path.name, path))
-        except RunDirectoryError:
-            continue  # one unreadable run must not hide the others
+    begun = runs_below(root)
     if not begun:
         raise RunDirectoryError(f"{root}: holds no run yet; begin one with dreamgym-kit simulate.")
-    return max(begun)[2]
+    return begun[0].path
+
+
+def runs_below(root: Path) -> list[RunDirectory]:
+    """The runs of a folder, the newest first; one that cannot be read hides no other."""
+    begun = []
+    for path in root.iterdir() if root.is_dir() else ():
+        if not path.is_symlink() and (path / MANIFEST).is_file():
+            with suppress(RunDirectoryError):
+                begun.append(RunDirectory.open(path))
+    return sorted(begun, key=lambda run: (run.manifest.created_at, run.path.name), reverse=True)
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -267,7 +337,7 @@ def _read_manifest(path: Path) -> Manifest:
         raise RunDirectoryError(f"{path}: is not a run directory (it has no {MANIFEST}).")
     try:
         return MANIFESTS.read(record)
-    except NotJson as error:
+    except NotSerializable as error:
         raise RunDirectoryError(f"{path / MANIFEST}: {error}.") from None
 
 
@@ -276,7 +346,7 @@ def _read_object(path: Path) -> Mapping[str, JsonValue] | None:
         record = read_json(read_whole(path))
     except FileNotFoundError:
         return None
-    except NotJson as error:
+    except NotSerializable as error:
         raise RunDirectoryError(f"{path}: {error}.") from None
     if not isinstance(record, dict):
         raise RunDirectoryError(f"{path}: holds no JSON object.")

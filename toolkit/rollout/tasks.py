@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.codec import Codec, Count, shown
 from dreamgym_kit.dream.user import wrong_user
-from dreamgym_kit.errors import NoTaskSelected, NotJson, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Task
+from dreamgym_kit.errors import NoTaskSelected, NotSerializable, UserError
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Task
 
 MAX_LINE = 4 * 2**20  # bytes of one task
 MAX_TASKS_BYTES = 64 * 2**20  # of all lines that hold a task; their objects need about 5 times that
@@ -105,7 +105,7 @@ def checked_tasks(tasks: object) -> list[Task]:
         try:
             task_from_record(TASKS.write(task), source=source)
             canonical([dict(task.input), list(task.replies), dict(task.meta)])
-        except (NotJson, TypeError, ValueError) as error:
+        except (NotSerializable, TypeError, ValueError) as error:
             raise UserError(f"{source}: {error}; a task holds JSON values only. Nothing was run.") from None
         if task.id in seen:
             raise UserError(
@@ -190,7 +190,7 @@ def _refuse_byte_order_mark(line: bytes, path: Path) -> None:
 def _task(line: bytes, number: int, problems: _Problems) -> Task | None:
     try:
         record = read_json(line.rstrip(), max_bytes=MAX_LINE)
-    except NotJson as error:
+    except NotSerializable as error:
         # a line is one line: the parser's own line number would send the reader to the wrong one
         problems.add_not_json(number, str(error).replace(" at line 1 column", " at column"))
         return None
@@ -206,7 +206,7 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
     wrong, task = _spell_out(full), None
     try:
         task = TASKS.read(full)
-    except NotJson:
+    except NotSerializable:
         wrong += TASKS.problems(full)
     if isinstance(expect := full.get("expect"), dict):
         wrong += _EXPECTATIONS.problems(expect, "expect")
@@ -224,7 +224,7 @@ def _spell_out(task: dict[str, JsonValue]) -> list[str]:
         if name in task:
             try:
                 task[name] = spell_out(task[name])
-            except NotJson as error:
+            except NotSerializable as error:
                 wrong.append(f"{name}: {error}")
                 del task[name]
                 if name == "input":
@@ -235,10 +235,10 @@ def _spell_out(task: dict[str, JsonValue]) -> list[str]:
 def _input(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         if not value.strip():
-            raise NotJson("is empty")
+            raise NotSerializable("is empty")
         return {"messages": [{"role": "user", "content": value}]}
     if not isinstance(value, dict):
-        raise NotJson(f"expected text or an object (the graph's state), got {shown(value)}")
+        raise NotSerializable(f"expected text or an object (the graph's state), got {shown(value)}")
     return value
 
 
@@ -246,13 +246,13 @@ def _world(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
         name, colon, seed = value.rpartition(":")
         if colon and not (seed.isascii() and seed.isdigit()):
-            raise NotJson(f"expected 'name', 'name:7' or an object, got {shown(value)}")
+            raise NotSerializable(f"expected 'name', 'name:7' or an object, got {shown(value)}")
         value = {"name": name, "seed": int(seed) if len(seed) < 30 else 2**63} if colon else {"name": value}
     if not isinstance(value, dict):
-        raise NotJson(f"expected 'name', 'name:7' or an object, got {shown(value)}")
+        raise NotSerializable(f"expected 'name', 'name:7' or an object, got {shown(value)}")
     if isinstance(world := value.get("name"), str) and not world.strip():
-        raise NotJson(f"expected 'name', 'name:7' or an object with a name, got {shown(world)}")
+        raise NotSerializable(f"expected 'name', 'name:7' or an object with a name, got {shown(world)}")
     seed = value.get("seed", 0)
     if isinstance(seed, int) and not 0 <= seed < 2**63:  # what every store and generator takes
-        raise NotJson(f"a seed is 0 to 2**63 - 1, got {shown(seed)}")
+        raise NotSerializable(f"a seed is 0 to 2**63 - 1, got {shown(seed)}")
     return value

@@ -17,8 +17,8 @@ from typing import Any
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import RunDirectoryError, UserError
-from dreamgym_kit.rollout.files import write_atomically
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.rollout.atomic_files import write_atomically
+from dreamgym_kit.types import Effect, ToolSpec
 
 LOCK_FILE = "dreamgym.lock"
 _HEAD = (

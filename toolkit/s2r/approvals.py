@@ -8,12 +8,12 @@ import inspect
 import secrets
 from collections.abc import Callable
 
-from dreamgym_kit.apart import aside
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.plain import is_exact
-from dreamgym_kit.ports import Approver
-from dreamgym_kit.vocabulary import Approval, Call, HeldCall
+from dreamgym_kit.interfaces import Approver
+from dreamgym_kit.serialization import is_exact
+from dreamgym_kit.threads import run_in_thread_async
+from dreamgym_kit.types import Approval, Call, HeldCall
 
 Rule = Callable[[HeldCall], object]
 """A person's own function: True, and nothing else, is a yes."""
@@ -32,7 +32,7 @@ def digest_of(call: Call, session: str, number: str) -> str | None:
 
 
 class RuleApprover:
-    """Implements `ports.Approver` by a function of the user's own; `async def` is fine too.
+    """Implements `interfaces.Approver` by a function of the user's own; `async def` is fine too.
 
     One that is not runs in a thread: it may hang, and neither the loop nor the time for an answer may.
     """
@@ -45,7 +45,7 @@ class RuleApprover:
         if inspect.iscoroutinefunction(self._rule):
             said: object = self._rule(held)
         else:
-            said = await aside(lambda: self._rule(held), name="dreamgym-approval")
+            said = await run_in_thread_async(lambda: self._rule(held), name="dreamgym-approval")
         if inspect.isawaitable(said):
             said = await said
         return Approval(held.digest, self._name) if said is True else None

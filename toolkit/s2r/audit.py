@@ -17,14 +17,14 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.errors import NotJson, RunDirectoryError, UserError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
+from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.serialization import JsonValue
 
 AUDIT = "audit.jsonl"
 AUDIT_VERSION = 1
@@ -184,11 +184,10 @@ def verify(path: Path, *, head: str = "") -> Checked:
     content = _content(path)
     checked = _check(content)
     if checked.whole and not checked.entries:
-        wrong = "holds no line: none was ever written, or all were cut off"
-        return Checked(0, checked.head, checked.closed, wrong)
+        return replace(checked, wrong="holds no line: none was ever written, or all were cut off")
     if checked.whole and head and checked.head != head:
         wrong = f"the last line's digest is {checked.head}, and was {head}: lines were cut off or rewritten"
-        return Checked(checked.entries, checked.head, checked.closed, wrong)
+        return replace(checked, wrong=wrong)
     return checked
 
 
@@ -226,7 +225,7 @@ def _look(line: bytes, place: int, before: str) -> tuple[str, str, str]:
         return "does not follow on the one before: lines are missing, were added or moved", "", ""
     try:
         record = read_json(line)
-    except NotJson:
+    except NotSerializable:
         return "is no line of an audit log", "", ""
     return "", parts[5].decode("ascii"), str(record["kind"])
 

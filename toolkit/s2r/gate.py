@@ -7,11 +7,11 @@ on the real tools (reads real, writes dreamed). Where a bound is missed, nothing
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Group
+from dreamgym_kit.interfaces import Group
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import S2rSettings
 from dreamgym_kit.trust.interval import share_interval, wilson
-from dreamgym_kit.vocabulary import Episode, Verdict
+from dreamgym_kit.types import Episode, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Hard limits of real calls: how many in all, how many of one tool, and how fast.
+"""Hard limits of real calls (how many in all, how many of one tool, how fast), and why real calls end.
 
 A call is counted before it runs and never given back, whatever comes of it. What is counted is what the audit
 log announced, so a run that was killed and resumed has the same budget as an unbroken one. Thread-safe.
@@ -9,9 +9,48 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from dreamgym_kit.s2r.stops import Stopped, Why
+from dreamgym_kit.errors import EpisodeStop
+
+
+class Why(StrEnum):
+    """What ended a session's real calls."""
+
+    BUDGET = "budget"  # the hard budget of real calls is spent
+    LIMIT = "limit"  # one tool's own limit is
+    REFUSED = "refused"  # somebody or some rule said no, or nobody said yes in time
+    DIVERGED = "diverged"  # dream and reality have parted
+    CANARY = "canary"  # what had to be as it was, was not: first episodes, or the weights that are served
+    ALARM = "alarm"  # what was learned cannot be trusted
+    AUDIT = "audit"  # what is done can no longer be written down
+
+    @property
+    def final(self) -> bool:
+        """Whether the dream that all this rests on was wrong: going on with it is no option."""
+        return self in (Why.DIVERGED, Why.CANARY)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The end of all real calls of a run."""
+
+    why: Why
+    text: str  # a plain sentence
+
+
+class RealCallRefused(EpisodeStop):
+    """A real call was not let through; it did not run, and the episode is inconclusive."""
+
+
+class RunStopped(RealCallRefused):
+    """So was every call after it: the run's real calls have ended."""
+
+    def __init__(self, stopped: Stopped) -> None:
+        self.stopped = stopped
+        super().__init__(stopped.text)
+
 
 ALL = "*"
 

@@ -22,24 +22,22 @@ from typing import NoReturn
 from weakref import WeakKeyDictionary
 
 from dreamgym_kit.canonical import canonical, digest
-from dreamgym_kit.dream.ledger import Place
-from dreamgym_kit.dream.passing import passes
+from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.dream.state.values import copy_json
+from dreamgym_kit.dream.transient import is_transient
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.gate.overseeing import Foresee, Go, Hold, Passage, Pause, Step
-from dreamgym_kit.gate.policy import Stage
-from dreamgym_kit.gate.session import Identity, Session
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Approver, Situation
+from dreamgym_kit.interfaces import Approver, Situation
+from dreamgym_kit.routing.router import Stage
+from dreamgym_kit.routing.session import Identity, Session
+from dreamgym_kit.routing.supervision import AwaitApproval, Execute, Passage, Predict, Step, Throttle
 from dreamgym_kit.s2r.approvals import digest_of, drawn_number
 from dreamgym_kit.s2r.audit import AuditLog
 from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
-from dreamgym_kit.s2r.limits import RealLimits
-from dreamgym_kit.s2r.notes import EpisodeNotes
-from dreamgym_kit.s2r.session import effect_of
-from dreamgym_kit.s2r.stops import RealCallRefused, RunStopped, Stopped, Why
-from dreamgym_kit.vocabulary import Answer, Approval, Call, Effect, HeldCall, Provenance
+from dreamgym_kit.s2r.limits import RealCallRefused, RealLimits, RunStopped, Stopped, Why
+from dreamgym_kit.s2r.session import EpisodeNotes, effect_of
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Provenance
 
 _MOST_TOLD = 1000  # characters of an answer that differs, in the log
 _SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
@@ -82,7 +80,7 @@ class RealOverseer:
         self._episodes: WeakKeyDictionary[Session, EpisodeNotes] = WeakKeyDictionary()
 
     def passage(
-        self, session: Session, call: Call, place: Place, identity: Identity | None, exact: Exact
+        self, session: Session, call: Call, place: CallPosition, identity: Identity | None, exact: Exact
     ) -> Passage:
         """See `Overseer.passage`."""
         if identity is not None and (before := session.ledger.remembered(identity)) is not None:
@@ -96,14 +94,14 @@ class RealOverseer:
         situation = session.situation(call, place, after)
         expected = _nothing()
         if self.divergence is not None:
-            reply = yield Foresee(call, situation)
+            reply = yield Predict(call, situation)
             expected = reply if isinstance(reply, Answer) and not reply.asks else expected
         doubts = len(episode.doubts)
         if self._waits(session, effect, call.tool):
             held = self._held(session, call, effect, identity, expected)
             approved = yield from self._approved(session, held)
         if (pause := self.limits.pause_s(call.tool)) > 0:
-            yield Pause(pause)
+            yield Throttle(pause)
         number = self._announce(
             session, call, effect, approved, unchanged=exact() == arguments, doubts=doubts
         )
@@ -208,7 +206,9 @@ class RealOverseer:
     def _approved(self, session: Session, held: HeldCall) -> Generator[Step, Answer | Approval | None, str]:
         """Ask for an approval; gives the digest that it named, used from now on."""
         try:
-            reply = yield Hold(held, self._approver, self._approval_s, lambda: self.stopped is not None)
+            reply = yield AwaitApproval(
+                held, self._approver, self._approval_s, lambda: self.stopped is not None
+            )
         except TimeoutError:
             reply, why = None, f"nobody approved it within {self._approval_s:g} s"
         except Exception as error:  # noqa: BLE001  an approver that fails has not said yes
@@ -272,7 +272,7 @@ class RealOverseer:
         """The real tool. What becomes of a call whose end nobody saw stands in the log, too."""
         answer: Answer | Approval | None = None
         try:
-            answer = yield Go()
+            answer = yield Execute()
         finally:
             if not isinstance(answer, Answer):
                 self.audit.append("unknown", call=number, text="nobody saw its end; it may have taken effect")
@@ -300,7 +300,7 @@ class RealOverseer:
         episode = self._episode(session)
         if episode.unsure:
             expected = _nothing()
-        if passes(answer) and situation.tool.effect.changes_world:
+        if is_transient(answer) and situation.tool.effect.changes_world:
             episode.unsure = True
         compared = self.divergence.take(situation.tool, expected, answer, where=where)
         if compared.differs and compared.support >= _SURE:

@@ -4,12 +4,16 @@ In shadow a read after a would-be write is answered by the dream: the real world
 What a reading tool's own body calls may not change the world, whatever the stage.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
-from dreamgym_kit.dream.ledger import Place
-from dreamgym_kit.gate.policy import Route, Stage
-from dreamgym_kit.gate.session import Session
-from dreamgym_kit.vocabulary import Call, Effect, ToolSpec
+from dreamgym_kit.dream.call_log import CallPosition
+from dreamgym_kit.routing.router import Route, Stage
+from dreamgym_kit.routing.session import Identity, Session
+from dreamgym_kit.types import Call, Effect, ToolSpec
 
 reading: ContextVar[str] = ContextVar("dreamgym_reading", default="")
 """The reading tool whose real body is running in this context; "": none is."""
@@ -18,11 +22,12 @@ reading: ContextVar[str] = ContextVar("dreamgym_reading", default="")
 class OverseenSession(Session):
     """A session whose real calls go by its overseer."""
 
-    def admit(self, call: Call, called: object = None) -> tuple[Route, Place]:
+    def admit(self, call: Call, called: object = None) -> tuple[Route, CallPosition]:
         """See `Session.admit`.
 
         Raises:
-            GateRefused: a tool that reads was about to change the world, or nobody ever described the tool.
+            RealCallBlocked: a tool that reads was about to change the world, or nobody ever described the
+                tool.
         """
         spec, inside = self.policy.spec(call.tool, called), reading.get()
         if inside and spec.effect.changes_world:
@@ -42,3 +47,48 @@ def effect_of(spec: ToolSpec) -> Effect:
     if spec.source == "guessed" and not spec.effect.runs_in_dream:
         return Effect.DESTRUCTIVE
     return spec.effect
+
+
+class RealWrites:
+    """Counts an episode's real writes, to tell which calls ran beside one. Thread-safe.
+
+    A model may ask for several calls in one turn, and they run at once. What the dream expects of a call
+    rests on the writes before it; where one of them is under way, it expects something of another state.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun = self._under_way = 0
+
+    def now(self) -> int:
+        """Where a call begins: how many were begun; -1 while one is under way."""
+        with self._lock:
+            return -1 if self._under_way else self._begun
+
+    @contextmanager
+    def one(self, *, writes: bool) -> Iterator[None]:
+        """While a real call runs and its answer is kept; `writes`: it changes the world."""
+        with self._lock:
+            self._begun, self._under_way = self._begun + writes, self._under_way + writes
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= writes
+
+    def beside(self, since: int, *, writes: bool) -> bool:
+        """Whether another one ran beside the call that began at `since`."""
+        with self._lock:
+            return since < 0 or self._begun > since + writes
+
+
+@dataclass(slots=True)
+class EpisodeNotes:
+    """What an overseer remembers of one session; it reads and changes it."""
+
+    doubts: list[str] = field(default_factory=list)  # where dream and reality differed, in sentences
+    unsure: bool = False  # a real write failed and may have taken effect: nobody knows the state
+    made: dict[str, int] = field(default_factory=dict)  # real calls that change the world, by key
+    writes: RealWrites = field(default_factory=RealWrites)
+    held: dict[Identity, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Numbers of held calls, with the doubts that were shown, for resumed nodes."""

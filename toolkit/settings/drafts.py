@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.buffer_url import Address, buffer_of
 from dreamgym_kit.settings.lines import lines_of
-from dreamgym_kit.settings.places import Address, buffer_of
 from dreamgym_kit.settings.read import refuse_secrets
 from dreamgym_kit.settings.render import render_model
 from dreamgym_kit.settings.schema import Settings

@@ -3,7 +3,7 @@
 The file is the nearest `dreamgym.toml` at or above the start folder. Every key has an environment
 variable: `DREAMGYM_` and the section and the key in capitals, joined by underscores
 (`DREAMGYM_SIMULATE_REPEATS`, `DREAMGYM_LIMITS_MAX_SECONDS`; keys of the top: `DREAMGYM_GRAPH`). Lists are
-separated by commas. A table with names of the user's own (tools, functions, nodes, checkers, worlds)
+separated by commas. A table with names of the user's own (tools, functions, nodes, checkers, environments)
 is one variable with a JSON object, laid over the file's table name by name. Paths in the file are
 relative to the file, paths in the environment to the current folder.
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dreamgym_kit.errors import NotJson, UnknownName, UserError
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, UnknownName, UserError
+from dreamgym_kit.settings.buffer_url import buffer_of, place_of
 from dreamgym_kit.settings.keys import keep_secret, with_whole_paths
 from dreamgym_kit.settings.lines import lines_of
-from dreamgym_kit.settings.places import buffer_of, place_of
 from dreamgym_kit.settings.read import keys_of, read_settings, renamed, sections
 from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared
-from dreamgym_kit.vocabulary import ToolSpec
+from dreamgym_kit.types import ToolSpec
 
 PREFIX = "DREAMGYM_"
 _MAX_BYTES = 2**20
@@ -156,6 +156,24 @@ def environment_names() -> dict[str, tuple[str, ...]]:
     return names
 
 
+def origins(settings: Settings, environ: Mapping[str, str]) -> list[tuple[str, Any, str]]:
+    """Each key that differs from its default: its name, its value, and the file or variable that says so."""
+    variables = {key: name for name, key in environment_names().items() if environ.get(name)}
+    usual, found = Settings(), []
+    for name in keys_of(Settings):
+        value, default = getattr(settings, name), getattr(usual, name)
+        inner = sections().get(name)
+        rows: list[tuple[tuple[str, ...], Any, Any]] = [((name,), value, default)]
+        if inner is not None:
+            rows = [((name, key), getattr(value, key), getattr(default, key)) for key in keys_of(inner)]
+        found += [
+            (".".join(key), said, variables.get(key) or settings.where(*key))
+            for key, said, by in rows
+            if said != by
+        ]
+    return found
+
+
 def text_of(path: Path) -> str:
     """The text of a settings file.
 
@@ -268,5 +286,5 @@ def _from_text(kind: Any, text: str, variable: str) -> Any:
         return text
     try:
         return read_json(text)
-    except NotJson as error:
+    except NotSerializable as error:
         raise UserError(f"{variable}: wants a JSON object: {error}") from None

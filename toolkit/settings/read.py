@@ -14,15 +14,23 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.lines import lines_of
-from dreamgym_kit.settings.schema import RENAMED_SECTIONS, Key, Settings, ToolSettings, declared
+from dreamgym_kit.settings.schema import (
+    RENAMED_KEYS,
+    RENAMED_SECTIONS,
+    Key,
+    Settings,
+    ToolSettings,
+    declared,
+)
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
 _TOO_LARGE = 2**63
+_HEADER = re.compile(r"\s*\[([^\[\]]+)\]")
 _TOOL_TABLES = frozenset(
     {("gate", "max_calls_per_tool"), ("s2r", "max_calls_per_tool"), ("s2r", "rate_per_tool")}
 )
@@ -41,14 +49,14 @@ def sections() -> dict[str, type]:
 
 def renamed() -> dict[tuple[str, ...], tuple[str, ...]]:
     """Sections and keys of earlier versions, with what each is called now."""
-    now_of = {new: old for old, new in RENAMED_SECTIONS.items()}
     found: dict[tuple[str, ...], tuple[str, ...]] = {(old,): (new,) for old, new in RENAMED_SECTIONS.items()}
     for section, record in sections().items():
+        names = [section, *(old for old, new in RENAMED_SECTIONS.items() if new == section)]
         for name, key in declared(record).items():
-            for before in {section, now_of.get(section, section)}:
-                if key.was or before != section:
-                    found[(before, key.was or name)] = (section, name)
-    return found
+            found |= {
+                (before, key.was or name): (section, name) for before in names if key.was or before != section
+            }
+    return found | RENAMED_KEYS
 
 
 def refuse_renamed(data: Mapping[str, Any], where: Where) -> None:
@@ -57,8 +65,9 @@ def refuse_renamed(data: Mapping[str, Any], where: Where) -> None:
     told = []
     for name, value in data.items():
         inner = [(name, key) for key in value] if isinstance(value, Mapping) else []
-        for old in [(name,), *inner]:
-            if old in known and not (len(old) == 1 and inner):
+        below: list[tuple[str, ...]] = [pair for pair in inner if pair in known]
+        for old in below or [(name,)]:
+            if old in known:
                 told.append(f"{where(*old)}: '{'.'.join(old)}' is now '{'.'.join(known[old])}'.")
     if told:
         raise UserError("\n".join([*told, "Rename them, or run: dreamgym-kit init --update"]))
@@ -68,13 +77,35 @@ def with_new_names(text: str) -> tuple[str, list[str]]:
     """Settings text with the names of today, all else as it is, and what was renamed."""
     known, lines, told = renamed(), text.split("\n"), []
     for old, line in lines_of(text).items():
-        now = known.get(old)
+        own = old not in known and old[:1] in known  # below a renamed section, under a name of the user's
+        was, now = (old[:1], known[old[:1]]) if own else (old, known.get(old))
         if now is None:
             continue
         before = lines[line - 1]
-        lines[line - 1] = re.sub(rf"\b{old[-1]}\b(?=\s*[=\]])", now[-1], before, count=1)
-        told += [f"{'.'.join(old)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
-    return "\n".join(lines), told
+        lines[line - 1] = re.sub(rf"\b{was[-1]}\b(?=\s*[.=\]])", now[-1], before, count=1)
+        told += [f"{'.'.join(was)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
+    joined = "\n".join(_joined(lines))
+    return joined if joined.endswith("\n") or not text.endswith("\n") else f"{joined}\n", told
+
+
+def _joined(lines: list[str]) -> list[str]:
+    """The lines of a settings file in which two sections that became one stand as one.
+
+    A key that the first has, too, becomes a comment.
+    """
+    headers = [(at, found[1]) for at, line in enumerate(lines) if (found := _HEADER.match(line))]
+    ends = [*(at for at, _ in headers), len(lines)]
+    tables: dict[str, list[str]] = {"": lines[: ends[0]]}
+    for (at, name), end in zip(headers, ends[1:], strict=True):
+        if name not in tables:
+            tables[name] = lines[at:end]
+            continue
+        have = {line.partition("=")[0].strip() for line in tables[name]}
+        tables[name] += [
+            f"# {line}" if "=" in line and line.partition("=")[0].strip() in have else line
+            for line in lines[at + 1 : end]
+        ]
+    return [line for table in tables.values() for line in table]
 
 
 def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
@@ -182,7 +213,7 @@ class _Reader:
         self._want(isinstance(value, Mapping), key, "a table", value)
         read = {}
         for name, inner in value.items():
-            if key == ("worlds",):
+            if key == ("environments",):
                 read[name] = self._world(inner, (*key, name), holds)
             else:
                 read[name] = self.value(kind, inner, (*key, name), holds)

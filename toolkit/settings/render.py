@@ -15,7 +15,7 @@ import tomlkit
 from dreamgym_kit.settings.read import sections
 from dreamgym_kit.settings.schema import Settings, ToolSettings, declared
 from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
-from dreamgym_kit.vocabulary import Effect, ToolSpec
+from dreamgym_kit.types import Effect, ToolSpec
 
 _HEAD = (
     "# Written by `dreamgym-kit init`. All settings: `dreamgym-kit init --all-settings` or "
@@ -201,8 +201,8 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
             *(f"{_name(name)} = {_value(ref)}" for name, ref in settings.checkers.items()),
             "",
         ]
-    for name, ref in settings.worlds.items():
-        lines += [f"[worlds.{_name(name)}]", f"ref = {_value(ref)}", ""]
+    for name, ref in settings.environments.items():
+        lines += [f"[environments.{_name(name)}]", f"ref = {_value(ref)}", ""]
     return lines
 
 

@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.settings.tool_models import ToolModelSettings
-from dreamgym_kit.vocabulary import Effect
+from dreamgym_kit.types import Effect
 
 SETTINGS_FILE = "dreamgym.toml"
-RENAMED_SECTIONS = {"engine": "workers"}
+RENAMED_SECTIONS = {
+    "engine": "workers",
+    "worlds": "environments",
+    "endpoint": "experience",
+    "learned": "experience",
+}
+RENAMED_KEYS = {("learned", "model"): ("experience", "dir")}  # beside those that `Key.was` names
 FAULT_KINDS = (
     *("error", "timeout", "timeout_applied", "rate_limit"),
     *("slow", "malformed", "stale_read", "outage"),
@@ -113,7 +119,7 @@ class BudgetSettings:
 
     max_calls: int | None = key(None, "tool calls over all episodes", example=10000, was="calls")
     max_usd: float | None = key(
-        None, "model spend, at the prices under [model] and [endpoint]", example=5.0, was="usd"
+        None, "model spend, at the prices under [model] and [experience]", example=5.0, was="usd"
     )
 
 
@@ -168,17 +174,33 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointSettings:
-    """The dream's own model, asked where recordings do not answer; OpenAI-compatible."""
+class ExperienceSettings:
+    """The experience model, asked where recordings and rules do not tell: served, or a directory."""
 
-    urls: tuple[str, ...] = key((), '["http://localhost:8000/v1"]; several are replicas')
-    model: str | None = key(
-        None, "as the server names it; without urls, a model directory", example="qwen3-8b"
-    )
-    gate: str | None = key(
+    urls: tuple[str, ...] = key((), '["http://localhost:8000/v1"], OpenAI-compatible; several are replicas')
+    model: str | None = key(None, "of urls, as the server names it", example="qwen3-8b")
+    dir: str | None = key(
         None,
-        "the gate.json that `experience eval` wrote; a directory's own lies in it",
+        "a model directory: what experience train wrote, or a language model",
+        example="models/experience",
+    )
+    served_name: str | None = key(
+        None,
+        "urls serve the directory under this name; unset: it runs in this process",
+        example="experience",
+        was="served",
+    )
+    no_reasoning_model: str | None = key(
+        None,
+        "a directory taught without reasons; decides where reasoning is disabled",
+        example="models/experience-without-reasons",
+        was="plain",
+    )
+    acceptance: str | None = key(
+        None,
+        "the acceptance file that experience eval wrote; a directory's own lies in it",
         example="distilled/model/gate.json",
+        was="gate",
     )
     key_env: str | None = key(None, "the environment variable that holds the key", example="OPENAI_API_KEY")
     key_file: str | None = key(None, "or the file that holds it", example="/run/secrets/openai")
@@ -186,31 +208,29 @@ class EndpointSettings:
     top_p: float = key(1.0, "1 leaves all tokens in", least=0.001)
     max_output: int = key(1024, "tokens of one answer", least=1)
     timeout_s: float = key(60.0, "of one request", least=0.001)
-    attempts: int = key(3, "requests for one answer at most", least=1)
-    calibrate: int = key(32, "recorded calls asked before a run, to learn what its confidence is worth")
-    judge: bool = key(True, "also judges each episode, beside the checker; false: does not")
+    max_attempts: int = key(3, "requests for one answer at most", least=1, was="attempts")
+    calibration_calls: int = key(
+        32, "recorded calls asked before a run, to learn what its confidence is worth", was="calibrate"
+    )
+    judge: bool = key(False, "also judges each episode, beside the checker")
+    judge_model: str | None = key(None, "another model for it: a served name, or a URL", example="qwen3-32b")
+    user_model: str | None = key(
+        None, "another model for simulated users, in the same form", example="qwen3-32b"
+    )
+    teacher_model: str | None = key(
+        None, "another model for annotations, in the same form", example="qwen3-32b"
+    )
     usd_per_million_input: float = key(0.0, "tokens read")
     usd_per_million_output: float = key(0.0, "tokens written")
 
-
-@dataclass(frozen=True, slots=True)
-class LearnedSettings:
-    """A model that learned to decide calls, asked where recordings and rules do not tell."""
-
-    model: str | None = key(None, "its directory", example="models/experience")
-    urls: tuple[str, ...] = key((), '["http://localhost:8001/v1"] of vLLM; empty: in this process')
-    served: str | None = key(
-        None, "as the server names it; like the directory unless set", example="experience"
-    )
-    key_env: str | None = key(
-        None, "the environment variable that holds the server's key", example="EXPERIENCE_KEY"
-    )
-    key_file: str | None = key(None, "or the file that holds it", example="/run/secrets/experience")
-    plain: str | None = key(
-        None,
-        "the same taught without reasons; decides where reasoning is left out",
-        example="models/experience-without-reasons",
-    )
+    def of(self, role: str) -> "ExperienceSettings":
+        """The settings of the model for a role: "judge", "user" or "teacher"."""
+        named = getattr(self, f"{role}_model")
+        if named is None:
+            return self
+        return (
+            replace(self, dir=None, urls=(named,)) if "://" in named else replace(self, dir=None, model=named)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +405,7 @@ class CurriculumSettings:
     checker: str | None = key(
         None, "judges any task of these worlds, the model's variations too", example="orders"
     )
-    judges: tuple[str, ...] = key((), 'else ["endpoint", "my_agent.checks:judge"], who have to agree')
+    judges: tuple[str, ...] = key((), 'else ["experience", "my_agent.checks:judge"], who have to agree')
     synthetic: float = key(0.3, "0..1: most of a draw that are made tasks", most=1)
     every: int = key(5, "steps between makings", least=1)
     seeds: int = key(4, "tasks that are varied at each", least=1)
@@ -414,8 +434,8 @@ class S2rSettings:
 
     stage: str = key(
         "shadow",
-        '"shadow": writes are dreamed; "staged": each waits for a yes; "live"',
-        among=("shadow", "staged", "live"),
+        '"shadow": writes are simulated; "approve": each waits for a yes; "live"',
+        among=("shadow", "approve", "live"),
     )
     max_calls: int | None = key(
         None, "allowed real calls in all; nothing begins without it", example=1000, was="calls"
@@ -497,6 +517,7 @@ class Settings:
     buffer: str = key("dreamgym.db", "recordings: an SQLite file, or weaviate://host?tenant=NAME")
     runs: str = key("runs", "folder that gets a directory for each run", form="path")
     tenant: str = key("default", "whose recordings to use")
+    shard: str | None = key(None, "part of the tasks, I/N: every N-th from the I-th on", example="1/8")
     structured_outputs: tuple[str, ...] = key((), "names bound to the model that are answer forms, not tools")
     leave_out: tuple[str, ...] = key((), "tools that the model's provider runs, which dreams do without")
     simulate: SimulateSettings = SimulateSettings()
@@ -505,8 +526,7 @@ class Settings:
     budget: BudgetSettings = BudgetSettings()
     guard: GuardSettings = GuardSettings()
     model: ModelSettings = ModelSettings()
-    learned: LearnedSettings = LearnedSettings()
-    endpoint: EndpointSettings = EndpointSettings()
+    experience: ExperienceSettings = ExperienceSettings()
     findings: FindingsSettings = FindingsSettings()
     gate: GateSettings = GateSettings()
     replay: ReplaySettings = ReplaySettings()
@@ -520,7 +540,9 @@ class Settings:
     functions: Mapping[str, FunctionSettings] = key(dict, 'by "pkg.mod:function"')
     nodes: Mapping[str, NodeSettings] = key(dict, "by the node's name")
     checkers: Mapping[str, str] = key(dict, 'name = "module:function"', form="reference")
-    worlds: Mapping[str, str] = key(dict, '[worlds.NAME] with ref = "module:Class"', form="reference")
+    environments: Mapping[str, str] = key(
+        dict, '[environments.NAME] with ref = "module:Class"', form="reference"
+    )
     faults: Mapping[str, FaultSettings] = key(dict, 'by tool pattern, "refund_*"')
     path: Path | None = field(default=None, compare=False)  # the file, absolute; None without one
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)

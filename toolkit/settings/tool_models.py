@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.settings.holes import names_in, parse_path, parse_text
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.templates import names_in, parse_path, parse_text
 
 Where = Callable[..., str]
 

@@ -1,16 +1,31 @@
-"""Why recorded tools answered as they did: what an annotator is given, what it says, and its port.
+"""Why recorded tools answered as they did: what an annotator is given, its port, and what it says, in a file.
 
 A trajectory is one recorded episode. An annotation has a tutorial of the whole (plan, what success looks
 like, what failure looks like) and a note for each step, written from the world's side: whether the action
 can succeed, and how the world moves (arXiv 2511.03773, App. C). A teaching model writes it, or rules do.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Transition, World
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.codec import IF_SET, Codec
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, RunDirectoryError
+from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.rollout.budgets import RunAccount
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Spend, Transition, World
+
+ANNOTATIONS = "annotations.jsonl"
+_MOST_BYTES = 2**31
+_NOTHING = Spend()
+_GONE = 8  # questions in a row that nobody answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,7 @@ class StepNote:
     step: int  # the transition's
     reasoning: str
     changes: tuple[Mapping[str, JsonValue], ...] | None = None
-    """What the call changed (entity, field, value), where the annotator knows; None: see `rereads`."""
+    """What the call changed (entity, field, value); None: the annotator does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,7 @@ class Annotator(Protocol):
 
         Raises:
             EndpointError: no answer came.
-            NotJson: what came has not the form, or not a note for each step; its correction neither.
+            NotSerializable: what came has not the form, or not a note for each step; its correction neither.
         """
         ...
 
@@ -79,3 +94,163 @@ class Annotator(Protocol):
 def fits(annotation: Annotation, steps: Sequence[Transition]) -> bool:
     """Whether an annotation is of these steps: one note each, in their order."""
     return [note.step for note in annotation.notes] == [step.step for step in steps]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the file: an annotation, the digest of the steps that it is of, and what was spent on it."""
+
+    trajectory: str
+    of: str
+    by: str
+    tutorial: Tutorial
+    notes: tuple[StepNote, ...]
+    spend: Spend | None = field(default=None, metadata=IF_SET)
+
+
+_LINES = Codec(_Line)
+
+
+class KeptAnnotations:
+    """The annotations of one folder: a line each, appended as they come, so that an annotating can go on.
+
+    A line bears the digest of the steps that it is of. One whose recording has changed since, or that another
+    annotator wrote, does not count and is made again; the last line of a trajectory holds. A torn last line
+    is dropped: its trajectory is annotated again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the folder's file, which need not be there yet.
+
+        Raises:
+            RunDirectoryError: a line other than a torn last one is no annotation; names it.
+        """
+        self.path = folder / ANNOTATIONS
+        self.spend = Spend()  # on all that was ever kept here, and on what was of no use in between
+        self._found: dict[str, tuple[str, Annotation]] = {}
+        self._whole = 0
+        try:
+            text = read_whole(self.path, max_bytes=_MOST_BYTES)
+        except FileNotFoundError:
+            return
+        for number, line in enumerate(text.splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                break
+            of, annotation, spend = _read(self.path, number, line)
+            self.spend += spend
+            self._found[annotation.trajectory] = (of, annotation)
+            self._whole += len(line)
+
+    def of(self, trajectory: Trajectory, by: str | None = None) -> Annotation | None:
+        """What was said of a trajectory as it is now, by anybody or by one annotator; None: nothing yet."""
+        of, annotation = self._found.get(trajectory.key, ("", None))
+        if annotation is None or of != _digest(trajectory) or by not in (None, annotation.by):
+            return None
+        return annotation
+
+    def missing(self, trajectories: Iterable[Trajectory], by: str | None = None) -> list[Trajectory]:
+        """Those that nothing was said of yet."""
+        return [one for one in trajectories if self.of(one, by) is None]
+
+    def append(self, trajectory: Trajectory, annotation: Annotation, spend: Spend = _NOTHING) -> None:
+        """Keep one, and what was spent since the last; it is there once this returns, whatever comes.
+
+        Raises:
+            RunDirectoryError: the disk refuses.
+        """
+        of = _digest(trajectory)
+        line = _line(of, annotation, spend)
+        try:
+            descriptor = open_plain(self.path, os.O_WRONLY | os.O_CREAT)
+            try:
+                os.ftruncate(descriptor, self._whole)  # of what was torn
+                os.lseek(descriptor, 0, os.SEEK_END)
+                write_whole(descriptor, line)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise refused(self.path, "cannot be written", error) from error
+        self._whole += len(line)
+        self.spend += spend
+        self._found[trajectory.key] = (of, annotation)
+
+
+def _digest(trajectory: Trajectory) -> str:
+    return digest([trajectory.key, [step.id for step in trajectory.steps]])[:16]
+
+
+def _line(of: str, said: Annotation, spend: Spend) -> bytes:
+    spent = spend if spend.calls else None
+    record = _LINES.write(_Line(said.trajectory, of, said.by, said.tutorial, said.notes, spent))
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _read(path: Path, number: int, line: bytes) -> tuple[str, Annotation, Spend]:
+    try:
+        told = _LINES.read(read_json(line))
+    except NotSerializable as error:
+        raise RunDirectoryError(
+            f"{path}:{number}: is no annotation ({error}); remove the line to have it made again."
+        ) from None
+    return told.of, Annotation(told.trajectory, told.by, told.notes, told.tutorial), told.spend or Spend()
+
+
+@dataclass(slots=True)
+class Annotated:
+    """What came of an annotating."""
+
+    before: int  # were annotated already
+    made: int = 0
+    unusable: dict[str, str] = field(default_factory=dict)  # trajectory -> why
+    stopped: str = ""  # why not all were asked about
+    steps: int = 0
+
+
+async def annotate(
+    annotator: Annotator,
+    trajectories: Sequence[Trajectory],
+    kept: KeptAnnotations,
+    *,
+    at_once: int = 8,
+    account: RunAccount | None = None,
+    tell: Callable[[Annotated], None] = lambda _: None,
+) -> Annotated:
+    """Annotate what is missing; an interrupted annotating goes on where it was.
+
+    `account`: what the annotator spends; it is kept with the annotations.
+    """
+    asked = account or RunAccount()
+    written = asked.spend
+    missing = kept.missing(trajectories, annotator.name)
+    done = Annotated(before=len(trajectories) - len(missing))
+    waiting = iter(missing)
+    failed = 0  # in a row
+
+    async def work() -> None:
+        nonlocal failed, written
+        for one in waiting:
+            if done.stopped:
+                return
+            try:
+                annotation = await annotator.annotate(one)
+            except BudgetExceeded as spent:
+                done.stopped = str(spent)
+                return
+            except EndpointError as error:
+                failed += 1
+                done.unusable[one.key] = str(error)
+                if failed >= _GONE:
+                    done.stopped = f"the endpoint answers nothing: {error}"
+            except NotSerializable as error:
+                done.unusable[one.key] = str(error)
+            else:
+                now = asked.spend
+                kept.append(one, annotation, now - written)
+                written, failed = now, 0
+                done.made += 1
+                done.steps += len(annotation.notes)
+            tell(done)
+
+    await asyncio.gather(*(work() for _ in range(max(1, at_once))))
+    return done

@@ -9,16 +9,16 @@ episodes in the batch and n tokens of its own.
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum, isfinite
+from math import exp, fsum, isfinite
 
 from dreamgym_kit.errors import TrainingStopped
-from dreamgym_kit.ports import Group
-from dreamgym_kit.training.advantages import dead
-from dreamgym_kit.training.lessons import GRPO, Judged, lessons_of
+from dreamgym_kit.interfaces import Group
+from dreamgym_kit.training.sample_selection import GRPO, Judged, dead, lessons_of
 from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Batch, Sample
-from dreamgym_kit.vocabulary import Episode, Verdict
+from dreamgym_kit.types import Episode, Verdict
 
+_PREFIX = "step-"  # of the names of weights
 AGREE, DISAGREE = "judges_agree", "judges_disagree"  # what an episode counts where two judged it
 
 
@@ -50,6 +50,11 @@ class StepFacts:
         """Episodes that were judged."""
         return self.episodes - self.inconclusive
 
+    @property
+    def share(self) -> float | None:
+        """0..1 of the decided episodes that succeeded; None: none was decided."""
+        return self.success / self.decided if self.decided else None
+
 
 def batch_of(
     step: int,
@@ -61,12 +66,8 @@ def batch_of(
 ) -> tuple[Batch, StepFacts]:
     """Give what a step learns from, and what its episodes came to; no samples where nothing can be learned.
 
-    Args:
-        step: from 1.
-        groups: its episodes.
-        algorithm: who learns from them; see `lessons`.
-        pairs: of one group at most, where it learns from pairs.
-        left_out: tasks whose groups are counted and not learned from.
+    `pairs`: of one group at most, where it learns from pairs. `left_out`: tasks whose groups are counted and
+    not learned from.
 
     Raises:
         TrainingStopped: a reward is no finite number.
@@ -79,7 +80,9 @@ def batch_of(
             samples, counted = merge(rollout.turns)
             counts += counted
             if rollout.episode.verdict.conclusive:
-                decided.append(_judged(rollout.episode, samples))
+                passed = rollout.episode.verdict is Verdict.PASSED
+                trained = [sample for sample in samples if sample.trained]
+                decided.append(Judged(reward_of(rollout.episode), passed, trained))
         rewards = [one.reward for one in decided]
         if len(rewards) < 2:
             facts = replace(facts, small=facts.small + 1)
@@ -107,14 +110,6 @@ def reward_of(episode: Episode) -> float:
     if episode.reward is not None:
         return episode.reward
     return float(episode.verdict is Verdict.PASSED)
-
-
-def _judged(episode: Episode, samples: Sequence[Sample]) -> Judged:
-    return Judged(
-        reward_of(episode),
-        episode.verdict is Verdict.PASSED,
-        [sample for sample in samples if sample.trained],
-    )
 
 
 def _weighed(episodes: Sequence[Sequence[Sample]]) -> tuple[Sample, ...]:
@@ -162,7 +157,51 @@ def _for_logs(facts: StepFacts) -> dict[str, float]:
         "forks": float(facts.forks),
         "unfit_turns": float(sum(facts.unfit.values())),
         "tokens": float(facts.tokens),
+        "dream_success": facts.share,
     }
-    if facts.decided:
-        logged["dream_success"] = facts.success / facts.decided
     return {name: value for name, value in logged.items() if value is not None}
+
+
+def version_of(step: int) -> str:
+    """How the weights after `step` updates are called."""
+    return f"{_PREFIX}{step:06d}"
+
+
+def staleness_of(batch: Batch) -> int:
+    """Updates between the oldest weights that sampled the batch and those that it changes; 0: none."""
+    steps = [
+        int(version.removeprefix(_PREFIX))
+        for sample in batch.samples
+        for version in sample.versions
+        if version.startswith(_PREFIX)
+    ]
+    return max(0, batch.step - 1 - min(steps)) if steps else 0
+
+
+def corrected(batch: Batch, now: Sequence[Sequence[float]]) -> Batch:
+    """The batch with each sample weighed by how likely the policy would still sample it.
+
+    One update behind, the sampler's log-probs are the denominator of PPO's ratio, and its clip bounds what an
+    old sample can do. Further behind, a sample is weighed down by the truncated importance weight
+    min(1, pi_now / pi_sampled), as the geometric mean over its tokens (the product over a whole episode would
+    be 0 or enormous): IMPALA, arXiv 1802.01561, for the truncation; GSPO, arXiv 2507.18071, for the mean.
+
+    Args:
+        batch: sampled more than one update ago.
+        now: natural log-prob of each id after the first, by the weights that it will change; a row a sample.
+    """
+    samples = tuple(
+        replace(sample, weight=sample.weight * _truncated(sample, row))
+        for sample, row in zip(batch.samples, now, strict=True)
+    )
+    return replace(batch, samples=samples)
+
+
+def _truncated(sample: Sample, now: Sequence[float]) -> float:
+    """`now[i]` is the log-prob of `ids[i + 1]`."""
+    moved = [
+        now[sample.start + place - 1] - sampled
+        for place, (sampled, own) in enumerate(zip(sample.logprobs, sample.mask, strict=True))
+        if own
+    ]
+    return min(1.0, exp(fsum(moved) / len(moved))) if moved else 1.0

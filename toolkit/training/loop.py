@@ -22,35 +22,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dreamgym_kit.errors import EndpointError, TrainingStopped
-from dreamgym_kit.ports import EventSink
+from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.training.aside import LoopAside
-from dreamgym_kit.training.attestation import (
-    attest,
-    canaries_of,
-    known_text_alarm,
-    sampling_gap,
-    version_alarm,
-)
-from dreamgym_kit.training.batching import batch_of
-from dreamgym_kit.training.choosing import InTurn, step_seed
-from dreamgym_kit.training.evaluating import evaluated
-from dreamgym_kit.training.lessons import BY_RATIO
-from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
-from dreamgym_kit.training.records import (
-    COURSES,
-    EVALUATIONS,
-    STEPS,
-    CourseRecord,
-    EvaluationRecord,
-    Lines,
-    StepRecord,
-    read_courses,
-    read_evaluations,
-    read_steps,
-    record_of,
-)
-from dreamgym_kit.training.signals import (
+from dreamgym_kit.training.alarms import (
     EXECUTED,
     SERVER,
     Alarm,
@@ -59,8 +33,33 @@ from dreamgym_kit.training.signals import (
     logprobs_alarm,
     no_signal,
 )
-from dreamgym_kit.training.staleness import corrected, staleness_of, version_of
-from dreamgym_kit.training.state import Drawn, StateFolder
+from dreamgym_kit.training.background_loop import BackgroundLoop
+from dreamgym_kit.training.batching import batch_of, corrected, staleness_of, version_of
+from dreamgym_kit.training.plan import InTurn, Trained, TrainParts, TrainPlan, step_seed
+from dreamgym_kit.training.records import (
+    COURSES,
+    EVALUATIONS,
+    STEPS,
+    CourseRecord,
+    Drawn,
+    EvaluationRecord,
+    Lines,
+    StateFolder,
+    StepRecord,
+    evaluated,
+    read_courses,
+    read_evaluations,
+    read_steps,
+    record_of,
+)
+from dreamgym_kit.training.sample_selection import BY_RATIO
+from dreamgym_kit.training.weight_check import (
+    attest,
+    canaries_of,
+    known_text_alarm,
+    sampling_gap,
+    version_alarm,
+)
 from dreamgym_kit.turns import Batch, UpdateFacts
 
 T = TypeVar("T")
@@ -81,7 +80,7 @@ class TrainingLoop:
         parts: TrainParts,
         *,
         folder: Path,
-        aside: LoopAside,
+        aside: BackgroundLoop,
         events: EventSink,
         stop: StopSwitch,
     ) -> None:
@@ -170,7 +169,7 @@ class TrainingLoop:
         self._canaries = canaries_of(batch)
         self._scored = self._parts.trainer.score(self._canaries)
         self._collect_ahead(step)
-        self._events.emit("step_collected", step=step, success=_share(drawn), tokens=drawn.facts.tokens)
+        self._events.emit("step_collected", step=step, success=drawn.facts.share, tokens=drawn.facts.tokens)
         return batch
 
     def _after(self, update: UpdateFacts) -> None:
@@ -226,7 +225,7 @@ class TrainingLoop:
     async def _draw(self, step: int, *, after: "Future[Drawn] | None" = None) -> Drawn:
         """Collect groups until there is something to learn from."""
         if after is not None:
-            await _ended(after)
+            await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(after))])  # however it ends
         began = time.monotonic()
         wanted = self._plan.train
         for draw in range(1, self._plan.alarms.max_zero_variance_draws + 1):
@@ -362,15 +361,6 @@ class TrainingLoop:
             raise alarm.stop(step)
 
 
-async def _ended(work: "Future[Any]") -> None:
-    """Wait for work on this loop, however it ends."""
-    await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(work))])
-
-
-def _share(drawn: Drawn) -> float | None:
-    return drawn.facts.success / drawn.facts.decided if drawn.facts.decided else None
-
-
 def _told(record: StepRecord) -> dict[str, Any]:
     """A step as an event."""
     facts = record.facts
@@ -380,9 +370,6 @@ def _told(record: StepRecord) -> dict[str, Any]:
         "reward": facts.reward,
         "entropy": record.entropy,
         "kl": record.kl,
-        "dead": facts.dead,
-        "groups": facts.groups,
-        "inconclusive": facts.inconclusive,
-        "tokens": facts.tokens,
+        **{name: getattr(facts, name) for name in ("dead", "groups", "inconclusive", "tokens")},
         "seconds": dict(record.seconds),
     }

@@ -1,33 +1,47 @@
-"""What a step and an evaluation came to, as lines of a training's run directory.
+"""What a training keeps in its run directory: what its steps and evaluations came to, and what goes on.
 
     steps.jsonl        one line a step          written after its update, before its checkpoint
     evaluations.jsonl  one line an evaluation
     curriculum.jsonl   one line a step: what chose its tasks has to remember of it; none where they go in turn
+    learned_from.json  the tasks that it learned from: nothing is to be proven on these
+    state/step-N.json  batches that were collected ahead, written before the checkpoint of step N
 
-All are cut back to the checkpoint that a resume goes on from: a line of a step that was lost with its
-process is written again by the step that takes its place.
+Lines are cut back to the checkpoint that a resume goes on from: a line of a step that was lost with its
+process is written again by the step that takes its place. All else follows from the seed and the step. A file
+of state holds a checksum, since a batch of other numbers would be another run.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.canonical import digest
 from dreamgym_kit.codec import Codec, Record
-from dreamgym_kit.errors import NotJson, RunDirectoryError
-from dreamgym_kit.jsonread import read_json
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.rollout.files import open_plain, read_whole, refused, write_atomically, write_whole
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
+from dreamgym_kit.interfaces import Collector
+from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_atomically, write_whole
 from dreamgym_kit.rollout.records import RENAMED_FIELDS
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.batching import StepFacts
-from dreamgym_kit.turns import UpdateFacts
+from dreamgym_kit.turns import Batch, UpdateFacts
+from dreamgym_kit.types import Task, Verdict
 
 STEPS, EVALUATIONS, COURSES = "steps.jsonl", "evaluations.jsonl", "curriculum.jsonl"
 _spell = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _MOST_BYTES = 512 * 2**20  # a line of a step has about 1 kB
+_LEARNED_FROM = "learned_from.json"
+# what a step's record has of its update, as it was reported
+_REPORTED = ("loss", "grad_norm", "entropy", "kl", "clipped", "logprob_gap", "cpu_seconds")
+_STATE_BYTES = 2 * 2**30
+_HEAD = 64  # hex digits of the checksum, then a line break
+_ORDER = (Verdict.PASSED, Verdict.FAILED, Verdict.INCONCLUSIVE)  # of a record's counts; errors with the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +66,12 @@ class StepRecord:
     @property
     def success(self) -> float | None:
         """0..1 of the decided episodes, in the dream; None: none was decided."""
-        return self.facts.success / self.facts.decided if self.facts.decided else None
+        return self.facts.share
 
 
 @dataclass(frozen=True, slots=True)
 class CourseRecord:
-    """What whoever chose a step's tasks has to remember of it (`choosing.Chooser.course`)."""
+    """What whoever chose a step's tasks has to remember of it (`plan.Chooser.course`)."""
 
     step: int
     course: JsonValue
@@ -88,7 +102,20 @@ class EvaluationRecord:
         return sum(sum(counts[:2]) for counts in self.outcomes.values())
 
 
-_STEPS = Codec(StepRecord, nested=(Codec(StepFacts, renamed=RENAMED_FIELDS),))
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What one step will learn from, collected and judged."""
+
+    batch: Batch
+    facts: StepFacts
+    draws: int  # times that tasks were drawn for it
+    seconds: float  # that the rollouts took
+    course: JsonValue = None  # what the choosing of its tasks has to remember
+
+
+_FACTS = Codec(StepFacts, renamed=RENAMED_FIELDS)
+_STEPS = Codec(StepRecord, nested=(_FACTS,))
+_DRAWN = Codec(Drawn, nested=(_FACTS,))
 _EVALUATIONS = Codec(EvaluationRecord)
 _COURSES = Codec(CourseRecord)
 _CODECS: Mapping[type, Codec[Any]] = {one.kind: one for one in (_STEPS, _EVALUATIONS, _COURSES)}
@@ -109,16 +136,10 @@ def record_of(
         facts=facts,
         draws=draws,
         staleness=staleness,
-        loss=_finite(update.loss),
-        grad_norm=_finite(update.grad_norm),
-        entropy=_finite(update.entropy),
-        kl=_finite(update.kl),
-        clipped=_finite(update.clipped),
-        logprob_gap=_finite(update.logprob_gap),
         canary_gap=canary_gap,
         seconds={**seconds, "update": update.seconds},
-        cpu_seconds=_finite(update.cpu_seconds),
         figures={name: value for name, value in update.figures.items() if isfinite(value)},
+        **{name: _finite(getattr(update, name)) for name in _REPORTED},
     )
 
 
@@ -186,7 +207,7 @@ def _read(path: Path, codec: Codec[Record]) -> list[Record]:
         for number, (_, told) in enumerate(_lines(path), start=1):
             try:
                 found.append(codec.read(told))
-            except NotJson as error:
+            except NotSerializable as error:
                 raise RunDirectoryError(f"{path}:{number}: is no record of a training: {error}.") from None
     except FileNotFoundError:
         return []
@@ -201,7 +222,7 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
             break
         try:
             told = read_json(line)
-        except NotJson as error:
+        except NotSerializable as error:
             raise RunDirectoryError(f"{path}:{number}: {error}.") from None
         if not isinstance(told, dict) or not isinstance(told.get("step"), int):
             raise RunDirectoryError(f"{path}:{number}: is no record of a training.")
@@ -211,3 +232,100 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
 def _finite(value: float) -> float | None:
     return float(value) if isfinite(value) else None
+
+
+class StateFolder:
+    """Keeps the batches that wait, by the step after which they wait."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, step: int, waiting: Sequence[Drawn], *, keep_from: int = 0) -> None:
+        """Keep what waits after `step`, in one step of the file system; forgets steps before `keep_from`.
+
+        Raises:
+            RunDirectoryError: the disk refuses.
+        """
+        self._folder.mkdir(exist_ok=True)
+        body = json.dumps([_flat(_DRAWN.write(drawn)) for drawn in waiting], separators=(",", ":")).encode(
+            "ascii"
+        )
+        write_atomically(self._path(step), hashlib.sha256(body).hexdigest().encode("ascii") + b"\n" + body)
+        for path in self._folder.glob("step-*.json"):
+            if path < self._path(keep_from):
+                path.unlink(missing_ok=True)
+
+    def read(self, step: int) -> list[Drawn]:
+        """What waited after `step`; nothing where nothing was kept.
+
+        Raises:
+            RunDirectoryError: the file is not what was written.
+        """
+        path = self._path(step)
+        try:
+            content = read_whole(path, max_bytes=_STATE_BYTES)
+        except FileNotFoundError:
+            return []
+        body = content[_HEAD + 1 :]
+        if hashlib.sha256(body).hexdigest().encode("ascii") != content[:_HEAD]:
+            raise RunDirectoryError(
+                f"{path}: is damaged; remove it to have those rollouts made again, with today's weights."
+            )
+        return [_DRAWN.read(_nested(record)) for record in json.loads(body)]
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:06d}.json"
+
+
+def _flat(told: dict[str, Any]) -> dict[str, Any]:
+    """A drawn batch as the file has it: the batch's own fields beside the others."""
+    batch = told.pop("batch")
+    return {"step": batch["step"], "samples": batch["samples"], "logged": batch["facts"], **told}
+
+
+def _nested(record: dict[str, Any]) -> dict[str, Any]:
+    batch = {"step": record.pop("step"), "samples": record.pop("samples"), "facts": record.pop("logged")}
+    return {"batch": batch, **record}
+
+
+def write_learned_from(run: Path, tasks: Iterable[str]) -> None:
+    """Keep the ids of all tasks that may be drawn; what an earlier leg kept stays."""
+    known = (read_learned_from(run) or frozenset()) | frozenset(tasks)
+    write_atomically(run / _LEARNED_FROM, json.dumps(sorted(known)).encode("ascii"))
+
+
+def read_learned_from(run: Path) -> frozenset[str] | None:
+    """The ids; None where nobody wrote them down.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    try:
+        told = read_json(read_whole(run / _LEARNED_FROM))
+    except FileNotFoundError:
+        return None
+    except NotSerializable as error:
+        raise UserError(f"{run / _LEARNED_FROM}: is damaged ({error}).") from error
+    if not isinstance(told, list) or not all(isinstance(one, str) for one in told):
+        raise UserError(f"{run / _LEARNED_FROM}: is damaged (no list of task ids).")
+    return frozenset(str(one) for one in told)
+
+
+async def evaluated(
+    examiner: Collector, tasks: Sequence[Task], *, n: int, step: int, seed: int, real: bool
+) -> EvaluationRecord:
+    """Run n episodes of each task and count; inconclusive and error are neither success nor failure.
+
+    `step`: optimiser steps made so far. `seed`: of the run. `real`: whether the tools are the real ones.
+    """
+    began = time.monotonic()
+    # the same whatever the step, so that two evaluations differ by the weights alone
+    own = int(digest(["evaluation", seed])[:12], 16)
+    groups = await examiner.collect(tasks, n, step=step, seed=own)
+    outcomes: dict[str, list[int]] = {}
+    for group in groups:
+        counts = outcomes.setdefault(group.task, [0] * len(_ORDER))
+        for rollout in group.rollouts:
+            verdict = rollout.episode.verdict
+            counts[_ORDER.index(verdict if verdict.conclusive else Verdict.INCONCLUSIVE)] += 1
+    return EvaluationRecord(step=step, real=real, outcomes=outcomes, seconds=time.monotonic() - began)

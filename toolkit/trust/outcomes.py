@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.trust.interval import share_interval
-from dreamgym_kit.trust.passing import pass_all, pass_at
-from dreamgym_kit.vocabulary import Verdict
+from dreamgym_kit.trust.pass_at_k import pass_all, pass_at
+from dreamgym_kit.types import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ takes A's place with a chance of 5 % at most (2.5 % + 1.25 % + ..., the upper si
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.trust.beating import Beating, Word, beaten
+from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
+from dreamgym_kit.trust.exact_test import exact_test
 from dreamgym_kit.trust.outcomes import TaskOutcome
 from dreamgym_kit.trust.paired import ALPHA
-from dreamgym_kit.trust.stratified import chance_of_as_few
 
 GUARD = 0.1  # over all families, one-sided
 MOST_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
@@ -24,7 +24,7 @@ class FamilyChange:
     """One kind of task, on the tasks that both tried."""
 
     name: str
-    found: Beating  # at its share of 5 %
+    found: PairedComparison  # at its share of 5 %
     luck: float  # the chance of as few successes, or fewer, of one that is as good at each of these tasks
     worse: bool  # whether that is below its share of `GUARD`; or below 5 %, where it is never solved now
 
@@ -33,8 +33,8 @@ class FamilyChange:
 class Promotion:
     """B held against A, for the question whether it may take its place."""
 
-    whole: Beating  # over all tasks, at 95 %
-    strict: Beating  # the same at the level of this look
+    whole: PairedComparison  # over all tasks, at 95 %
+    strict: PairedComparison  # the same at the level of this look
     families: tuple["FamilyChange", ...]  # none where there is but one
     look: int  # at this A, from 1
 
@@ -52,9 +52,9 @@ class Promotion:
                 f"This baseline was looked at {self.look - 1} times; a further look would pick what chance "
                 "made look good. Evaluate on other tasks."
             )
-        if self.whole.word is not Word.BETTER:
+        if self.whole.word is not Conclusion.BETTER:
             told.append(self.whole.told("what is deployed", "the candidate"))
-        elif self.strict.word is not Word.BETTER:
+        elif self.strict.word is not Conclusion.BETTER:
             told.append(
                 f"This is look {self.look} at the same baseline, and has to hold at "
                 f"{100 * (1 - level_of_look(self.look)):.4g} %: there the interval is "
@@ -93,7 +93,7 @@ def promotion(
     families = []
     for name in names if len(names) > 1 else ():
         sides = [[one for one in side if one.family == name] for side in (a, b)]
-        luck, alpha = chance_of_as_few(*sides), ALPHA / len(names)
+        luck, alpha = exact_test(*sides), ALPHA / len(names)
         found = beaten(*sides, seed=seed, alpha=alpha)
         lost = luck < ALPHA and not any(one.success for one in sides[1])
         families.append(FamilyChange(name, found, luck, lost or luck < GUARD / len(names)))

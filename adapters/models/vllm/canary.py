@@ -8,13 +8,13 @@ canary, which comes from the prefix cache where that has the canary.
 
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.adapters.models.local_directory import ModelFiles
 from dreamgym_kit.adapters.models.vllm.replica import Replica
-from dreamgym_kit.training.attestation import attest
+from dreamgym_kit.training.weight_check import attest
 
 _ROWS, _LENGTH = 4, 160  # ids: longer than the blocks that servers cache by
 _STRIDES = (7919, 104_729)  # through the vocabulary, by place and by row; primes
@@ -38,10 +38,6 @@ class Served:
 
     scores: list[list[float]]
     drawn: list[tuple[int, float]]
-
-
-Compute = Callable[[Path, Sequence[Sequence[int]]], Expected]
-"""Says what a directory's weights give for canaries; not asking the server."""
 
 
 def canaries(vocabulary: int, context: int) -> list[list[int]]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dreamgym_kit.adapters.models.vllm.replica import Replica, ServedModel, is_there
-from dreamgym_kit.adapters.models.wire import read_body
-from dreamgym_kit.errors import EndpointError, NotJson, UserError
-from dreamgym_kit.jsonread import read_json
+from dreamgym_kit.adapters.models.wire import first_choice, read_body
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import EndpointError, NotSerializable, UserError
 
 PROCESSED, RAW = "processed_logprobs", "raw_logprobs"
 _CUT = -9000.0  # stands for minus infinity
@@ -55,7 +55,8 @@ async def detect(replica: Replica, model: str) -> Features:
         where=str(replica),
         version=await _version(replica),
         models=models,
-        token_ids=_has_ids(probe),
+        token_ids=probe is not None
+        and all(isinstance(probe.get(key), list) for key in ("token_ids", "prompt")),
         logprobs=_mode(probe),
         tools=tools,
         generate=is_there(generate),
@@ -93,10 +94,7 @@ def require_tokens(found: Sequence[Features], model: str, *, temperature: float,
 def by_adapter(found: Sequence[Features], *, brought: bool, source: str) -> bool:
     """How new weights come to these servers: as an adapter, or as a whole model.
 
-    Args:
-        found: what the servers can do.
-        brought: whether the weights are there as an adapter, too.
-        source: for errors.
+    `brought`: whether the weights are there as an adapter, too.
 
     Raises:
         UserError: they take neither while they run; names the server and what it is to be started with.
@@ -118,7 +116,7 @@ async def _version(replica: Replica) -> str:
     response = await replica.get("/version")
     try:
         said: Any = read_json(response.body) if response.status == 200 else None
-    except NotJson:
+    except NotSerializable:
         return ""
     return str(said.get("version") or "")[:40] if isinstance(said, dict) else ""
 
@@ -146,13 +144,8 @@ async def _probed(replica: Replica, model: str, *, tools: bool) -> Mapping[str, 
         if error.kind == "rejected":
             return None
         raise
-    choices = body.get("choices") if isinstance(body, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    return {**choice, "prompt": body.get("prompt_token_ids")} if isinstance(choice, dict) else None
-
-
-def _has_ids(probe: Mapping[str, Any] | None) -> bool:
-    return probe is not None and all(isinstance(probe.get(key), list) for key in ("token_ids", "prompt"))
+    choice = first_choice(body)
+    return {**choice, "prompt": body.get("prompt_token_ids")} if choice else None
 
 
 def _mode(probe: Mapping[str, Any] | None) -> str:

@@ -1,19 +1,28 @@
 """How a server is started: its command line and its environment, for every role, and what is refused.
 
 The key goes by the environment, where no list of processes shows it. Routes that load weights or run code
-are opened only where this machine alone can reach them, and only to who has the key.
+are opened only where this machine alone can reach them, and only to who has the key. A key that nobody gave
+is drawn once and kept in a file that only its owner reads.
+
+In all roles usage tells how much of a prompt came from the prefix cache, no page of another site may read an
+answer, and `dreamgym_door` stands before every route. Where the kit itself asks, sampling parameters come
+from the request and never from the model's `generation_config.json`, and a block of the prefix cache is 32
+tokens, the least that processors and GPUs both take (the default is larger: short prompts are never found).
 """
 
+import json
 import os
+import re
+import secrets
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 
-from dreamgym_kit.adapters.models.vllm.keyfile import kept_key
-from dreamgym_kit.adapters.models.vllm.roles import PLAIN, Role, Wanted, flags_of
-from dreamgym_kit.deployment.pointing import HOST, KEY, PORT
+from dreamgym_kit.deployment.card import HOST, KEY, PORT
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.keys import hold
 
@@ -40,6 +49,54 @@ _SAID_ELSEWHERE = {
     "--grpc": "no door stands before that port",
     "--grpc-port": "no door stands before that port",
 }
+_KEY_BYTES = 32
+_DRAWN = re.compile(r"[\w-]{43}", re.ASCII)  # so many bytes, as `token_urlsafe` spells them
+DOOR = "dreamgym_door.Door"
+BLOCK = 32  # tokens of a block of the prefix cache
+# Whitespace without end fits any JSON schema; only the server can forbid it, and only where its backend is
+# named. Answers: guidance, for xgrammar lets raw control characters into strings. Tools: xgrammar, for
+# guidance refuses the grammar of a forced call.
+_ANSWERS, _CALLS = (
+    json.dumps({"backend": one, "disable_any_whitespace": True}) for one in ("guidance", "xgrammar")
+)
+
+
+class Role(StrEnum):
+    """What the kit asks a server for."""
+
+    EXPERIENCE = "experience"  # JSON decisions of the dream's model
+    POLICY = "policy"  # the model being trained: exact tokens, tools
+    DEPLOYED = "deployed"  # what agents use in production
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What may be asked of a role beyond its own flags."""
+
+    scale_out: bool = False  # tokens in, tokens out: /inference/v1/generate
+    lora_rank: int = 0  # the largest rank of adapters that are loaded later; 0: none
+    tool_parser: str = "hermes"
+
+
+PLAIN = Wanted()
+
+
+def flags_of(role: Role, wanted: Wanted = PLAIN) -> list[str]:
+    """The flags of a role."""
+    flags = ["--enable-prompt-tokens-details", "--allowed-origins", "[]", "--middleware", DOOR]
+    if role is not Role.DEPLOYED:  # whose users may count on the model's own sampling
+        flags += ["--generation-config", "vllm", "--block-size", str(BLOCK)]
+        form = _ANSWERS if role is Role.EXPERIENCE else _CALLS
+        flags += ["--structured-outputs-config", form]
+    if role is not Role.EXPERIENCE:
+        flags += ["--enable-auto-tool-choice", "--tool-call-parser", wanted.tool_parser]
+    if role is Role.POLICY:
+        flags += ["--logprobs-mode", "processed_logprobs"]  # of the distribution that was sampled from
+    if wanted.scale_out:
+        flags += ["--enable-scale-out"]
+    if wanted.lora_rank:
+        flags += ["--enable-lora", "--max-lora-rank", str(wanted.lora_rank), "--max-loras", "2"]
+    return flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +208,7 @@ class ServingKey:
 def read_serving_key(file: Path | None, *, host: str, environ: Mapping[str, str] | None = None) -> ServingKey:
     """The key that callers are asked for: a person's own, or one that is drawn for this machine alone.
 
-    Args:
-        file: where a drawn one is kept; None: a person has to give one.
-        host: where the server listens.
-        environ: instead of the process's own.
+    `file`: where a drawn one is kept; None: a person has to give one. `host`: where the server listens.
 
     Raises:
         UserError: none is set where it has to be, or no header can carry it.
@@ -170,6 +224,43 @@ def read_serving_key(file: Path | None, *, host: str, environ: Mapping[str, str]
             f"serve: {KEY} is not set; set it to a secret of your own, here and where the agent runs: the "
             "server asks every caller for it."
         )
-    drawn = kept_key(file)
+    drawn = _kept_key(file)
     hold(drawn)
     return ServingKey(drawn, file)
+
+
+def _kept_key(path: Path) -> str:
+    """The key in that file, which is made where it is not there.
+
+    Raises:
+        UserError: others can read or write it, or it cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_kept_key(path)
+    except OSError as error:
+        raise UserError(f"{path}: a key cannot be kept there ({error.strerror}); set VLLM_API_KEY.") from None
+    key = secrets.token_urlsafe(_KEY_BYTES)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key)
+    return key
+
+
+def _read_kept_key(path: Path) -> str:
+    try:
+        status = path.lstat()
+        key = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{path}: holds no key that can be read; delete it, or set VLLM_API_KEY.") from None
+    others = stat.S_IMODE(status.st_mode) & 0o077
+    if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.getuid() or not key:
+        raise UserError(
+            f"{path}: a key that others could have written or read; delete it, a new one is drawn."
+        )
+    if not _DRAWN.fullmatch(key):
+        raise UserError(
+            f"{path}: no key that was drawn here; name another file with --log, or set VLLM_API_KEY."
+        )
+    return key

@@ -1,16 +1,31 @@
-"""One bounded look at a server that this process watches: a status and a body, or that nobody answered.
+"""Bounded looks at a server: whether it is there, what it counts, and which routes answer without a key.
 
 No proxies, no redirects, a few seconds: what is watched is near, and a look that hangs tells as much as none.
+What a server counts is on its `/metrics` page (Prometheus text), since it started. Lines that are not known
+are passed over: each version of vLLM has others. Several engines behind one page are added up.
 """
 
 import http.client
+import json
+import re
 import socket
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from urllib.parse import urlsplit
 
-from dreamgym_kit.gate.egress import exempt
+from dreamgym_kit.guard.egress import exempt
 
 _MOST_BYTES = 4 * 2**20
+_LINE = re.compile(r"^(?P<name>vllm:\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
+_REFUSED = (401, 403)
+_COUNTED = {  # the counters of `ServerMetrics`, in its order: their names on the page
+    "prompt_tokens": "prompt_tokens_total",
+    "generated_tokens": "generation_tokens_total",
+    "looked_up_tokens": "prefix_cache_queries_total",
+    "cached_tokens": "prefix_cache_hits_total",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +41,12 @@ class Seen:
         return self.body.decode("utf-8", "replace")
 
 
-def listens(url: str, *, timeout_s: float = 2.0) -> bool:
+def listens(url: str) -> bool:
     """Whether somebody takes connections at `url`, also one too busy to answer them."""
     parts = urlsplit(url)
     with exempt():  # as in `look`
         try:
-            with socket.create_connection(
-                (parts.hostname or "", parts.port or 0), timeout=timeout_s
-            ) as found:
+            with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=2.0) as found:
                 itself = bool(found.getsockname() == found.getpeername())  # as happens where nobody listens
                 return not itself
         except OSError:
@@ -65,3 +78,111 @@ def look(
             return Seen(0)
         finally:
             connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetrics:
+    """One reading."""
+
+    prompt_tokens: int
+    generated_tokens: int
+    looked_up_tokens: int  # of prompts, in the prefix cache
+    cached_tokens: int  # found there
+    running: int  # requests
+    waiting: int  # requests in the queue
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the prompts' tokens, how many came from the cache; None before the first."""
+        return self.cached_tokens / self.looked_up_tokens if self.looked_up_tokens else None
+
+    def since(self, earlier: "ServerMetrics") -> "ServerMetrics":
+        """What happened after an earlier reading; running and waiting are as they are now."""
+        return replace(self, **{name: getattr(self, name) - getattr(earlier, name) for name in _COUNTED})
+
+    def plus(self, later: "ServerMetrics") -> "ServerMetrics":
+        """Both stretches of time together; of running and waiting, the most."""
+        counted = {name: getattr(self, name) + getattr(later, name) for name in _COUNTED}
+        running, waiting = max(self.running, later.running), max(self.waiting, later.waiting)
+        return ServerMetrics(running=running, waiting=waiting, **counted)
+
+
+def read_metrics(page: str) -> ServerMetrics | None:
+    """Read a page; None where it is none of vLLM's."""
+    sums: dict[str, float] = defaultdict(float)
+    for line in _LINE.finditer(page):
+        try:
+            sums[line["name"].removeprefix("vllm:")] += float(line["value"])
+        except ValueError:
+            continue
+    if "num_requests_running" not in sums:
+        return None
+    return ServerMetrics(
+        **{name: int(sums[on_page]) for name, on_page in _COUNTED.items()},
+        running=int(sums["num_requests_running"]),
+        waiting=int(sums["num_requests_waiting"]),
+    )
+
+
+def read_under_way(page: str) -> int | None:
+    """How many requests the door counts (`{"under_way": 3}`); None where it is no such page."""
+    try:
+        counted = json.loads(page)["under_way"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return counted if type(counted) is int else None
+
+
+class Kind(StrEnum):
+    """What somebody without a key could do there."""
+
+    LIVES = "lives"  # learn that it is there
+    TELLS = "tells"  # learn what it does
+    WORKS = "works"  # have it work for them
+    CHANGES = "changes"  # change weights, caches or what it serves
+
+
+ROUTES: dict[Kind, tuple[str, ...]] = {
+    Kind.LIVES: ("/health", "/ping", "/version"),
+    Kind.TELLS: (
+        *("/metrics", "/load", "/server_info", "/v1/models", "/is_paused", "/is_sleeping", "/weight_info"),
+        *("/openapi.json", "/docs", "/redoc", "/tokenizer_info"),
+    ),
+    Kind.WORKS: (
+        *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"),
+        *("/v1/chat/completions/render", "/v1/completions/render", "/inference/v1/generate"),
+        *("/tokenize", "/detokenize", "/invocations", "/pooling", "/classify", "/score", "/rerank"),
+    ),
+    Kind.CHANGES: (
+        *("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/collective_rpc", "/reset_prefix_cache"),
+        *("/reset_mm_cache", "/pause", "/resume", "/sleep", "/wake_up", "/abort_requests", "/update_weights"),
+        *("/start_weight_update", "/finish_weight_update", "/update_weight_version", "/weight_checker"),
+        *("/init_weight_transfer_engine", "/scale_elastic_ep", "/start_profile", "/stop_profile"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRoute:
+    """A route that answered without a key."""
+
+    path: str
+    kind: Kind
+    status: int
+
+
+def open_routes(url: str, *, timeout_s: float = 5.0) -> Iterator[OpenRoute]:
+    """Walk the table at `url` (http://host:port), without a key, with GET alone.
+
+    A route that only takes POST says 405 before anything is done, which is an answer; 404 is none.
+
+    Raises:
+        ConnectionError: nobody answers there.
+    """
+    for kind, paths in ROUTES.items():
+        for path in paths:
+            status = look(url, path, timeout_s=timeout_s).status
+            if status == 0:
+                raise ConnectionError(f"nothing answers at {url}")
+            if status not in _REFUSED and status != 404:
+                yield OpenRoute(path, kind, status)

@@ -6,18 +6,20 @@ and say 200 for all. A 200 of these routes proves nothing; `canary` does.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.models.addresses import Address
-from dreamgym_kit.adapters.models.keys import Key
-from dreamgym_kit.adapters.models.transport import Response, Transport
-from dreamgym_kit.adapters.models.vllm import scores
-from dreamgym_kit.adapters.models.wire import read_body
+from dreamgym_kit.adapters.models.addresses import Address, Key
+from dreamgym_kit.adapters.models.http import Response, Transport
+from dreamgym_kit.adapters.models.wire import first_choice, read_body
 from dreamgym_kit.errors import EndpointError
 
+COMPLETIONS = "/completions"  # tells the log-probs of given tokens, computed anew
+_ASIS = {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "add_special_tokens": False}
 _WEIGHTS_S = 600.0  # for requests under way to end, or a large model to be read
 _RESET_S = 60.0
 _BETWEEN_S = 0.2
@@ -70,13 +72,14 @@ class Replica:
 
     async def score(self, model: str, ids: Sequence[int]) -> list[float]:
         """Log-prob of each id after the first, computed anew."""
-        response = await self.post(f"/v1{scores.ROUTE}", scores.scores_body(model, ids))
-        return scores.read_scores(response, str(self), ids)
+        response = await self.post(f"/v1{COMPLETIONS}", scores_body(model, ids))
+        return read_scores(response, str(self), ids)
 
     async def next_token(self, model: str, ids: Sequence[int], seed: int) -> tuple[int, float]:
         """A token drawn after `ids`, from the prefix cache where that has them, and its log-prob."""
-        response = await self.post(f"/v1{scores.ROUTE}", scores.next_body(model, ids, seed))
-        return scores.read_next(response, str(self))
+        body = {"model": model, "prompt": list(ids), "seed": seed, "logprobs": 0, "return_token_ids": True}
+        response = await self.post(f"/v1{COMPLETIONS}", body | _ASIS)
+        return _read_next(response, str(self))
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Serve a LoRA adapter under a name of its own."""
@@ -166,3 +169,89 @@ def _served(said: Mapping[str, Any]) -> ServedModel:
 def _line(said: object) -> str:
     """A server's own words, one printable line."""
     return "".join(one if one.isprintable() else " " for one in str(said))[:1000]
+
+
+def scores_body(model: str, ids: Sequence[int]) -> bytes:
+    """Asks for the log-prob of each id after the first."""
+    # 0: those of the prompt's own tokens, and no others
+    body = {"model": model, "prompt": list(ids), "prompt_logprobs": 0, **_ASIS}
+    return json.dumps(body).encode("ascii")
+
+
+def read_scores(response: Response, where: str, ids: Sequence[int]) -> list[float]:
+    """Natural log-prob of each id after the first, at temperature 1.
+
+    Raises:
+        EndpointError: a status that is no success, or other log-probs than those of `ids`.
+    """
+    said = first_choice(read_body(response, where)).get("prompt_logprobs")
+    if not isinstance(said, list) or len(said) != len(ids):
+        raise EndpointError(
+            "malformed", f"{where} sent no prompt_logprobs; scores need a vLLM server", status=200
+        )
+    return [_score_of(entry, id_, where) for entry, id_ in zip(said[1:], ids[1:], strict=True)]
+
+
+def _read_next(response: Response, where: str) -> tuple[int, float]:
+    """The token that was drawn, and its log-prob.
+
+    Raises:
+        EndpointError: a status that is no success, or not one token with its log-prob.
+    """
+    choice = first_choice(read_body(response, where))
+    told = choice.get("logprobs")
+    ids, logprobs = choice.get("token_ids"), told.get("token_logprobs") if isinstance(told, dict) else None
+    if isinstance(ids, list) and isinstance(logprobs, list) and len(ids) == len(logprobs) == 1:
+        id_, logprob = ids[0], logprobs[0]
+        if isinstance(id_, int) and id_ >= 0 and _is_number(logprob):
+            return id_, float(logprob)
+    raise EndpointError("malformed", f"{where} sent no token with its log-prob", status=200)
+
+
+def _score_of(entry: Any, id_: int, where: str) -> float:
+    own = entry.get(str(id_)) if isinstance(entry, dict) else None
+    logprob = own.get("logprob") if isinstance(own, dict) else None
+    if not _is_number(logprob):
+        raise EndpointError("malformed", f"{where} sent no log-prob of token {id_}", status=200)
+    return float(logprob)  # type: ignore[arg-type]  # what is no number was refused
+
+
+def _is_number(said: Any) -> bool:
+    return isinstance(said, int | float) and not isinstance(said, bool) and isfinite(said)
+
+
+class Turnstile:
+    """Counts who is under way. All of it is used on one event loop."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._under_way = 0
+        self._shut = False
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """In the block, one of many requests is under way; it waits while somebody is alone."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._shut)
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Keep new requests out, wait for those under way, and have the block to itself."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._shut)
+            self._shut = True
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._under_way)
+            yield
+        finally:
+            async with self._changed:
+                self._shut = False
+                self._changed.notify_all()

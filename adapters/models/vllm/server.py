@@ -6,17 +6,23 @@ is let in, what runs is waited for, then it is asked to go, then its whole group
 """
 
 import os
+import signal
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dreamgym_kit.adapters.models.vllm.launch import Launch
-from dreamgym_kit.adapters.models.vllm.looking import listens, look
-from dreamgym_kit.adapters.models.vllm.metrics import ServerMetrics, read_metrics, read_under_way
-from dreamgym_kit.adapters.models.vllm.process import ServerProcess
+from dreamgym_kit.adapters.models.vllm.looking import (
+    ServerMetrics,
+    listens,
+    look,
+    read_metrics,
+    read_under_way,
+)
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import masked_text
 
@@ -24,6 +30,8 @@ READY_S = 1800.0
 DRAIN_S = 120.0
 GRACE_S = 15.0
 _POLL_S = 0.25
+_END_POLL_S = 0.1
+_LAST_LINES = 20
 UNDER_WAY = "/dreamgym/under-way"  # answered by the door
 _QUIET = 2  # looks in a row that find nothing under way
 
@@ -31,8 +39,73 @@ Tell = Callable[[float, str], None]
 """Is told the seconds since the start, and the server's last word."""
 
 
-def _silent(seconds: float, word: str) -> None:
-    """Nobody wants to know."""
+class ServerProcess:
+    """A started server: processes that are logged and ended as one, by `end`.
+
+    A signal to this process's own group does not reach them.
+
+    `log`: where their words go; appended to, readable by its owner only.
+    """
+
+    def __init__(self, line: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise UserError(
+                f"{log}: cannot be written ({error.strerror}); name another with --log."
+            ) from None
+        self._from = os.fstat(descriptor).st_size
+        try:
+            self._started = subprocess.Popen(  # noqa: S603  the program that a person named
+                line,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UserError(f"{line[0]}: cannot be run ({error.strerror}).") from None
+        finally:
+            os.close(descriptor)
+
+    @property
+    def pid(self) -> int:
+        """Of the first process, which is the group's name too."""
+        return self._started.pid
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._started.poll()
+
+    def said(self, most: int = _LAST_LINES) -> list[str]:
+        """The last lines of its log, since this start."""
+        with suppress(OSError), self.log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._from, size - 200 * most))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+            return [line.rstrip() for line in lines if line.strip()][-most:]
+        return []
+
+    def wait(self, within_s: float) -> bool:
+        """Whether it ends within that time."""
+        until = time.monotonic() + within_s
+        while self.code is None and time.monotonic() < until:
+            time.sleep(_END_POLL_S)
+        return self.code is not None
+
+    def end(self, grace_s: float) -> bool:
+        """Ask it to go, then make the whole group go; whether asking was enough (0 s: it is not asked)."""
+        if grace_s > 0 and self.code is None:
+            self._started.terminate()
+        gone = self.wait(grace_s)
+        with suppress(ProcessLookupError, PermissionError):  # also what it left behind
+            os.killpg(self.pid, signal.SIGKILL)
+        self._started.wait()
+        return gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +118,21 @@ class Stopped:
 
 
 class VllmServer:
-    """One running server.
-
-    Args:
-        launch: what to start.
-        log: where its words go.
-        environ: instead of this process's own.
-    """
+    """One running server."""
 
     def __init__(self, launch: Launch, log: Path, *, environ: Mapping[str, str] | None = None) -> None:
         self.launch = launch
-        _free(launch)
+        if listens(launch.url):  # its words would be taken for the new server's
+            raise UserError(
+                f"serve: something answers at {launch.url} already; stop it, or name another --port."
+            )
         self._folder = tempfile.TemporaryDirectory(prefix="dreamgym-serve-")
         self._draining = Path(self._folder.name) / "draining"
         said = launch.environment(os.environ if environ is None else environ, draining=self._draining)
         self._started = time.monotonic()
         self.process = ServerProcess(launch.line(), said, log)
 
-    def wait_ready(self, *, within_s: float = READY_S, tell: Tell = _silent) -> None:
+    def wait_ready(self, *, within_s: float = READY_S, tell: Tell = lambda *_: None) -> None:
         """Wait until it answers.
 
         Raises:
@@ -135,9 +205,3 @@ class VllmServer:
         lines = "\n".join(f"  {masked_text(line)}" for line in self.process.said())
         told = f"; the end of {self.process.log}:\n{lines}" if lines else f"; {self.process.log} is empty"
         return f"serve: {what}{told}"
-
-
-def _free(launch: Launch) -> None:
-    """Refuse an address where somebody listens: its words would be taken for the new server's."""
-    if listens(launch.url):
-        raise UserError(f"serve: something answers at {launch.url} already; stop it, or name another --port.")

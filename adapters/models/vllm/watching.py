@@ -5,18 +5,16 @@ a while is looked at again. Counters that begin anew are those of a server that 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
-from typing import Any
 
-from dreamgym_kit.adapters.models.addresses import read_address
-from dreamgym_kit.adapters.models.keys import read_key
-from dreamgym_kit.adapters.models.transport import Transport
-from dreamgym_kit.adapters.models.vllm.metrics import ServerMetrics, read_metrics
+from dreamgym_kit.adapters.models.addresses import read_address, read_key
+from dreamgym_kit.adapters.models.http import Transport
+from dreamgym_kit.adapters.models.vllm.looking import ServerMetrics, read_metrics
 from dreamgym_kit.adapters.models.vllm.replica import Replica
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 
 _EVERY_S = 2.0
@@ -29,24 +27,13 @@ class _Seen:
     """One server's readings, put together."""
 
     last: ServerMetrics | None = None
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    looked_up_tokens: int = 0
-    cached_tokens: int = 0
-    most_running: int = 0
-    most_waiting: int = 0
+    total: ServerMetrics = _NOTHING  # of requests: the most that ran and waited at one time
 
     def add(self, now: ServerMetrics) -> None:
         """What came since the last reading; the first one only tells where the counters stand."""
         before = self.last or now
         more = now.since(before if now.prompt_tokens >= before.prompt_tokens else _NOTHING)
-        self.last = now
-        self.prompt_tokens += more.prompt_tokens
-        self.generated_tokens += more.generated_tokens
-        self.looked_up_tokens += more.looked_up_tokens
-        self.cached_tokens += more.cached_tokens
-        self.most_running = max(self.most_running, now.running)
-        self.most_waiting = max(self.most_waiting, now.waiting)
+        self.last, self.total = now, self.total.plus(more)
 
 
 class ServerWatch:
@@ -67,9 +54,13 @@ class ServerWatch:
 
     async def look(self) -> None:
         """Read each page once."""
-        pages = [self._read(one) for one in self._seen if one not in self._others]
-        if pages:
-            await self._transport.run(_all(pages))
+        asked = self._seen.keys() - self._others
+
+        async def read_all() -> None:
+            await asyncio.gather(*map(self._read, asked))
+
+        if asked:
+            await self._transport.run(read_all())
 
     async def keep_looking(self) -> None:
         """`look`, until it is cancelled."""
@@ -107,17 +98,12 @@ async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterato
                 await looking
 
 
-async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*work)
-
-
 def _replicas(settings: Settings, sections: Collection[str], transport: Transport) -> list[Replica]:
     """Each server once, by its own address where settings have it."""
-    policy, asked, learned = settings.policy, settings.endpoint, settings.learned
+    policy, asked = settings.policy, settings.experience
     said = [
         ("policy", policy.replicas or policy.urls, policy.key_env, policy.key_file),
-        ("endpoint", asked.urls, asked.key_env, asked.key_file),
-        ("learned", learned.urls, learned.key_env, learned.key_file),
+        ("experience", asked.urls, asked.key_env, asked.key_file),
     ]
     found: dict[str, Replica] = {}
     for section, urls, variable, file in said:
@@ -130,12 +116,12 @@ def _replicas(settings: Settings, sections: Collection[str], transport: Transpor
 
 
 def _row(where: str, seen: _Seen) -> dict[str, JsonValue]:
-    share = seen.cached_tokens / seen.looked_up_tokens if seen.looked_up_tokens else None
+    total, share = seen.total, seen.total.cached_share
     return {
         "server": where,
-        "prompt_tokens": seen.prompt_tokens,
-        "generated_tokens": seen.generated_tokens,
+        "prompt_tokens": total.prompt_tokens,
+        "generated_tokens": total.generated_tokens,
         "cached_share": None if share is None else round(share, 4),
-        "most_running": seen.most_running,
-        "most_waiting": seen.most_waiting,
+        "most_running": total.running,
+        "most_waiting": total.waiting,
     }

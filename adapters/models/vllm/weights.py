@@ -26,7 +26,6 @@ from dreamgym_kit.adapters.models.local_directory import (
     same_tokenizer,
 )
 from dreamgym_kit.adapters.models.vllm.canary import (
-    Compute,
     Expected,
     canaries,
     cause,
@@ -37,8 +36,7 @@ from dreamgym_kit.adapters.models.vllm.canary import (
     unpacked,
 )
 from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, detect
-from dreamgym_kit.adapters.models.vllm.replica import Replica
-from dreamgym_kit.adapters.models.vllm.turnstile import Turnstile
+from dreamgym_kit.adapters.models.vllm.replica import Replica, Turnstile
 from dreamgym_kit.adapters.trainers.folders import ADAPTER
 from dreamgym_kit.errors import EndpointError, UserError
 
@@ -75,13 +73,8 @@ class _Proof:
 class ServedWeights:
     """What a policy's replicas serve. Everything that waits is to be run inside of the transport's `run`.
 
-    Args:
-        replicas: each by its own address.
-        model: the name that the servers were started with.
-        most: nats that a canary's log-prob may be off.
-        doubt: is told of a replica that was lost, and must prove itself before it is asked again; None
-            where a router chooses who is asked, so that none can be left out.
-        compute: gives what a directory's weights answer, without the servers.
+    `most`: nats that a canary's log-prob may be off. `doubt`: is told of a replica that was lost, and must
+    prove itself before it is asked again; None where a router chooses, so that none can be left out.
     """
 
     def __init__(
@@ -91,10 +84,9 @@ class ServedWeights:
         *,
         most: float,
         doubt: Callable[[Address], None] | None,
-        compute: Compute = expected_of,
     ) -> None:
         self._replicas, self._model, self._most = tuple(replicas), model, most
-        self._doubt, self._compute = doubt, compute
+        self._doubt = doubt
         self._serving = Serving(model, model)
         self._turnstile = Turnstile()
         self._brought: Counter[Address] = Counter()
@@ -143,8 +135,12 @@ class ServedWeights:
         if self._serving.folder is not None:  # which proves more
             return
         rows = canaries(_ANY_VOCABULARY, self._context())
+
+        async def scores_of(replica: Replica) -> list[list[float]]:
+            return [await replica.score(self._serving.name, row) for row in rows]
+
         async with self._turnstile.alone():
-            scores = await asyncio.gather(*[self._scores(replica, rows) for replica in self._replicas])
+            scores = await asyncio.gather(*map(scores_of, self._replicas))
         for replica, one in zip(self._replicas[1:], scores[1:], strict=True):
             gap = max(
                 abs(a - b) for pair in zip(one, scores[0], strict=True) for a, b in zip(*pair, strict=True)
@@ -205,8 +201,7 @@ class ServedWeights:
         Every replica proves that it serves them before it is asked: one that was away when they came may be
         back with others. Until the other process brings it some, it is left out.
 
-        Args:
-            said: what `told` gave there.
+        `said`: what `told` gave there.
         """
         adapter = Path(said["adapter"]) if said["adapter"] is not None else None
         expected = Expected(said["scores"], unpacked(said["after"]))
@@ -231,7 +226,7 @@ class ServedWeights:
         folder, files = await asyncio.to_thread(self._checked, weights)
         serving = self._planned(folder, version)
         rows = canaries(files.vocabulary, self._context())
-        expected = await asyncio.to_thread(self._compute, folder, rows)
+        expected = await asyncio.to_thread(expected_of, folder, rows)
         proof = _Proof(rows, expected, self._most, cause(files))
         async with self._turnstile.alone():
             if serving.adapter is not None:
@@ -253,11 +248,14 @@ class ServedWeights:
             await _says_its_name(replica, self._serving)
 
     def brought(self, address: Address) -> int:
-        """See `trusted.Prover`."""
+        """How often `prove` has begun to bring a replica its weights."""
         return self._brought[address]
 
     def brings(self, address: Address) -> bool:
-        """See `trusted.Prover`: an adapter is gone when its server was started anew."""
+        """Whether a replica that does not know the model's name can be brought it.
+
+        An adapter is gone when its server was started anew.
+        """
         return self._serving.adapter is not None and self._of(address) is not None
 
     async def prove(self, address: Address) -> None:
@@ -381,9 +379,6 @@ class ServedWeights:
             return _unknown(replica, serving)
         text = differs(served, proof.expected, before, most=proof.most)
         return f"{replica}: {text}{proof.advice}" if text else ""
-
-    async def _scores(self, replica: Replica, rows: Sequence[Sequence[int]]) -> list[list[float]]:
-        return [await replica.score(self._serving.name, row) for row in rows]
 
     async def _everywhere(
         self, work: _Work, *, but: Collection[Replica] = ()

@@ -1,14 +1,15 @@
 """Builds a nano experience model of the desk from nothing: records, mines, teaches, calibrates, measures.
 
 One seed decides everything. Beside the weights stands `learned.json`: the words, the calibration on train
-worlds that no lesson came from, and the figures on held-out worlds. It is written last.
+worlds that no lesson came from, and the figures on held-out worlds. It is written last. The model card says
+the same in words.
 """
 
 import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -16,28 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.trainers.extra import require_extra, threads
-from dreamgym_kit.dream.following import Following
+from dreamgym_kit.dream.learned.call_facts import met
+from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json
+from dreamgym_kit.dream.learned.evaluation import Tried, calibrated
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json
-from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.teaching import Taught, taught
-from dreamgym_kit.dream.learned.trying import Tried, calibrated
+from dreamgym_kit.dream.learned.training_data import Taught, taught
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
+from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
-from dreamgym_kit.recipes.nano.experience.card import card
-from dreamgym_kit.recipes.nano.experience.course import Course
-from dreamgym_kit.recipes.nano.experience.measure import (
+from dreamgym_kit.recipes.nano.experience.worlds import (
     THRESHOLD,
     Arms,
     ask_held_out,
     expected_error,
     figures_of,
+    recorded,
 )
-from dreamgym_kit.recipes.nano.experience.recordings import recorded
-from dreamgym_kit.recipes.nano.lessons import Progress, Shape
+from dreamgym_kit.recipes.nano.lessons import Course, Progress, Shape
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "experience"
 """The model directory that is shipped: a nano experience model of the desk."""
@@ -119,8 +118,7 @@ def mined(worlds: Sequence[int], *, calibrated: bool = True) -> Knowledge:
 
 
 def _teach(out: Path, known: Taught, plan: Plan, say: Tell) -> int:
-    from dreamgym_kit.recipes.nano.experience.teach import teach
-    from dreamgym_kit.recipes.nano.experience.words import build_word_tokenizer
+    from dreamgym_kit.recipes.nano.experience.teach import build_word_tokenizer, teach
     from dreamgym_kit.recipes.nano.start import new_model, save_model
 
     tokenizer = build_word_tokenizer(known.vocabulary.words())
@@ -148,12 +146,12 @@ def _tried(
     knowledge = mined(drawn[: plan.buffer])
     chosen = random.Random(f"held out {plan.seed}").sample(HELD_OUT_SEEDS, plan.held_out)  # noqa: S311
     with closing(open_local(out)) as endpoint:
-        model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+        model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
         tries = [
             one for unseen in (False, True) for one in ask_held_out(model, knowledge, worlds, unseen=unseen)
         ]
         learned = replace(learned, calibration=calibrated(tries))
-        model = LearnedExperience(endpoint, learned, following=Following(lambda _: ()))
+        model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
         arms = Arms(model.support)
         facts: dict[str, Any] = {"held_out": plan.held_out, "threshold": THRESHOLD}
         every: list[Tried] = []
@@ -166,3 +164,66 @@ def _tried(
         facts["tokens"] = round(model.tokens / model.asked, 1)
         facts["asked"] = [model.asked, model.questions]
     return learned, facts
+
+
+_HEAD = """\
+---
+license: apache-2.0
+library_name: transformers
+tags: [dreamgym-kit, experience-model, from-scratch]
+---
+
+# A nano experience model of the support desk
+
+{parameters:,} parameters, a Qwen3 architecture, trained from nothing on {lessons:,} recorded calls in
+{worlds} train worlds of dreamgym-kit's support desk (seed {seed}). It says what becomes of a tool call: why,
+with which outcome, and what that changes, in about ten tokens. Code tells it what is known, without ids, and
+writes the answer of what it decides. It knows the desk's thirteen tools and their {refusals} kinds of
+refusal, and nothing else.
+
+## How it does
+
+In {held_out} held-out worlds, call by call, at a support of {threshold:g}. `recorded` repeats, `composed`
+adds what was mined, `nano` decides all that the state does not show, `layered` lets it decide where
+`composed` abstains or is less sure about a write. Share of all calls answered exactly; in brackets, of those
+that were answered.
+
+"""
+
+_USE = """
+Which payments the desk's gateway times out for nothing tells beforehand, so no model can be right about every
+refund. {tokens:.0f} tokens a question; equal questions are asked once. Expected calibration error {ece:.3f}.
+
+## Use
+
+    [experience]
+    dir = "this directory"
+
+`learned.json` holds its words, its calibration and these figures. The same directory is served by vLLM.
+
+## How it was made
+
+    python -m dreamgym_kit.recipes.nano experience OUT --seed {seed}{how}
+"""
+
+_KINDS = ("all", "reads", "writes", "refused")
+
+
+def card(facts: Mapping[str, Any]) -> str:
+    """Write the card of a model with these facts."""
+    return (
+        _HEAD.format(**facts)
+        + _table("Worlds that were crawled beforehand", facts["crawled"])
+        + _table("Worlds that nothing was recorded of", facts["unseen"])
+        + _USE.format(**facts, how="" if facts.get("reasons", True) else " --no-reasoning")
+    )
+
+
+def _table(title: str, arms: Mapping[str, Mapping[str, Any]]) -> str:
+    tools = sorted(kind for kind in arms["nano"] if kind not in _KINDS)
+    lines = [f"{title}:\n\n| calls | {' | '.join(arms)} |\n| --- |{' --- |' * len(arms)}\n"]
+    for kind in (*_KINDS, *tools):
+        cells = [arms[arm].get(kind, (0, 0.0, 1.0)) for arm in arms]
+        shown = " | ".join(f"{share:.3f} ({right:.3f})" for _, share, right in cells)
+        lines.append(f"| {kind} ({cells[0][0]}) | {shown} |\n")
+    return "".join(lines) + "\n"

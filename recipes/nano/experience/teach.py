@@ -1,29 +1,53 @@
 """Plain supervised training of a nano experience model on lessons: only what it is to say counts.
 
+Its tokenizer has a token for each of its words, bytes for the rest: records and decisions are lines of closed
+words (`dream.learned.vocabulary`), each after a space, so one word is one token and a call costs some thirty
+of them. Any other text still goes there and back unharmed.
+
 Lessons are drawn by tool and outcome, each kind by the square root of how many there are, so that rare
 refusals are met often enough. Where nobody looked what a call changed, nothing after the outcome counts.
 """
 
 import math
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dreamgym_kit.dream.learned.teaching import Lesson
+from dreamgym_kit.dream.learned.training_data import Lesson
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.experience.course import Course
-from dreamgym_kit.recipes.nano.experience.words import asked_text, decided_text
-from dreamgym_kit.recipes.nano.lessons import Progress
+from dreamgym_kit.recipes.nano.learn import descend
+from dreamgym_kit.recipes.nano.lessons import Course, Progress
+from dreamgym_kit.recipes.nano.tokens import END, START, byte_level_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+CONTEXT = 512
+TEMPLATE_FILE = Path(__file__).parent / "chat_template.jinja"
+
+
+def build_word_tokenizer(words: Sequence[str]) -> "PreTrainedTokenizerFast":
+    """Build the tokenizer of these words with its chat template; equal for equal words."""
+    plain = ("user\n", "assistant\n", *(f" {word}" for word in words))
+    return byte_level_tokenizer(plain, template=TEMPLATE_FILE, context=CONTEXT)
+
+
+def asked_text(record: Sequence[str]) -> str:
+    """What a model reads, up to where it begins to decide; as the chat template renders a record."""
+    return f"{START}user\n {' '.join(record)}{END}\n{START}assistant\n"
+
+
+def decided_text(words: Sequence[str]) -> str:
+    """What a model says, without its end."""
+    return f" {' '.join(words)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +86,9 @@ def teach(
     """
     if not lessons:
         raise UserError("there is nothing to learn from: no recorded call has an outcome that recurs")
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=course.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
-    )
     drawn = _drawn(lessons, tokenizer, random.Random(f"lessons {seed}"))  # noqa: S311  not secret
-    began = time.process_time()
-    model.train()
-    for step in range(1, course.steps + 1):
-        for group in optimiser.param_groups:
-            group["lr"] = course.rate * _height(step, course)
-        rows = sorted((next(drawn) for _ in range(course.rows)), key=lambda row: len(row.ids))
-        loss, right = _loss(model, *_padded(rows, tokenizer.pad_token_id))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        if tell is not None:
-            tell(Progress(step, loss.item(), right, time.process_time() - began))
-    model.eval()
-
-
-def _height(step: int, course: Course) -> float:
-    return min(1.0, step / course.warm_up) * max(course.final_rate, 1 - (step - 1) / course.steps)
+    batches = (_batch([next(drawn) for _ in range(course.rows)], tokenizer.pad_token_id) for _ in count())
+    descend(model, batches, _loss, course, tell)
 
 
 def _drawn(
@@ -112,8 +117,9 @@ def _loss(model: "Qwen3ForCausalLM", ids: Tensor, counts: Tensor) -> tuple[Tenso
     return cross_entropy(logits, wanted), right
 
 
-def _padded(rows: Sequence[Told], pad: int) -> tuple[Tensor, Tensor]:
-    longest = max(len(row.ids) for row in rows)
+def _batch(drawn: Sequence[Told], pad: int) -> tuple[Tensor, Tensor]:
+    rows = sorted(drawn, key=lambda row: len(row.ids))
+    longest = len(rows[-1].ids)
     ids = torch.tensor([[*row.ids, *[pad] * (longest - len(row.ids))] for row in rows])
     counts = torch.tensor([[row.asked <= place < len(row.ids) for place in range(longest)] for row in rows])
     return ids, counts

@@ -5,11 +5,11 @@ from functools import cache
 import pytest
 from strict_shop_double import PATIENCE, probed, recordings_of
 
+from dreamgym_kit.dream.learned.call_facts import met
+from dreamgym_kit.dream.learned.codec import Said
 from dreamgym_kit.dream.learned.facts import facts_of
-from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.saying import Said
-from dreamgym_kit.dream.learned.teaching import Lesson, Taught, lesson, taught
 from dreamgym_kit.dream.learned.things import things_of
+from dreamgym_kit.dream.learned.training_data import Lesson, Taught, lesson, taught
 from dreamgym_kit.dream.learned.vocabulary import vocabulary_from_json, vocabulary_to_json
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge

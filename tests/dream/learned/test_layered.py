@@ -3,14 +3,14 @@
 import pytest
 
 from dreamgym_kit.dream.learned.layered import LayeredExperience
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import Answer, Call, Effect, Provenance, ToolSpec, World
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, World
 
 ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0, why="cannot tell")
 
 
 class AnswerDouble:
-    """Implements `ports.ExperienceModel`: always says the same."""
+    """Implements `interfaces.ExperienceModel`: always says the same."""
 
     waits = False
 

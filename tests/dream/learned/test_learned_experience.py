@@ -13,15 +13,15 @@ from strict_shop_double import EFFECTS, probed, recordings_of
 
 from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.learned.call_facts import met
+from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json, read_learned
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.kept import LEARNED_FILE, Learned, learned_to_json, read_learned
-from dreamgym_kit.dream.learned.meetings import met
-from dreamgym_kit.dream.learned.teaching import Taught, taught
+from dreamgym_kit.dream.learned.training_data import Taught, taught
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
 from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.vocabulary import (
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.dream.learned.saying import Said, Unreadable, read_said
+from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_said
 
 names = st.text("abc._~", min_size=1, max_size=5).filter(lambda text: text not in ("=>", "set"))
 pairs = st.tuples(names, names)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_said
 from dreamgym_kit.dream.learned.facts import facts_of
 from dreamgym_kit.dream.learned.outcomes import form_of_failure, written
-from dreamgym_kit.dream.learned.saying import Said, Unreadable, read_said
 from dreamgym_kit.dream.learned.things import Thing, things_of
 from dreamgym_kit.dream.learned.vocabulary import OPEN, ToolWords, Vocabulary, is_pointed, pointed
 from dreamgym_kit.dream.state.absences import denied_by
@@ -24,7 +24,7 @@ from dreamgym_kit.dream.state.names import around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import MISSING, copy_json, spell
 from dreamgym_kit.dream.state.views import State, args_of
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 
 @dataclass(frozen=True, slots=True)

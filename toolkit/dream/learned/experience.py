@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from dreamgym_kit.chat import ChatMessage, ChatRequest
-from dreamgym_kit.dream.asking import CountedEndpoint
-from dreamgym_kit.dream.following import Followed, Following, world_of
+from dreamgym_kit.dream.learned.checkpoint import Learned
 from dreamgym_kit.dream.learned.deciding import (
     Decided,
     Undecided,
@@ -19,14 +18,15 @@ from dreamgym_kit.dream.learned.deciding import (
     probability_of,
     question_of,
 )
-from dreamgym_kit.dream.learned.kept import Learned
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode, world_of
+from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.errors import EndpointError
-from dreamgym_kit.plain import JsonValue, escaped_args, is_exact
-from dreamgym_kit.ports import ChatEndpoint, Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.interfaces import ChatEndpoint, Situation
+from dreamgym_kit.serialization import JsonValue, escaped_args, is_exact
+from dreamgym_kit.types import Answer, Call, Provenance
 
 _MOST_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read
 _KEPT = 20_000  # questions
@@ -36,7 +36,7 @@ Words = tuple[str, float]
 
 
 class LearnedExperience:
-    """Implements `ports.ExperienceModel` over a model that speaks `learned`'s words.
+    """Implements `interfaces.ExperienceModel` over a model that speaks `learned`'s words.
 
     Args:
         endpoint: where the model answers: a model directory in this process, or a server of it.
@@ -48,7 +48,7 @@ class LearnedExperience:
     waits = True
 
     def __init__(
-        self, endpoint: ChatEndpoint, learned: Learned, *, following: Following, threshold: float = 0.5
+        self, endpoint: ChatEndpoint, learned: Learned, *, following: StateTracker, threshold: float = 0.5
     ) -> None:
         self._endpoint, self._learned = endpoint, learned
         self._following, self._threshold = following, threshold
@@ -123,7 +123,7 @@ class LearnedExperience:
         """0..1: the share of such decisions that were right on worlds that the model had not seen."""
         return self._learned.calibration.support(tool, made.basis, made.probability)
 
-    def _answered(self, call: Call, situation: Situation, made: Decided, followed: Followed) -> Answer:
+    def _answered(self, call: Call, situation: Situation, made: Decided, followed: TrackedEpisode) -> Answer:
         support = round(self.support(call.tool, made), 4)
         if support < self._threshold:
             return _abstained(

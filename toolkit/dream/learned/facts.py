@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import as_number, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, args_of
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Facts = Mapping[str, JsonValue]
 

@@ -6,8 +6,8 @@ that rules composed without being nearly sure, the answer with the higher calibr
 
 from dataclasses import replace
 
-from dreamgym_kit.ports import ExperienceModel, Situation
-from dreamgym_kit.vocabulary import Answer, Call, Provenance
+from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.types import Answer, Call, Provenance
 
 SURE = 0.9
 """Support from which on a composed write is given without asking anybody else."""
@@ -16,7 +16,7 @@ _BY_RULES = (Provenance.COMPOSED, Provenance.ANALOGOUS)
 
 
 class LayeredExperience:
-    """Implements `ports.ExperienceModel` over the chain and the learned model behind it."""
+    """Implements `interfaces.ExperienceModel` over the chain and the learned model behind it."""
 
     waits = True
 

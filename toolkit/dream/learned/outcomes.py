@@ -11,7 +11,7 @@ from dreamgym_kit.dream.state.forms import form_of
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 
 def form_of_failure(seen: JsonValue, args: Mapping[str, JsonValue]) -> str | None:

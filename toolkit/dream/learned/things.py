@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.likeness import Usuals, well_known
 from dreamgym_kit.dream.state.values import is_key
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _ID_ENDING = re.compile(r"(?<=.)_?(?:ids?|no|number|key|ref|code|uuid|sku)$", re.IGNORECASE)
 _BELIEVED = 0.5  # confidence from which a view says what a thing is like

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.learned.facts import Facts
 from dreamgym_kit.dream.state.values import MISSING, add, as_number
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 OK = "ok"
 """The outcome of a call that went well; failures are "refused_1", "refused_2" ... of their tool."""

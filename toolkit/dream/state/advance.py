@@ -15,7 +15,7 @@ from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.stated_effects import said_to_keep, through_statements
 from dreamgym_kit.dream.state.values import MISSING, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 TOLD = 0.97  # a view that was just told
 _ELSEWHERE = 0.9  # prior that a write which selects one view leaves the others alone

@@ -7,7 +7,7 @@ from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Told = tuple[Names, JsonValue, str]
 """One answer: what could be named, what was said, the world."""

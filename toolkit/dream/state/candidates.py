@@ -21,8 +21,8 @@ from dreamgym_kit.dream.state.unanswered import source_touched, unknown_since
 from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import SIGN
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Provenance
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Provenance
 
 PRESUMED = "presumed"
 """The basis of a failure that nothing known vouches for; calibration never raises it."""

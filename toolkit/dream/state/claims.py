@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.stated import DECLARED
 from dreamgym_kit.dream.state.values import MISSING, is_number, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 ENOUGH = 5
 """Pairs of a read around a write, from which on a rule is believed before the model."""

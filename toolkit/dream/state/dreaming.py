@@ -23,8 +23,8 @@ from dreamgym_kit.dream.state.stated_answers import with_statements
 from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Provenance
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Provenance
 
 _GUESSES = frozenset((PRESUMED, CONTESTED))
 _NEVER_RAISED = _GUESSES | {SAME_WORLD, OTHER_WORLDS}

@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import CONTESTED
 from dreamgym_kit.dream.state.values import MISSING, copy_json, is_key, is_scalar, spell
 from dreamgym_kit.dream.state.views import View
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Operation = tuple[tuple[Step, ...], str]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dreamgym_kit.dream.state.values import copy_json, is_key, is_scalar
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Path = tuple[str | int, ...]
 

@@ -18,7 +18,7 @@ from dreamgym_kit.dream.state.stated import StatedModel, names_of_success
 from dreamgym_kit.dream.state.values import MISSING, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.dream.state.worlds import reads_at, start
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.tool_models import ToolModelSettings
 
 _CERTAIN = 0.75  # confidence in a read from which on it is held against a statement

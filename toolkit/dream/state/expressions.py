@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.texts import fill, has_holes, holes, mask, readable
 from dreamgym_kit.dream.state.values import MISSING, add, as_number, is_number, is_scalar, spell
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _DEFAULTS = ("[]", '""', "0", "1", "null", "false")
 _HAS_DIGIT = re.compile(r"\d")

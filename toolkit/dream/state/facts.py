@@ -12,7 +12,7 @@ from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.trees import Feature, Test
 from dreamgym_kit.dream.state.values import as_number, is_key, is_number, is_scalar
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _MOST = 0.8  # share of calls that fail where a test says so
 _ALL = 0.97  # a list without the value says so only if it names all there is, not a few of them

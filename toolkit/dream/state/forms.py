@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.texts import kind_of_text
 from dreamgym_kit.dream.state.values import field_path, is_number, walk
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Enumerated = frozenset[tuple[str, str]]
 """(path, kind of text) that recur; see `_FIXED`."""

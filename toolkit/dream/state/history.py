@@ -13,8 +13,8 @@ from typing import NamedTuple
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import ViewKey
-from dreamgym_kit.plain import JsonValue, escaped, escaped_args
-from dreamgym_kit.vocabulary import Provenance, Split, Transition
+from dreamgym_kit.serialization import JsonValue, escaped, escaped_args
+from dreamgym_kit.types import Provenance, Split, Transition
 
 _REPLY = "$reply"  # beside the arguments, and a number: a person's reply to what the tool asked
 OFF_RECORD = -1

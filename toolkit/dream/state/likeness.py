@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.values import as_number, is_key
 from dreamgym_kit.dream.state.views import State, View
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _LEAST = 8  # calls that went well
 _LEAST_WORLDS = 3

@@ -23,7 +23,7 @@ from dreamgym_kit.dream.state.values import field_path, is_scalar, walk
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Fresh, symbol_of
 from dreamgym_kit.dream.state.wrapping import Wrap, is_raw
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 PROBE, HIDDEN, LAST = "probe:", "hidden:", "last:"
 """Pseudo-reads: whether a tool can be used at all, a hidden field of a write's answer, its last success."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from dreamgym_kit.dream.state.values import fields, is_key, is_number, is_scalar, spell
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _MOST_NAMES = 160
 _AMBIGUOUS = object()

@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.vocabulary import Answer
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer
 
 _PARTS = ("content", "artifact", "error", "error_type", "update")
 

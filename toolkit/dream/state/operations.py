@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import is_key, is_scalar, spell
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 
 class Step(NamedTuple):

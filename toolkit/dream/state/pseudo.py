@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.texts import has_holes, mask
 from dreamgym_kit.dream.state.values import field_path, is_scalar, spell, walk
 from dreamgym_kit.dream.state.views import args_of
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 
 def probes(pool: Pool, models: ToolModels) -> frozenset[tuple[str, str]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from dreamgym_kit.dream.state.trees import Feature
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _NAME = re.compile(r"\{([^{}]+)\}")  # a whole text that is one name: "{args.city}"
 _ROW = re.compile(

@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state.stated_values import Stated, compiled, steps_of
 from dreamgym_kit.dream.state.values import MISSING, add, as_number, copy_json, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.wrapping import is_raw, opened, unwrapped
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.drafts import drafts_file, read_drafts
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.tool_models import (

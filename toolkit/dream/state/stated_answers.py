@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.stated import DECLARED, Outcome, StatedModel
 from dreamgym_kit.dream.state.values import MISSING
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.vocabulary import Provenance
+from dreamgym_kit.types import Provenance
 
 _HELD = 0.5  # confidence from which a view is taken for what the read answers, and mined rules for sure
 

@@ -10,8 +10,8 @@ from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.operations import Step
 from dreamgym_kit.dream.state.texts import hole_text, parts_of
 from dreamgym_kit.dream.state.values import MISSING, spell
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.settings.holes import Hole, parse_path, parse_text
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.templates import Hole, parse_path, parse_text
 
 
 def compiled(value: JsonValue) -> "Stated":

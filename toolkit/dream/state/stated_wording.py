@@ -8,7 +8,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.sentences import operation, quoted, stated
 from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.wording import RuleLine
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.tool_models import ChangeSettings, FailSettings
 
 _WORDS = {

@@ -17,8 +17,8 @@ from dreamgym_kit.dream.state.texts import parts_of
 from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.dream.state.wrapping import unwrapped
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.settings.holes import escaped
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.templates import escaped
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 
 _PURE = 0.8  # share of a leaf's calls that have its form

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dreamgym_kit.dream.state.expressions import Expression, evaluate, explanations
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.values import MISSING
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 EXAMPLES = 60  # that a leaf looks at; more change nothing
 _MOST_KEYS = 40

@@ -8,7 +8,7 @@ import re
 from dreamgym_kit.dream.state.names import Names, spelled_as
 from dreamgym_kit.dream.state.values import as_number
 from dreamgym_kit.dream.state.volatile import SYMBOL
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _OPEN, _CLOSE = "\x01", "\x02"  # around a hole; no tool writes them
 _HOLE = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]+){_CLOSE}")

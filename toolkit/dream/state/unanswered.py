@@ -12,7 +12,7 @@ from dreamgym_kit.dream.state.stated_effects import said_to_keep
 from dreamgym_kit.dream.state.trees import Test
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State, View
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _NOT_KNOWN = 2  # the branch of a test whose fact nobody knows
 _LEFT_ALONE = 0.5  # share of reads that such a write leaves alone, from which on an unknown pair is no doubt

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Path = tuple[str | int, ...]
 

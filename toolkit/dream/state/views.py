@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import fields, is_key, is_scalar, walk
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 ViewKey = tuple[str, str]
 """A read tool and its spelled arguments; pseudo-reads have names like "probe:tool"."""

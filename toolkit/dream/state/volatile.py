@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.values import field_path, is_scalar, spell, walk
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Fresh = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By tool and field path: some recorded values, as spelled."""

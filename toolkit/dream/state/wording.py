@@ -8,7 +8,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.sentences import form, operation, question, spelled, whole
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Node
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _MOST_LINES = 40
 

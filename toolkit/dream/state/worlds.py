@@ -7,7 +7,7 @@ from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Step
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.views import State, View, ViewKey, args_of
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 _AT_START = 0.99  # recorded before any write
 _UNTOUCHED = 0.93  # recorded after writes that are known to leave it alone

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from dreamgym_kit.plain import JsonValue
+from dreamgym_kit.serialization import JsonValue
 
 Wrap = Callable[[JsonValue], JsonValue]
 

@@ -17,26 +17,27 @@ Every figure is told in the terminal's words; numbers stand only where something
 from collections import Counter
 from collections.abc import Mapping
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.compare_text import (
+from dreamgym_kit.report.comparing import (
+    Change,
+    Comparison,
+    TaskChange,
     executed_compared,
     faults_compared,
     figures_told,
     left_out,
 )
-from dreamgym_kit.report.comparing import Change, Comparison, TaskChange
 from dreamgym_kit.report.page.document import SCHEMA, document
-from dreamgym_kit.report.page.packing import packed
-from dreamgym_kit.trust.beating import Word
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.trust.comparison import Conclusion
 
-_SIGNS = {Word.BETTER: "passed", Word.WORSE: "failed"}
+_SIGNS = {Conclusion.BETTER: "passed", Conclusion.WORSE: "failed"}
 _WORDS = ("worse", "unknown", "better", "same")
 _NOTE = 300
 
 
 def comparison_page(found: Comparison) -> str:
     """Give the whole file."""
-    return document(comparison_block(found), packed([]).block)
+    return document(comparison_block(found))
 
 
 def comparison_block(found: Comparison) -> dict[str, JsonValue]:

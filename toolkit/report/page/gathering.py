@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import median
 
 from dreamgym_kit.dream.faults import fault_kind
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.episode import text_of
-from dreamgym_kit.report.figures import CRITICAL, natural
-from dreamgym_kit.report.page.packing import Steps
+from dreamgym_kit.report.metrics import CRITICAL, RunMetrics, natural
+from dreamgym_kit.report.page.document import Steps
 from dreamgym_kit.report.page.steps import steps_of
 from dreamgym_kit.report.summary import Tally
-from dreamgym_kit.vocabulary import Episode, Provenance, Verdict, World
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Episode, Provenance, Verdict, World
 
 CODES = {
     Provenance.REAL: "R",
@@ -24,6 +25,7 @@ CODES = {
     Provenance.ABSTAINED: "x",
 }
 NOT_DREAMT = (Provenance.REAL, Provenance.FAULT, Provenance.SCRIPTED)
+BINS = 10  # of a histogram of support
 SAMPLES = 8  # calls of a tool that the page shows at once
 _TASK_TEXT = 300
 _SAMPLED = ("step", "args", "changes", "findings", "error")
@@ -38,6 +40,16 @@ class Use:
 
     supports: list[float] = field(default_factory=list)  # of dreamt answers, 0..1
     samples: list[tuple[Rank, dict[str, JsonValue]]] = field(default_factory=list)
+
+    def support(self) -> dict[str, JsonValue]:
+        """Give `{"bins": [10 ints], "median", "least"}` of the dreamt answers; empty where there are none."""
+        if not self.supports:
+            return {}
+        bins = [0] * BINS
+        for support in self.supports:
+            bins[min(BINS - 1, max(0, int(support * BINS)))] += 1
+        middle, least = median(self.supports), min(self.supports)
+        return {"bins": list(bins), "median": round(middle, 4), "least": round(least, 4)}
 
     def keep(self, rank: Rank, call: dict[str, JsonValue]) -> None:
         """Keep a call if it is among the first `SAMPLES` by rank."""
@@ -59,9 +71,7 @@ class Line:
     kinds: tuple[str, ...]  # of findings
     least_support: float | None
     reward: float | None
-    seconds: float
     tokens: int
-    usd: float
     faulted: bool
 
 
@@ -124,9 +134,7 @@ def _line(episode: Episode, bad: set[int]) -> Line:
         kinds=tuple(dict.fromkeys(found.kind for found in episode.findings)),
         least_support=min(dreamt, default=None),
         reward=episode.reward,
-        seconds=episode.elapsed_s,
         tokens=episode.tokens,
-        usd=episode.cost_usd,
         faulted=any(fault_kind(step.answer) is not None for step in episode.transitions),
     )
 
@@ -136,3 +144,37 @@ def _asked(episode: Episode) -> str:
     said = next((one.get("content") for one in episode.messages if one.get("role") == "user"), "")
     text = " ".join(text_of(said)[: 4 * _TASK_TEXT].split())
     return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"
+
+
+def faults(gathered: Gathered, summary: RunMetrics, tools: dict[str, int]) -> dict[str, JsonValue]:
+    """Give `{"calls", "kinds": [{"kind", "calls", "tools"}], "split": [...]}`; empty where none is."""
+    if not gathered.faults and not summary.fact("faults"):
+        return {}
+    by_kind: dict[str, list[tuple[int, int]]] = {}
+    for (kind, tool), calls in sorted(gathered.faults.items()):
+        by_kind.setdefault(kind, []).append((tools[tool], calls))
+    return {
+        "calls": gathered.faults.total(),
+        "kinds": [
+            {
+                "kind": kind,
+                "calls": sum(calls for _, calls in places),
+                "tools": [[tool, calls] for tool, calls in sorted(places, key=lambda one: -one[1])],
+            }
+            for kind, places in by_kind.items()
+        ],
+        "split": _split(gathered, summary),
+    }
+
+
+def _split(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
+    """Verdicts of the episodes that met a fault, beside those of the others."""
+    counts = {True: Counter[str](), False: Counter[str]()}
+    for line in summary.episodes:
+        counts[gathered.lines[line.id].faulted][str(line.verdict)] += 1
+    names = {True: "with a fault", False: "without"}
+    return [
+        {"name": names[faulted], "episodes": count.total(), **{str(said): count[said] for said in Verdict}}
+        for faulted, count in counts.items()
+        if count
+    ]

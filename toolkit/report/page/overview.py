@@ -24,17 +24,17 @@ Fields (schema 2; a later version adds fields and keeps these):
     episodes     [{"id", "task": index, "verdict", "reason", "path", "s", "bad"?: 1, "kinds"?: [kind],
                  "stop"?, "reward"?, "support"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
                  provenance, and ! where a critical finding points at the call
-    faults       where any was planned; see `faulted`
+    faults       where any was planned; see `gathering.faults`
     cost         {"stats": [{"value", "label"}],
                  "spread": [{"title", "bins", "median", "p95", "most"}]}
     manifest     [[name, value]]
 """
 
 from collections.abc import Sequence
+from statistics import quantiles
 
-from dreamgym_kit.plain import JsonValue
 from dreamgym_kit.report.executed import what_to_do
-from dreamgym_kit.report.figures import CRITICAL, MARKS, EpisodeLine, FindingGroup, Summary
+from dreamgym_kit.report.gate_rules import Rule
 from dreamgym_kit.report.headline import (
     broken_told,
     causes,
@@ -42,26 +42,29 @@ from dreamgym_kit.report.headline import (
     coverage_told,
     figures_told,
     headline,
+    to_answer_told,
     word,
 )
-from dreamgym_kit.report.page.costs import costs
-from dreamgym_kit.report.page.document import SCHEMA
-from dreamgym_kit.report.page.facts import manifest_rows, run_title
-from dreamgym_kit.report.page.faulted import faults
-from dreamgym_kit.report.page.gathering import CODES, Gathered, Line
-from dreamgym_kit.report.page.rules import rules_told
-from dreamgym_kit.report.page.support import support_of
-from dreamgym_kit.report.whole import count_told
-from dreamgym_kit.vocabulary import Provenance, Verdict
+from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
+from dreamgym_kit.report.page.document import SCHEMA, manifest_of
+from dreamgym_kit.report.page.gathering import CODES, Gathered, Line, faults
+from dreamgym_kit.report.percent import count_told, duration, whole_percent
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Provenance, Verdict
 
 _PLACES = 200  # places told of one kind of finding; the filter finds them all
 _REASON = 300
 _CAUSES = 6
+_BINS = 24
+_HOLDS = {
+    "real_calls": "A dream answers each call that reads or changes the world; nothing else tried to run.",
+    "fail_on critical": "No finding that a person should look at first.",
+}
 
 
 def overview(
     gathered: Gathered,
-    summary: Summary,
+    summary: RunMetrics,
     *,
     place: str,
     notes: Sequence[str] = (),
@@ -97,7 +100,7 @@ def overview(
         ],
         "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
         "cost": costs(gathered, summary),
-        "manifest": manifest_rows(summary),
+        "manifest": manifest_of(summary.manifest),
     }
     if summary.executed:
         block["executed"] = [[order[episode], str(call), call.how] for episode, call in summary.executed]
@@ -105,7 +108,13 @@ def overview(
     return block | ({"faults": planned} if planned else {})
 
 
-def _verdict(summary: Summary, place: str) -> dict[str, JsonValue]:
+def run_title(summary: RunMetrics) -> str:
+    """The run's name as people say it: its graph and its id."""
+    words = [summary.fact("graph"), summary.fact("run")]
+    return " ".join(word for word in words if isinstance(word, str) and word) or "run"
+
+
+def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
     low, high = summary.interval or (None, None)
     reasons = causes(summary)
     rate, *figures = figures_told(summary)
@@ -127,17 +136,22 @@ def _verdict(summary: Summary, place: str) -> dict[str, JsonValue]:
     }
 
 
-def _next(summary: Summary, place: str) -> list[JsonValue]:
-    """What to look at first, and the same in the terminal."""
+def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
+    """What to look at first, what would answer the unanswered calls, and the same in the terminal."""
     steps: list[JsonValue] = [{"text": told} for told in what_to_do(summary)]
     worst = worst_line(summary)
     if worst is not None:
         ref: list[JsonValue] = [worst.id, worst.anomaly_step]
         steps.append({"text": "Look first at", "ref": ref})
+    *match, last = to_answer_told(summary) or [""]
+    if match:
+        steps.append({"text": match[0], "command": "\n".join(line.strip() for line in match[1:])})
+    text, _, record = last.partition(": ")
+    steps += [{"text": f"{text}:", "command": record}] if record else []
     return [*steps, {"text": "The same in the terminal:", "command": f"dreamgym-kit report {place} --list"}]
 
 
-def worst_line(summary: Summary) -> EpisodeLine | None:
+def worst_line(summary: RunMetrics) -> EpisodeLine | None:
     """The episode to look at first; None where every one passed without a finding that matters."""
     lines = [line for lines in summary.tasks.values() for line in lines]
     worst = min(lines, key=lambda line: MARKS.index(line.mark), default=None)
@@ -157,7 +171,7 @@ def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]
     return told | ({"tool": group.tool} if group.tool is not None else {})
 
 
-def _effects(gathered: Gathered, summary: Summary, order: dict[str, int]) -> list[JsonValue]:
+def _effects(gathered: Gathered, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
     found: list[JsonValue] = []
     for tool in summary.tools:
         if not tool.effect.changes_world or not tool.calls:
@@ -178,7 +192,7 @@ def _effects(gathered: Gathered, summary: Summary, order: dict[str, int]) -> lis
     return found
 
 
-def _tools(gathered: Gathered, summary: Summary) -> list[JsonValue]:
+def _tools(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
     told: list[JsonValue] = []
     for tool in summary.tools:
         form: dict[str, JsonValue] = {
@@ -191,12 +205,12 @@ def _tools(gathered: Gathered, summary: Summary) -> list[JsonValue]:
             "grounded": tool.grounded,
             "provenance": {CODES[Provenance(said)]: count for said, count in tool.provenance.items()},
         }
-        support = support_of(gathered.uses[tool.name].supports)
+        support = gathered.uses[tool.name].support()
         told.append(form | ({"support": support} if support else {}))
     return told
 
 
-def _trust(summary: Summary) -> dict[str, JsonValue]:
+def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
     """Tools whose answers were dreamt, the least grounded first."""
 
     def weakness(number: int) -> tuple[float, int, str]:
@@ -225,7 +239,7 @@ def _episode(
         "verdict": str(line.verdict),
         "reason": line.reason[:_REASON],
         "path": " ".join(f"{tools[tool]}{code}{'!' * bad}" for tool, code, bad in more.path),
-        "s": round(more.seconds, 3),
+        "s": round(line.elapsed_s, 3),
     }
     told |= {"bad": 1} if line.mark == "!" else {}
     told |= {"kinds": list(more.kinds)} if more.kinds else {}
@@ -233,4 +247,87 @@ def _episode(
     usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
     told |= {"reward": more.reward} if more.reward != usual else {}
     told |= {"support": round(more.least_support, 3)} if more.least_support is not None else {}
-    return told | ({"usd": round(more.usd, 6)} if more.usd else {})
+    return told | ({"usd": round(line.cost_usd, 6)} if line.cost_usd else {})
+
+
+def costs(gathered: Gathered, summary: RunMetrics) -> dict[str, JsonValue]:
+    """Give `{"stats": [{"value", "label"}], "spread": [{"title", "bins", "median", "p95", "most"}]}`."""
+    stats: list[JsonValue] = [
+        {"value": duration(summary.elapsed_s), "label": "from the first start to the last end"},
+        {"value": f"{summary.model_calls:,}", "label": "model calls of the agent"},
+    ]
+    if summary.tokens:
+        stats.append({"value": f"{summary.tokens:,}", "label": "tokens of the agent"})
+    if summary.cost_usd:
+        stats.append({"value": f"USD {summary.cost_usd:.2f}", "label": "spent"})
+    for part, spend in summary.dream_spend.items():
+        label = f"tokens of the dream: {part}, {spend.calls:,} answers"
+        stats.append({"value": f"{spend.tokens:,}", "label": label})
+        if spend.cached_share is not None:
+            label = f"of the prompts of the {part} came from the prefix cache"
+            stats.append({"value": f"{whole_percent(spend.cached_share)} %", "label": label})
+    lines = summary.episodes
+    found = [
+        spread("Time per episode", [line.elapsed_s for line in lines], "s"),
+        spread("Calls per episode", [line.calls for line in lines], ""),
+        spread("Tokens per episode", [gathered.lines[line.id].tokens for line in lines], ""),
+        spread("Cost per episode", [line.cost_usd for line in lines], "USD"),
+    ]
+    return {"stats": stats, "spread": [one for one in found if one]}
+
+
+def spread(title: str, values: Sequence[float], unit: str) -> dict[str, JsonValue]:
+    """Give a histogram from 0 to the largest value with its median and 95th percentile; empty for nothing."""
+    most = max(values, default=0)
+    if not most:
+        return {}
+    whole = all(value == int(value) for value in values) and most < _BINS
+    count = int(most) + 1 if whole else _BINS
+    bins = [0] * count
+    for value in values:
+        bins[int(value) if whole else min(count - 1, int(value / most * count))] += 1
+    cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
+    return {
+        "title": title,
+        "bins": list(bins),
+        "median": _figure(cuts[9], unit),
+        "p95": _figure(cuts[18], unit),
+        "most": _figure(most, unit),
+    }
+
+
+def _figure(value: float, unit: str) -> str:
+    """A figure in words."""
+    if unit == "s":
+        return duration(value) if value >= 1 else f"{value * 1000:.0f} ms"
+    if unit:
+        return f"{unit} {value:.4f}" if value < 0.01 else f"{unit} {value:.2f}"
+    return f"{value:,.0f}"
+
+
+def rules_told(summary: RunMetrics) -> list[JsonValue]:
+    """Give every rule of `Summary.rules` as the page holds it; one not asked for passes neither nor fails."""
+    rules = summary.rules()
+    told: list[JsonValue] = [_rule(rule) for rule in rules]
+    if summary.recorded:
+        ran = f"{summary.real_calls} of {summary.calls} calls"
+        told.insert(0, _noted("real tools ran", ran, "none", "This run recorded, so its tools were real."))
+    if not any(rule.key.startswith("fail_on ") for rule in rules):
+        why = "Only --fail-on, or fail_on under [gate], makes these fail a run."
+        told.append(_noted("fail_on critical", f"{summary.critical:,} critical", "not set", why))
+    return told
+
+
+def _rule(rule: Rule) -> dict[str, JsonValue]:
+    return {
+        "key": rule.key,
+        "passed": rule.passed,
+        "verdict": str(Verdict.PASSED if rule.passed else rule.broken),
+        "measured": rule.measured,
+        "limit": rule.limit,
+        "why": rule.why or _HOLDS.get(rule.key, ""),
+    }
+
+
+def _noted(name: str, measured: str, limit: str, why: str) -> dict[str, JsonValue]:
+    return {"key": name, "passed": None, "verdict": None, "measured": measured, "limit": limit, "why": why}

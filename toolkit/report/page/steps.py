@@ -2,22 +2,119 @@
 
 Calls keep the step numbers that they have in the terminal and in JSON. Long texts are cut here, with the
 length that they had; the whole text is in the run's journal.
+
+What a call changed is told as far as the agent was: a record's fields before and after. A record is an object
+in an answer that names itself by an id (`id`, `payment_id`). What an answer tells of a record is held against
+what was last told of it in the same episode. Nothing is inferred: a field that nobody told before has no
+"before", and a write that says nothing of a record changes nothing here. A model's own account of what its
+write changed (`Answer.changes`) is given as it is.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
 
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.faults import fault_kind
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.episode import text_of
-from dreamgym_kit.report.page.changes import Told, as_told
-from dreamgym_kit.report.telling import Said, telling
-from dreamgym_kit.vocabulary import Episode, Finding, Transition, UserTurn
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.report.differences import nearest_told
+from dreamgym_kit.report.episode import Said, telling, text_of
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Episode, Finding, Transition, UserTurn
 
+_MOST = 20  # changes told of one call
+_DEEP = 6
+_LONG = 200  # characters of a value
+_SCALARS = (str, int, float, bool, type(None))
+_Key = tuple[str, str]
 _TEXT = 4096  # characters of an answer or a message
 _ARGUMENT = 600
 _CITES = 8
 _TOLD_BY = {"assistant": "agent", "user": "user", "system": "system"}
+
+
+@dataclass(slots=True)
+class Told:
+    """What an episode's answers have told so far, record by record."""
+
+    records: dict[_Key, dict[str, JsonValue]] = field(default_factory=dict)
+
+    def changes(self, step: Transition) -> list[JsonValue]:
+        """Take in one more answer; give `{"entity", "field", "before"?, "after"}` for what it tells anew."""
+        found = [_claimed(change) for change in step.answer.changes]
+        if step.answer.error is None:
+            seen = {(change["entity"], change["field"]) for change in found}
+            found += [
+                change
+                for change in self._take(step.answer.content, writes=step.effect.changes_world)
+                if (change["entity"], change["field"]) not in seen
+            ]
+        return list(found[:_MOST])
+
+    def _take(self, content: JsonValue, *, writes: bool) -> Iterator[dict[str, JsonValue]]:
+        for key, fields in _records(_opened(content)):
+            known = self.records.setdefault(key, {})
+            for name, value in fields.items():
+                change, after = {"entity": key[1], "field": name}, {"after": _short(value)}
+                if name in known and not _same(known[name], value):
+                    yield {**change, "before": _short(known[name]), **after}
+                elif name not in known and writes:
+                    yield change | after
+            known.update(fields)
+
+
+def _claimed(change: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A change that a model said its write made."""
+    return {
+        "entity": str(change.get("entity", "")),
+        "field": str(change.get("field", "")),
+        "after": _short(change.get("value")),
+    }
+
+
+def _records(value: JsonValue, depth: int = 0) -> Iterator[tuple[_Key, dict[str, JsonValue]]]:
+    """Every object that names itself, with its own simple fields."""
+    if depth > _DEEP:
+        return
+    if isinstance(value, list):
+        for item in value:
+            yield from _records(item, depth + 1)
+    elif isinstance(value, Mapping):
+        name = next((name for name in value if _names(name) and isinstance(value[name], (str, int))), None)
+        if name is not None:
+            simple = {key: item for key, item in value.items() if isinstance(item, _SCALARS) and key != name}
+            yield (name, str(value[name])), simple
+        for item in value.values():
+            yield from _records(item, depth + 1)
+
+
+def _names(field_name: str) -> bool:
+    return field_name == "id" or field_name.endswith(("_id", "Id"))
+
+
+def _opened(content: JsonValue) -> JsonValue:
+    """An answer that is JSON in a text, as MCP servers give them, is read."""
+    if isinstance(content, str) and content[:1] in ("{", "["):
+        try:
+            opened: JsonValue = read_json(content)
+        except NotSerializable:
+            return content
+        return opened
+    return content
+
+
+def _same(one: JsonValue, other: JsonValue) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _short(value: JsonValue) -> JsonValue:
+    return value[:_LONG] + "\u2026" if isinstance(value, str) and len(value) > _LONG else as_told(value)
+
+
+def as_told(value: JsonValue) -> JsonValue:
+    """Give a value as text where JavaScript, whose numbers are doubles, shows another (1.0, 2**60)."""
+    exact = isinstance(value, int) and abs(value) <= 2**53
+    return value if isinstance(value, str | None) or exact else json.dumps(value, ensure_ascii=False)
 
 
 def steps_of(episode: Episode) -> dict[str, JsonValue]:
@@ -86,6 +183,9 @@ def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonV
     body |= {"fault": str(kind)} if kind is not None else {}
     body |= {"node": step.call.node} if step.call.node not in (None, "", "tools") else {}  # the usual one
     body |= {"why": answer.why[:_TEXT]} if answer.why and kind is None else {}
+    if answer.nearest is not None:
+        history = [one for one in episode.transitions if one.step < step.step]
+        body["nearest"] = "\n".join(nearest_told(step.call, answer.nearest, history, _TEXT))
     if answer.cites:
         body |= {"cites": list(answer.cites[:_CITES]), "cited": len(answer.cites)}
     changes = told.changes(step)

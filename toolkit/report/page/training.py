@@ -16,21 +16,19 @@ Fields of the data (schema 2; a later version adds fields and keeps these):
 from collections.abc import Mapping
 from math import fsum
 
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.report.page.document import SCHEMA, document
-from dreamgym_kit.report.page.facts import manifest_of
-from dreamgym_kit.report.page.packing import packed
+from dreamgym_kit.report.page.document import SCHEMA, document, manifest_of
+from dreamgym_kit.report.percent import interval_told, whole_percent
 from dreamgym_kit.report.training import Training
 from dreamgym_kit.report.training_curves import Curve, curves_of
 from dreamgym_kit.report.training_text import facts_of_training
-from dreamgym_kit.report.whole import interval_told, whole_percent
+from dreamgym_kit.serialization import JsonValue
 
 _DIGITS = 6
 
 
 def training_page(training: Training, *, name: str) -> str:
     """Give the whole file; `name` is the run directory's."""
-    return document(training_block(training, name=name), packed([]).block)
+    return document(training_block(training, name=name))
 
 
 def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:

@@ -15,16 +15,15 @@ from math import sqrt
 from typing import NamedTuple
 
 from dreamgym_kit.chat import ChatMessage
-from dreamgym_kit.dream.following import Following
-from dreamgym_kit.dream.grounds import Ground
+from dreamgym_kit.dream.consistency import ConsistencyCheck
+from dreamgym_kit.dream.llm_audit import as_seen
+from dreamgym_kit.dream.llm_experience import Retrieve, Schemas
 from dreamgym_kit.dream.prompt import messages_for
-from dreamgym_kit.dream.reasoned import Retrieve, Schemas
-from dreamgym_kit.dream.reasoned_audit import as_seen
-from dreamgym_kit.ports import Situation
+from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
-from dreamgym_kit.training.distil.pointing import Asked, spelled, target_of
-from dreamgym_kit.training.distil.rereads import observed_changes
-from dreamgym_kit.vocabulary import ToolSpec, Transition
+from dreamgym_kit.training.distil.pointing import Asked, observed_changes, spelled, target_of
+from dreamgym_kit.types import ToolSpec, Transition
 
 PARTS = ("history", "examples", "state")
 _MOST_REPEATED = 10
@@ -50,7 +49,7 @@ class Sight(NamedTuple):
 
     retrieve: Retrieve
     schemas: Schemas
-    following: Following
+    following: StateTracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ def asked_of(
         row=row,
         situation=situation,
         examples=shown,
-        ground=Ground(sight.following, row.call, situation),
+        ground=ConsistencyCheck(sight.following, row.call, situation),
         form=sight.schemas(row.call, situation),
         as_seen=lambda answer: as_seen(answer, row.call.tool, models),
         left_out=tuple(left_out),

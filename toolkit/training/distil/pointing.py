@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dreamgym_kit.dream.answer_schema import AnswerSchema
-from dreamgym_kit.dream.decision import Decision, read_decision, render
-from dreamgym_kit.dream.grounds import Ground
-from dreamgym_kit.dream.state.entities import mentioned
-from dreamgym_kit.dream.state.observed import observation
+from dreamgym_kit.dream.consistency import ConsistencyCheck
+from dreamgym_kit.dream.decision import MAX_CHANGES, Decision, read_decision, render
+from dreamgym_kit.dream.state.entities import mentioned, records
+from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import is_scalar, spell, walk
-from dreamgym_kit.errors import NotJson
-from dreamgym_kit.plain import JsonValue
-from dreamgym_kit.ports import Situation
-from dreamgym_kit.training.distil.rereads import Change
-from dreamgym_kit.vocabulary import Answer, Call, Transition
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Transition
 
+Change = Mapping[str, JsonValue]
+_Fact = tuple[str, str]  # entity, field
 SURE, GUESSED = 0.95, 0.3
 """Confidence of a target that the prompt tells, and of one that it does not. What either is worth is tried
 on held-out calls afterwards (`reasoned_support`)."""
+_ORDER = ("reasoning", "outcome", "like", "leaves", "answer", "error", "set", "confidence")
 _NOTHING: Mapping[str, JsonValue] = {"like": None, "leaves": [], "answer": None, "error": "", "set": []}
 
 
@@ -43,7 +45,7 @@ class Asked:
     row: Transition
     situation: Situation
     examples: tuple[Transition, ...]
-    ground: Ground
+    ground: ConsistencyCheck
     form: AnswerSchema | None
     as_seen: Callable[[Answer], str]  # what the agent sees, with a sign for made-up ids
     left_out: tuple[str, ...] = ()  # parts of the prompt that are not shown: history, state
@@ -68,15 +70,12 @@ class Asked:
 def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) -> Target | None:
     """The decision of a recorded answer; None where no decision makes it.
 
-    Args:
-        asked: the call, and what is shown with it.
-        reasoning: why the tool answered so.
-        changes: what it changed; None: nobody knows.
+    `reasoning`: why the tool answered so. `changes`: what it changed; None: nobody knows.
     """
     if asked.row.answer.update is not None:
         return None
     told = _is_told(asked)
-    sets = [_set(changes, asked.row.call)] if changes else []
+    sets = [[{**one, "value": _pointed(one["value"], asked.row.call)} for one in changes]] if changes else []
     for tried in (*sets, []):  # changes that contradict what recordings show of the tool are not taught
         for said in _ways(asked):
             whole = {"reasoning": reasoning, **_NOTHING, **said, "set": tried}
@@ -88,7 +87,7 @@ def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) ->
             sure = told and _leaves_told(asked, whole)
             whole["confidence"] = SURE if sure else GUESSED
             known = changes is not None and whole["set"] == (sets[0] if sets else [])
-            return Target(_ordered(whole), known or said["outcome"] == "error", sure)
+            return Target({name: whole[name] for name in _ORDER}, known or said["outcome"] == "error", sure)
     return None
 
 
@@ -105,11 +104,6 @@ def spelled(target: Target) -> tuple[str, tuple[tuple[int, int], ...]]:
         parts.append(key + text)
         at += len(key) + len(text)
     return "{" + "".join(parts) + "}", tuple(unlearned)
-
-
-def _ordered(said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    names = ("reasoning", "outcome", "like", "leaves", "answer", "error", "set", "confidence")
-    return {name: said[name] for name in names}
 
 
 def _ways(asked: Asked) -> Iterator[dict[str, JsonValue]]:
@@ -157,7 +151,7 @@ def _made(asked: Asked, said: Mapping[str, JsonValue], *, settled: bool = True) 
         made = render(decision, row.call, asked.situation.tool, asked.examples, asked.form)
         if settled:
             made = asked.ground.settle(made, decision, asked.examples)
-    except NotJson:
+    except NotSerializable:
         return None
     if made.error is not None and row.answer.error_type is not None:
         made = replace(made, error_type=row.answer.error_type)  # its class is no part of a decision
@@ -198,10 +192,6 @@ def _pointed(value: JsonValue, call: Call) -> JsonValue:
     return value if name is None else f"arg:{name}"
 
 
-def _set(changes: Sequence[Change], call: Call) -> list[JsonValue]:
-    return [{**change, "value": _pointed(change["value"], call)} for change in changes]
-
-
 def _is_told(asked: Asked) -> bool:
     """Whether the things that a call names are known, or its tool was never seen to answer in two ways."""
     if any(name in asked.facts for name in mentioned(dict(asked.row.call.args))):
@@ -229,3 +219,40 @@ def _words(facts: Mapping[str, JsonValue], history: Sequence[Transition], call: 
     told += [dict(row.call.args) for row in history]
     values = {str(value) for one in told for _, value in walk(one, depth=8) if is_scalar(value)}
     return frozenset({*facts, *values})
+
+
+def observed_changes(steps: Sequence[Transition]) -> dict[int, tuple[Change, ...]]:
+    """By step of a write that worked, the facts that it changed; a write that nobody tells of is left out.
+
+    They are known by the reads before and after it in its own episode, whichever reads they were: a fact that
+    was told after the write before and again before the write after belongs to the one write between. What a
+    write did is known where a fact of a thing that it names was told on both sides, or where any fact is
+    found changed. Writes that changed more than `MAX_CHANGES` facts are left out too: no decision says that.
+    """
+    writes: list[Transition] = []  # that worked
+    told: dict[_Fact, tuple[int, JsonValue]] = {}  # how many writes there had been, and the value
+    found: dict[int, dict[_Fact, JsonValue]] = {}
+    for step in steps:
+        seen = observation(step.answer)
+        if failed(seen):
+            continue
+        if step.effect.changes_world:
+            writes.append(step)
+            continue
+        for record in records(seen, step.call.args):
+            for name, value in record.scalars():
+                fact = record.entity, name
+                since, before = told.get(fact, (-1, None))
+                if since >= 0 and since == len(writes) - 1:
+                    write = writes[-1]
+                    changed = spell(before) != spell(value)
+                    if changed or record.entity in mentioned(dict(write.call.args)):
+                        found.setdefault(write.step, {}).update({fact: value} if changed else {})
+                told[fact] = len(writes), value
+    return {
+        step: tuple(
+            {"entity": entity, "field": name, "value": value} for (entity, name), value in facts.items()
+        )
+        for step, facts in found.items()
+        if len(facts) <= MAX_CHANGES
+    }

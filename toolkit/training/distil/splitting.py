@@ -1,24 +1,53 @@
-"""Which trajectories teach and which measure: apart by world, by task, by entity, or by several of these.
+"""Recordings as trajectories, and which of these teach and which measure.
 
-Trajectories that share what the split goes by are one group, and a group is never divided. What a person
-held out measures, with all of its group. Which other groups measure is drawn by hash, one at least, so
-that more recordings move hardly any; what a model was taught is kept with it (`adapters.distilling`).
+Trajectories that share what the split goes by (world, task, entity, or several of these) are one group, and
+a group is never divided. What a person held out measures, with all of its group. Which other groups measure
+is drawn by hash, one at least, so that more recordings move hardly any; what a model was taught is kept with
+it (`adapters.distilling`).
 """
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.state.entities import records
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.training.annotation import Trajectory
-from dreamgym_kit.training.distil.trajectories import is_held_out
+from dreamgym_kit.types import Provenance, Split, Transition
 
 WAYS = ("world", "task", "entity", "episode")
 _COMMON = 0.1  # an entity in more than this share of all trajectories ties none of them together
 _FEW = 20  # trajectories below which no entity is common
+
+
+def trajectories(
+    rows: Iterable[Transition],
+    *,
+    texts: Mapping[str, str] | None = None,
+    outcomes: Mapping[str, bool] | None = None,
+) -> list[Trajectory]:
+    """Real answers of dreamable tools by episode, in the order recorded; an episode is whole or not there.
+
+    `texts`: what the agent was asked, `outcomes`: whether it was a success, where that is known; by episode.
+    """
+    told: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
+    for row in rows:
+        if row.answer.provenance is Provenance.REAL and not row.effect.runs_in_dream:
+            told[row.tenant, str(row.world), row.episode].append(row)
+    return [
+        Trajectory(
+            tenant=tenant,
+            world=steps[0].world,
+            task=steps[0].task,
+            episode=episode,
+            steps=tuple(sorted(steps, key=lambda row: row.step)),
+            text=(texts or {}).get(episode, ""),
+            success=(outcomes or {}).get(episode),
+        )
+        for (tenant, _, episode), steps in told.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +89,11 @@ def split(
         if way not in WAYS:
             raise UnknownName("way to split", way, known=WAYS, source="--split", where="what can be split by")
     groups = _groups(trajectories, by)
-    apart = [name for name, group in groups.items() if any(map(is_held_out, group))]
+    apart = [
+        name
+        for name, group in groups.items()
+        if any(step.split is Split.HELD_OUT for one in group for step in one.steps)
+    ]
     left = sorted((_drawn(name, seed), name) for name in groups.keys() - set(apart))
     chosen = sum(drawn < share for drawn, _ in left)
     if share > 0:

@@ -2,7 +2,12 @@
 
 const C = D.compare;
 const TASK_ROWS = 200;
-const MARKS = {'!': ['anomaly', 'critical finding'], x: ['failed', 'failed'], E: ['error', 'error'], '.': ['passed', 'passed']};
+const MARKS = {
+  '!': ['anomaly', 'critical finding'],
+  x: ['failed', 'failed'],
+  E: ['error', 'error'],
+  '.': ['passed', 'passed'],
+};
 const MOST_MARKS = 12;
 
 /* One interval about no change; what is sure is full, what is not is hollow. */
@@ -23,52 +28,28 @@ function moved(row) {
       : s('circle', {cx: middle, cy: 8, r: 4, class: 'f-und'}),
   );
 }
-function changes(name, rows, first) {
-  return wide(
+const changes = (name, rows, first) =>
+  table(
     name,
-    h(
-      'table',
-      {class: 'changes'},
-      headings(first, '#Before', '#After', 'Change (95 % interval)', 'Drawn'),
-      h(
-        'tbody',
-        {},
-        rows.map((row) =>
-          h(
-            'tr',
-            {},
-            h('th', {scope: 'row'}, row.name),
-            h('td', {class: 'num'}, row.before),
-            h('td', {class: 'num'}, row.after),
-            h('td', {class: row.clear ? null : 'soft'}, row.moved, row.clear ? '' : ', not clear'),
-            h('td', {}, moved(row)),
-          ),
-        ),
+    'table.changes',
+    [first, '#Before', '#After', 'Change (95 % interval)', 'Drawn'],
+    rows.map((one) =>
+      tableRow(
+        one.name,
+        h('td.num', one.before),
+        h('td.num', one.after),
+        h('td', {class: one.clear ? null : 'soft'}, one.moved, one.clear ? '' : ', not clear'),
+        h('td', moved(one)),
       ),
     ),
   );
-}
 
 const change = () =>
-  h(
-    'section',
-    {id: 'verdict', 'aria-label': 'What changed', tabindex: -1},
-    D.run.notes.map((note) => h('p', {class: 'note'}, note)),
-    h(
-      'span',
-      {class: 'stamp ' + C.sign},
-      sign(C.sign, 14),
-      C.stamp,
-    ),
-    h('h1', {class: 'told'}, C.sentence),
-    h(
-      'dl',
-      {class: 'facts'},
-      h('dt', {}, 'before'),
-      h('dd', {class: 'mono'}, C.before),
-      h('dt', {}, 'after'),
-      h('dd', {class: 'mono'}, C.after),
-    ),
+  opening(
+    'What changed',
+    stamp(C.sign, C.stamp),
+    h('h1.told', C.sentence),
+    h('dl.facts', h('dt', 'before'), h('dd.mono', C.before), h('dt', 'after'), h('dd.mono', C.after)),
     C.figures.length ? changes('Pass rate and cost', C.figures, 'Figure') : null,
   );
 const foundIn = () =>
@@ -77,7 +58,11 @@ const foundIn = () =>
         'findings',
         'Findings',
         'Share of episodes that a finding of this kind stands in.',
-        changes('Findings by kind', C.findings.map((row) => ({...row, name: words(row.name)})), 'Kind'),
+        changes(
+          'Findings by kind',
+          C.findings.map((row) => ({...row, name: words(row.name)})),
+          'Kind',
+        ),
       )
     : null;
 const called = () =>
@@ -97,23 +82,18 @@ function marks(text) {
   for (const [, name] of all) counts.set(name, (counts.get(name) || 0) + 1);
   const label = [...counts].map(([name, count]) => `${count} ${name}`).join(', ') || 'no episode';
   return h(
-    'span',
-    {class: 'marks'},
+    'span.marks',
     all.slice(0, MOST_MARKS).map(([name]) => sign(name, 11)),
     all.length > MOST_MARKS ? ` of ${whole.format(all.length)}` : null,
-    h('span', {class: 'vh'}, label),
+    h('span.vh', label),
   );
 }
-const taskLink = (task) => '#t=' + encodeURIComponent(task);
 const WORD_SIGN = {better: 'passed', worse: 'failed', unknown: 'inconclusive'};
 const taskRow = (one) =>
-  h(
-    'tr',
-    {},
-    h('th', {scope: 'row'}, h('a', {href: taskLink(one.task)}, one.task)),
+  tableRow(
+    h('a', {href: '#t=' + encodeURIComponent(one.task)}, one.task),
     h(
       'td',
-      {},
       h(
         'span',
         {class: 'word v-' + (WORD_SIGN[one.word] || 'inconclusive')},
@@ -122,17 +102,16 @@ const taskRow = (one) =>
         one.moved && one.word !== 'same' ? ` ${one.moved} points` : '',
       ),
     ),
-    h('td', {}, h('span', {class: 'soft'}, one.before, ' '), marks(one.marks[0])),
-    h('td', {}, h('span', {class: 'soft'}, one.after, ' '), marks(one.marks[1])),
-    h('td', {class: 'soft'}, one.note),
+    h('td', h('span.soft', one.before, ' '), marks(one.marks[0])),
+    h('td', h('span.soft', one.after, ' '), marks(one.marks[1])),
+    h('td.soft', one.note),
   );
 function taskTable(name, list) {
-  const body = h('tbody', {}, list.slice(0, TASK_ROWS).map(taskRow));
+  const body = h('tbody', list.slice(0, TASK_ROWS).map(taskRow));
   let shownRows = Math.min(list.length, TASK_ROWS);
   const more = h(
-    'button',
+    'button.btn.more',
     {
-      class: 'btn more',
       type: 'button',
       hidden: shownRows >= list.length,
       onclick: () => grown(list.length),
@@ -144,12 +123,7 @@ function taskTable(name, list) {
     shownRows = Math.max(shownRows, count);
     more.hidden = shownRows >= list.length;
   }
-  const table = h(
-    'table',
-    {class: 'cmp'},
-    headings('Task', 'Change', 'Before', 'After', 'Worst episode after'),
-    body,
-  );
+  const table = h('table.cmp', headings('Task', 'Change', 'Before', 'After', 'Worst episode after'), body);
   return {node: [wide(name, table), more], list, body, grown};
 }
 let taskTables = [];
@@ -163,17 +137,15 @@ function comparedTasks() {
     ),
     taskTable('Unchanged tasks', same),
   ];
-  const counted = Object.entries(C.counts).map(([name, count]) =>
-    h('span', {}, WORD_SIGN[name] ? sign(WORD_SIGN[name]) : null, h('span', {}, h('b', {}, whole.format(count)), ' ' + name)),
-  );
+  const counts = Object.entries(C.counts).map(([name, count]) => counted(WORD_SIGN[name], count, name));
   return section(
     'tasks',
     'Tasks',
     'Worse ones first. One sign an episode.',
-    h('div', {class: 'counts'}, counted),
+    h('div.counts', counts),
     taskTables[0].list.length ? taskTables[0].node : null,
     same.length
-      ? h('details', {class: 'part'}, h('summary', {}, `${plural(same.length, 'task')} unchanged`), taskTables[1].node)
+      ? h('details.part', h('summary', `${plural(same.length, 'task')} unchanged`), taskTables[1].node)
       : null,
   );
 }
@@ -196,7 +168,7 @@ function openTask(name) {
   tell(`No task has the name ${name}`);
 }
 const taskLinks = () => [...document.querySelectorAll('.cmp a')].filter((one) => one.offsetParent);
-const compareParts = () => [
+const COMPARE_PARTS = [
   ['verdict', 'Change', change],
   ['findings', 'Findings', foundIn],
   ['tools', 'Calls', called],

@@ -6,26 +6,18 @@ const KNOWN_SCHEMA = 2;
 const TOOLS = D.tools || [],
   TASKS = D.tasks || [],
   E = D.episodes || [];
-const CODES = {
-  R: 'real',
-  r: 'recorded',
-  c: 'composed',
-  a: 'analogous',
-  m: 'reasoned',
-  s: 'scripted',
-  f: 'fault',
-  x: 'abstained',
+/* Where an answer may come from, by the code in an episode's path: its name, and what that means. */
+const PROVENANCE = {
+  R: ['real', 'the tool itself ran; in a dream only tools that touch nothing may'],
+  r: ['recorded', 'recorded in this world'],
+  c: ['composed', 'put together from what was recorded'],
+  a: ['analogous', 'recorded in another world'],
+  m: ['reasoned', 'a model\u2019s answer'],
+  s: ['scripted', 'a scripted answer'],
+  f: ['fault', 'planned failure'],
+  x: ['abstained', 'no answer given'],
 };
-const MEANS = {
-  R: 'the tool itself ran; in a dream only tools that touch nothing may',
-  r: 'recorded in this world',
-  c: 'put together from what was recorded',
-  a: 'recorded in another world',
-  m: 'a model\u2019s answer',
-  s: 'a scripted answer',
-  f: 'planned failure',
-  x: 'no answer given',
-};
+const CODES = Object.fromEntries(Object.entries(PROVENANCE).map(([code, [name]]) => [code, name]));
 const CODE_OF = Object.fromEntries(Object.entries(CODES).map(([code, name]) => [name, code]));
 const WORST = {'!': 0, failed: 1, error: 2, inconclusive: 3, passed: 4};
 const byId = new Map(E.map((episode, place) => [episode.id, place]));
@@ -38,13 +30,11 @@ function calls(episode) {
   if (!episode.calls) {
     episode.calls = !episode.path
       ? []
-      : episode.path
-          .split(' ')
-          .map((word) => ({
-            tool: TOOLS[parseInt(word, 10)],
-            code: word.replace(/[\d!]/g, ''),
-            bad: word.endsWith('!'),
-          }));
+      : episode.path.split(' ').map((word) => ({
+          tool: TOOLS[parseInt(word, 10)],
+          code: word.replace(/[\d!]/g, ''),
+          bad: word.endsWith('!'),
+        }));
   }
   return episode.calls;
 }

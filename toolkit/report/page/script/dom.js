@@ -50,16 +50,22 @@ const rename = (text) => {
   document.title = plain(text);
 };
 
-/* An element of the page; functions are listeners, everything else is an attribute that is allowed. */
-function h(tag, attributes, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
+/* An element of the page: `h('p.soft', {title: 'x'}, child, ...)`. Classes stand behind the tag; attributes,
+   where there are any, come next. Functions among them are listeners, all others must be allowed. */
+function h(selector, ...rest) {
+  const [tag, ...classes] = selector.split('.'),
+    node = document.createElement(tag);
+  const [attributes, children] = hasAttributes(rest[0]) ? [rest[0], rest.slice(1)] : [{}, rest];
+  if (classes.length) node.className = classes.join(' ');
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (LISTENS.has(name) && typeof value === 'function') node.addEventListener(name.slice(2), value);
     else put(node, name, value, ALLOWED);
   }
   return fill(node, children);
 }
+const hasAttributes = (first) =>
+  first !== null && typeof first === 'object' && !first.nodeType && !Array.isArray(first);
 
 /* An element of a drawing. */
 function s(tag, attributes, ...children) {
@@ -97,23 +103,40 @@ const section = (name, title, lead, ...children) =>
   h(
     'section',
     {id: name, 'aria-labelledby': name + '-h', tabindex: -1},
-    h('header', {}, h('h2', {id: name + '-h'}, title), lead ? h('p', {}, lead) : null),
+    h('header', h('h2', {id: name + '-h'}, title), lead ? h('p', lead) : null),
     children,
   );
+/* The first section of a page, which says what it all comes to. */
+const opening = (label, ...children) =>
+  h(
+    'section',
+    {id: 'verdict', 'aria-label': label, tabindex: -1},
+    D.run.notes.map((note) => h('p.note', note)),
+    children,
+  );
+const stamp = (name, text) => h('span', {class: 'stamp ' + name}, sign(name, 14), text);
+const terms = (name, pairs) =>
+  h(
+    'dl.' + name,
+    pairs.map(([term, text]) => [h('dt', term), h('dd', text)]),
+  );
+const chart = (title, note, ...children) =>
+  h('figure.chart', h('figcaption', h('b', title), note === null ? null : h('span.soft', note)), children);
+
 /* A box that scrolls sideways on its own, so that the page does not. */
 const wide = (name, ...children) =>
-  h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': name}, children);
+  h('div.scroll', {tabindex: 0, role: 'region', 'aria-label': name}, children);
+/* Names of columns; those of numbers begin with #. */
 const headings = (...names) =>
   h(
     'thead',
-    {},
     h(
       'tr',
-      {},
       names.map((name) =>
-        name.startsWith('#')
-          ? h('th', {scope: 'col', class: 'num'}, name.slice(1))
-          : h('th', {scope: 'col'}, name),
+        name.startsWith('#') ? h('th.num', {scope: 'col'}, name.slice(1)) : h('th', {scope: 'col'}, name),
       ),
     ),
   );
+const table = (name, tag, columns, rows) => wide(name, h(tag, headings(...columns), h('tbody', rows)));
+const tableRow = (name, ...cells) => h('tr', h('th', {scope: 'row'}, name), cells);
+const amount = (count, kind = '') => h('td', {class: 'num' + kind}, whole.format(count));

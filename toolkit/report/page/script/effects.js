@@ -6,14 +6,13 @@ const MOST_ARGUMENT = 600,
 
 const pairs = (args) =>
   h(
-    'div',
-    {class: 'kv'},
+    'div.kv',
     Object.entries(args || {}).map(([name, value]) => {
       const text = asText(value);
       return h(
         'div',
         {class: text.length > 60 ? 'long' : null},
-        h('i', {}, name + ' '),
+        h('i', name + ' '),
         cutEnd(text, MOST_ARGUMENT),
       );
     }),
@@ -24,69 +23,54 @@ const changed = (list) =>
   !list
     ? null
     : h(
-        'div',
-        {class: 'chg'},
+        'div.chg',
         list.map((change, place) =>
           h(
             'div',
-            {},
-            place && list[place - 1].entity === change.entity ? null : h('em', {}, change.entity),
+            place && list[place - 1].entity === change.entity ? null : h('em', change.entity),
             change.field + ' ',
-            'before' in change ? [h('del', {}, asText(change.before)), ' \u2192 '] : null,
-            h('ins', {}, asText(change.after)),
+            'before' in change ? [h('del', asText(change.before)), ' \u2192 '] : null,
+            h('ins', asText(change.after)),
           ),
         ),
       );
 
+const alarm = (critical, title, body, links) =>
+  h(
+    critical ? 'div.anom' : 'div.anom.warning',
+    h('div', h('h3', findingSign({critical}), ' ' + title), body),
+    h('div.links', links),
+  );
+const reached = (place, step, tag = 'a') =>
+  h(tag, {href: link(E[place].id, step)}, placed(E[place].id, step));
 function finding(group) {
-  const places = group.at
-    .slice(0, MOST_LINKS)
-    .map(([place, step]) => h('a', {href: link(E[place].id, step)}, placed(E[place].id, step)));
-  const more = group.count - places.length;
-  return h(
-    'div',
-    {class: 'anom' + (group.critical ? '' : ' warning')},
-    h(
-      'div',
-      {},
-      h(
-        'h3',
-        {},
-        sign(group.critical ? 'anomaly' : 'look'),
-        ` ${group.title}: ${plural(group.count, 'time')}`,
-      ),
-      h('p', {}, group.count > 1 ? h('span', {class: 'soft'}, 'First: ') : null, group.text),
-      group.tool ? h('p', {class: 'soft'}, 'tool ', h('code', {}, group.tool)) : null,
-    ),
-    h(
-      'div',
-      {class: 'links'},
-      places,
-      more > 0
-        ? h(
-            'a',
-            {href: '#q=' + encodeURIComponent('finding:' + group.kind)},
-            `all ${whole.format(group.count)}`,
-          )
-        : null,
-    ),
+  const more = group.count - Math.min(group.at.length, MOST_LINKS),
+    all = '#q=' + encodeURIComponent('finding:' + group.kind);
+  return alarm(
+    group.critical,
+    `${group.title}: ${plural(group.count, 'time')}`,
+    [
+      h('p', group.count > 1 ? h('span.soft', 'First: ') : null, group.text),
+      group.tool ? h('p.soft', 'tool ', h('code', group.tool)) : null,
+    ],
+    [
+      group.at.slice(0, MOST_LINKS).map(([place, step]) => reached(place, step)),
+      more > 0 ? h('a', {href: all}, `all ${whole.format(group.count)}`) : null,
+    ],
   );
 }
 
 function effectRow(call) {
-  const episode = E[call.episode],
-    found = call.findings || [];
+  const critical = (call.findings || []).some((one) => one.critical);
   return h(
-    'div',
-    {class: 'fx' + (found.some((one) => one.critical) ? ' bad' : '')},
+    critical ? 'div.fx.bad' : 'div.fx',
     pairs(call.args),
     changed(call.changes) || h('div'),
     h(
       'div',
-      {},
-      found.map((one) => h('div', {class: one.critical ? 'flag' : 'err'}, words(one.kind))),
-      call.error ? h('div', {class: 'err'}, call.error) : null,
-      h('a', {class: 'q', href: link(episode.id, call.step)}, placed(episode.id, call.step)),
+      findingKinds('div', call.findings),
+      call.error ? h('div.err', call.error) : null,
+      reached(call.episode, call.step, 'a.q'),
     ),
   );
 }
@@ -125,8 +109,7 @@ function tool(group) {
       ...rows,
       left > 0
         ? h(
-            'p',
-            {class: 'soft'},
+            'p.soft',
             `${whole.format(left)} more: `,
             h('a', {href: '#tool=' + encodeURIComponent(group.tool)}, 'the episodes that call it'),
           )
@@ -134,24 +117,22 @@ function tool(group) {
     );
   };
   return h(
-    'details',
-    {class: 'tool', open: group.wrong > 0},
+    'details.tool',
+    {open: group.wrong > 0},
     h(
       'summary',
-      {},
-      h('span', {class: 'tn'}, group.tool),
-      h('span', {class: 'word'}, svg(12, 12, {}, glyph(group.effect)), group.effect),
-      h('span', {class: 'soft'}, `${plural(group.calls, 'call')} in ${plural(group.episodes, 'episode')}`),
-      h('span', {class: 'flag'}, group.wrong ? `${whole.format(group.wrong)} wrong` : ''),
+      h('span.tn', group.tool),
+      h('span.word', icon(group.effect), group.effect),
+      h('span.soft', `${plural(group.calls, 'call')} in ${plural(group.episodes, 'episode')}`),
+      h('span.flag', group.wrong ? `${whole.format(group.wrong)} wrong` : ''),
     ),
     h(
-      'div',
-      {class: 'in'},
+      'div.in',
       group.sample.map(effectRow),
       rest > 0
         ? h(
-            'button',
-            {class: 'btn', type: 'button', onclick: more},
+            'button.btn',
+            {type: 'button', onclick: more},
             `Show ${rest > MOST_MORE ? 'the next ' + MOST_MORE + ' of ' : 'the other '}${whole.format(rest)}`,
           )
         : null,
@@ -170,29 +151,11 @@ function effects() {
           (D.executed ? 'those that the dream answered' : 'them') +
           ' ran. What cannot be undone comes first.',
     (D.executed || []).map(([place, call, how]) =>
-      h(
-        'div',
-        {class: 'anom'},
-        h(
-          'div',
-          {},
-          h('h3', {}, sign('anomaly'), ' Executed, for real'),
-          h('p', {}, h('code', {}, call)),
-          h('p', {}, how),
-        ),
-        h('div', {class: 'links'}, h('a', {href: link(E[place].id)}, E[place].id)),
-      ),
+      alarm(true, 'Executed, for real', [h('p', h('code', call)), h('p', how)], reached(place)),
     ),
-    D.violations.map(([place, text]) =>
-      h(
-        'div',
-        {class: 'anom'},
-        h('div', {}, h('h3', {}, sign('anomaly'), ' Refused'), h('p', {}, text)),
-        h('div', {class: 'links'}, h('a', {href: link(E[place].id)}, E[place].id)),
-      ),
-    ),
+    D.violations.map(([place, text]) => alarm(true, 'Refused', h('p', text), reached(place))),
     D.findings.map(finding),
     D.effects.map(tool),
-    D.effects.length ? null : h('p', {class: 'soft'}, 'No tool was called that changes anything.'),
+    D.effects.length ? null : h('p.soft', 'No tool was called that changes anything.'),
   );
 }

@@ -41,12 +41,11 @@ function strip(one, episode) {
       ),
     ),
     h(
-      'div',
-      {class: 'key spent'},
-      h('span', {}, `the agent and its model ${duration(rest)}`),
-      sums.dream ? h('span', {}, `the dream ${duration(sums.dream)}`) : null,
-      sums.real ? h('span', {}, `real tools ${duration(sums.real)}`) : null,
-      sums.fault ? h('span', {}, `planned faults ${duration(sums.fault)}`) : null,
+      'div.key.spent',
+      h('span', `the agent and its model ${duration(rest)}`),
+      sums.dream ? h('span', `the dream ${duration(sums.dream)}`) : null,
+      sums.real ? h('span', `real tools ${duration(sums.real)}`) : null,
+      sums.fault ? h('span', `planned faults ${duration(sums.fault)}`) : null,
     ),
   ];
 }
@@ -63,15 +62,13 @@ function heading(one, episode) {
     one && one.attempt > 1 ? 'attempt ' + one.attempt : null,
   ];
   return h(
-    'div',
-    {class: 'ephead'},
-    h('p', {class: 'q'}, `${episode.id}, world ${TASKS[episode.task].world}`),
-    h('h1', {}, TASKS[episode.task].text || episode.id),
-    h('p', {class: 'why'}, word(episode.verdict), ' ', episode.reason),
+    'div.ephead',
+    h('p.q', `${episode.id}, world ${TASKS[episode.task].world}`),
+    h('h1', TASKS[episode.task].text || episode.id),
+    h('p.why', word(episode.verdict), ' ', episode.reason),
     h(
-      'div',
-      {class: 'meta'},
-      facts.filter(Boolean).map((fact) => h('span', {}, fact)),
+      'div.meta',
+      facts.filter(Boolean).map((fact) => h('span', fact)),
     ),
   );
 }
@@ -80,14 +77,10 @@ function crumb(episode) {
   const to = (place, text) =>
     hits[place] ? h('a', {href: link(hits[place].id)}, text(hits[place].id)) : null;
   return h(
-    'nav',
-    {class: 'crumb', 'aria-label': 'Episodes'},
+    'nav.crumb',
+    {'aria-label': 'Episodes'},
     h('a', {href: hashOf()}, 'All episodes'),
-    h(
-      'span',
-      {class: 'faint pos'},
-      at >= 0 ? `${whole.format(at + 1)} of ${whole.format(hits.length)} listed` : '',
-    ),
+    h('span.faint.pos', at >= 0 ? `${whole.format(at + 1)} of ${whole.format(hits.length)} listed` : ''),
     at >= 0 ? [to(at - 1, (name) => '\u2190 ' + name), to(at + 1, (name) => name + ' \u2192')] : null,
   );
 }
@@ -99,9 +92,9 @@ async function openEpisode(name, step) {
   if (place === undefined) {
     current = null;
     box.replaceChildren(
-      h('p', {class: 'crumb'}, h('a', {href: '#episodes'}, 'All episodes')),
-      h('h1', {}, 'No episode has that name'),
-      h('p', {}, name.slice(0, 200)),
+      h('p.crumb', h('a', {href: '#episodes'}, 'All episodes')),
+      h('h1', 'No episode has that name'),
+      h('p', name.slice(0, 200)),
     );
     show('episode');
     return;
@@ -122,13 +115,11 @@ async function openEpisode(name, step) {
       ...(one ? [strip(one, episode) || ''].flat() : []),
       one
         ? h(
-            'ol',
-            {class: 'steps'},
+            'ol.steps',
             one.steps.map((each, at) => stepRow(each, at, episode, one)),
           )
         : h(
-            'p',
-            {class: 'note'},
+            'p.note',
             'The steps of this episode are not in this page: it would be too large. dreamgym-kit report --episode shows them.',
           ),
     );
@@ -156,3 +147,114 @@ const stepAt = (at) => {
   const anchor = document.querySelector(`#row-${at} .gut a`);
   return anchor ? parseInt(anchor.textContent, 10) : 0;
 };
+
+/* Siblings: the same task in the same world, beside each other from the first call in which they differ. */
+const MOST_SIBLINGS = 12,
+  MOST_PARTED = 12,
+  MOST_TEXT = 300;
+
+function parting(details, siblings, me) {
+  if (siblings.length < 2 || details.some((one) => !one)) return null;
+  const lists = details.map((one) => one.steps.filter((step) => step.kind === 'call'));
+  const same = (place) => lists.every((list) => key(list[place]) === key(lists[0][place]));
+  const key = (step) =>
+    step ? step.tool + JSON.stringify(step.args) + '\n' + step.text + (step.error || '') : '';
+  const longest = Math.max(...lists.map((list) => list.length));
+  let first = 0;
+  while (first < longest && same(first)) first++;
+  if (first === longest) return h('p.soft', 'All siblings made the same calls and got the same answers.');
+  const cell = (step) =>
+    !step
+      ? h('span.faint', '\u2013')
+      : [
+          h(
+            'div.line',
+            icon(step.effect),
+            h('b.mono', step.tool),
+            step.fault ? h('span.err', words(step.fault)) : null,
+            findingKinds('span', step.findings),
+          ),
+          h('div.kv.pre', cutEnd(Object.values(step.args).map(asText).join(' '), MOST_TEXT)),
+          h('div.soft.pre', cutEnd(step.error || step.text || 'no answer', MOST_TEXT)),
+        ];
+  const body = [];
+  for (let place = first; place < Math.min(longest, first + MOST_PARTED); place++) {
+    body.push(
+      h(
+        'tr',
+        {class: place === first ? 'here' : null},
+        lists.map((list, column) =>
+          h('td', {class: siblings[column] === me ? 'me' : null}, cell(list[place])),
+        ),
+      ),
+    );
+  }
+  return h(
+    'details.part',
+    {open: true},
+    h('summary', first ? `The siblings part at call ${first + 1}` : 'The siblings part at the first call'),
+    wide(
+      'Where the siblings part',
+      h(
+        'table.sibtab',
+        h(
+          'thead',
+          h(
+            'tr',
+            siblings.map((one) =>
+              h(
+                'th',
+                {scope: 'col'},
+                h('a', {href: link(one.id)}, one.id),
+                ' ',
+                sign(one.bad ? 'anomaly' : one.verdict, 11),
+              ),
+            ),
+          ),
+        ),
+        h(
+          'tbody',
+          first
+            ? h(
+                'tr',
+                h(
+                  'td.same',
+                  {colspan: siblings.length},
+                  'the same for all: ' +
+                    lists[0]
+                      .slice(0, first)
+                      .map((step) => step.tool)
+                      .join(', '),
+                ),
+              )
+            : null,
+          body,
+        ),
+      ),
+    ),
+  );
+}
+
+function siblingLinks(siblings, me) {
+  if (siblings.length < 2) return null;
+  return h(
+    'nav.sibs',
+    {'aria-label': 'Siblings: the same task in the same world'},
+    siblings.map((one) =>
+      h(
+        'a.sib',
+        {href: link(one.id), 'aria-current': one === me ? 'page' : null},
+        h('span.word', sign(one.bad ? 'anomaly' : one.verdict), one.id),
+        h('div', path(one)),
+      ),
+    ),
+  );
+}
+
+/* Around one episode of many siblings, only its neighbours are laid side by side. */
+function besides(episode) {
+  const all = E.filter((one) => one.task === episode.task),
+    at = all.indexOf(episode);
+  const from = Math.max(0, Math.min(at - MOST_SIBLINGS / 2, all.length - MOST_SIBLINGS));
+  return {all, near: all.slice(from, from + MOST_SIBLINGS)};
+}

@@ -10,7 +10,7 @@ let texts = null,
   hits = [],
   drawn = 0,
   rows,
-  counted,
+  listed,
   more;
 
 /* What a word may be asked of: `tool:refund_payment`, `-verdict:passed`, "two words". */
@@ -70,6 +70,7 @@ const wordsOf = (one) =>
         step.by,
         step.text,
         step.why,
+        step.nearest,
         step.error,
         step.provenance,
         step.args ? JSON.stringify(step.args) : '',
@@ -110,7 +111,7 @@ function list() {
   const text = hits.length
     ? `${whole.format(hits.length)} of ${plural(E.length, 'episode')}`
     : 'No episode is like that.';
-  counted.textContent = text;
+  listed.textContent = text;
   tell(text);
   for (const button of controls.verdicts)
     button.setAttribute('aria-pressed', String(button.dataset.v === filter.v));
@@ -120,25 +121,20 @@ function row(episode) {
     if (!event.target.closest('a') && !String(getSelection())) location.hash = link(episode.id);
   };
   return h(
-    'tr',
-    {class: 'ep', onclick: open},
-    h('td', {}, word(episode.verdict)),
-    h('td', {}, h('a', {href: link(episode.id)}, episode.id)),
+    'tr.ep',
+    {onclick: open},
+    h('td', word(episode.verdict)),
+    h('td', h('a', {href: link(episode.id)}, episode.id)),
     h(
       'td',
-      {},
-      h('span', {class: 't'}, TASKS[episode.task].text || episode.id),
-      episode.bad ? h('span', {class: 'r flag'}, (episode.kinds || ['refused']).map(words).join(', ')) : null,
-      episode.verdict !== 'passed' ? h('span', {class: 'r'}, episode.reason) : null,
+      h('span.t', TASKS[episode.task].text || episode.id),
+      episode.bad ? h('span.r.flag', (episode.kinds || ['refused']).map(words).join(', ')) : null,
+      episode.verdict !== 'passed' ? h('span.r', episode.reason) : null,
     ),
-    h('td', {}, path(episode)),
-    h('td', {class: 'num'}, calls(episode).length),
-    h(
-      'td',
-      {class: 'num' + (episode.support < 0.5 ? ' w-watch' : '')},
-      episode.support === undefined ? '' : episode.support.toFixed(2),
-    ),
-    h('td', {class: 'num'}, duration(episode.s)),
+    h('td', path(episode)),
+    h('td.num', calls(episode).length),
+    least(episode.support),
+    h('td.num', duration(episode.s)),
   );
 }
 function grow(count) {
@@ -179,14 +175,13 @@ function menu(label, any, names, key) {
 function episodes() {
   const counts = D.verdict.counts;
   let frame = 0;
-  rows = h('tbody', {});
-  counted = h('span', {class: 'soft', id: 'counted'});
-  more = h('button', {class: 'btn', type: 'button', onclick: () => grow(MORE_ROWS)});
+  rows = h('tbody');
+  listed = h('span.soft', {id: 'counted'});
+  more = h('button.btn', {type: 'button', onclick: () => grow(MORE_ROWS)});
   controls.verdicts = ['', 'failed', 'error', 'inconclusive', 'passed'].map((name) =>
     h(
-      'button',
+      'button.btn',
       {
-        class: 'btn',
         type: 'button',
         'aria-pressed': 'false',
         'data-v': name,
@@ -228,28 +223,25 @@ function episodes() {
     'Every episode',
     null,
     h(
-      'div',
-      {class: 'filters'},
-      h('div', {class: 'seg', role: 'group', 'aria-label': 'Verdict'}, controls.verdicts),
+      'div.filters',
+      h('div.seg', {role: 'group', 'aria-label': 'Verdict'}, controls.verdicts),
       controls.task,
       controls.tool,
       controls.q,
     ),
-    h('div', {class: 'key'}, counted, glyphKey()),
+    h('div.key', listed, glyphKey()),
     wide(
       'Episodes',
       h(
-        'table',
-        {class: 'eps'},
+        'table.eps',
         h(
           'colgroup',
-          {},
           [1, 2, 3, 4, 5, 6, 7].map((number) => h('col', {class: 'c' + number})),
         ),
         headings('Verdict', 'Episode', 'Task', 'Calls in order', '#Calls', '#Least support', '#Time'),
         rows,
       ),
     ),
-    h('p', {class: 'more'}, more),
+    h('p.more', more),
   );
 }

@@ -54,46 +54,68 @@ function route() {
   point(target);
 }
 
-const HELP = L
-  ? [['?', 'these keys']]
-  : C
-  ? [
-      ['j k', 'next, previous task'],
-      ['?', 'these keys'],
-    ]
-  : [
-      ['j k', 'next, previous episode or step'],
-      ['Enter', 'open the episode'],
-      ['[ ]', 'previous, next episode'],
-      ['/', 'filter'],
-      ['Esc', 'back'],
-      ['?', 'these keys'],
-    ];
+const RUN_PARTS = [
+  ['verdict', 'Verdict', verdict],
+  ['effects', 'Effects', effects],
+  ['trust', 'Trust', trust],
+  ['episodes', 'Episodes', episodes],
+  ['faults', 'Faults', faults],
+  ['cost', 'Cost', cost],
+  ['manifest', 'Manifest', manifest],
+];
+const nothingRan = () =>
+  h('section', {id: 'verdict', tabindex: -1}, h('h1', `${D.verdict.word}: ${D.verdict.counted}`));
+const RUN_KEYS = [
+  ['j k', 'next, previous episode or step'],
+  ['Enter', 'open the episode'],
+  ['[ ]', 'previous, next episode'],
+  ['/', 'filter'],
+  ['Esc', 'back'],
+];
+/* What each kind of page has: its sections, its keys, the section to skip to, and how it came about. */
+const KINDS = {
+  compare: () => ({
+    parts: COMPARE_PARTS,
+    keys: [['j k', 'next, previous task']],
+    main: 'tasks',
+    made: 'Compared with dreamgym-kit, task by task. ',
+  }),
+  train: () => ({
+    parts: TRAINING_PARTS,
+    keys: [],
+    main: L.curves.length ? 'course' : 'manifest',
+    made: 'Trained with dreamgym-kit. What the dream rewarded is not the result. ',
+  }),
+  record: () => ({...KINDS.simulate(), made: 'Recorded with dreamgym-kit. '}),
+  simulate: () => ({
+    parts: E.length ? RUN_PARTS : [['verdict', 'Verdict', nothingRan], RUN_PARTS.at(-1)],
+    keys: RUN_KEYS,
+    main: 'episodes',
+    made: 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
+  }),
+};
+const PAGE = D.schema === KNOWN_SCHEMA ? KINDS[D.kind]() : {keys: []};
 const help = h(
   'dialog',
   {'aria-label': 'Keys'},
-  h('h3', {}, 'Keys'),
+  h('h3', 'Keys'),
   h(
     'table',
-    {},
     h(
       'tbody',
-      {},
-      HELP.map(([keys, text]) =>
+      [...PAGE.keys, ['?', 'these keys']].map(([keys, text]) =>
         h(
           'tr',
-          {},
           h(
             'td',
-            {},
-            keys.split(' ').map((key, place) => [place ? ' ' : '', h('kbd', {}, key)]),
+            keys.split(' ').map((key, place) => [place ? ' ' : '', h('kbd', key)]),
           ),
-          h('td', {}, text),
+          h('td', text),
         ),
       ),
     ),
   ),
-  h('p', {}, h('button', {class: 'btn', type: 'button', onclick: () => help.close()}, 'Close')),
+  h('p', h('button.btn', {type: 'button', onclick: () => help.close()}, 'Close')),
 );
 
 function moveRow(by) {
@@ -146,42 +168,17 @@ function pressed(event) {
 }
 
 function start() {
-  const parts = [
-    ['verdict', 'Verdict', verdict],
-    ['effects', 'Effects', effects],
-    ['trust', 'Trust', trust],
-    ['episodes', 'Episodes', episodes],
-    ['faults', 'Faults', faults],
-    ['cost', 'Cost', cost],
-    ['manifest', 'Manifest', manifest],
-  ];
-  const drawnParts = C || L || E.length
-    ? (C ? compareParts() : L ? trainingParts() : parts).map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node)
-    : [
-        ['verdict', 'Verdict', h('section', {id: 'verdict', tabindex: -1}, h('h1', {}, `${D.verdict.word}: ${D.verdict.counted}`))],
-        ['manifest', 'Manifest', manifest()],
-      ];
-  navigation = drawnParts.map(([name, title]) => h('a', {href: '#' + name}, title));
-  id('top').append(
-    h('div', {class: 'wrap'}, h('b', {}, D.run.name), h('nav', {'aria-label': 'Sections'}, navigation)),
-  );
-  id('overview').append(...drawnParts.map(([, , node]) => node));
+  const parts = PAGE.parts.map(([name, title, draw]) => [name, title, draw()]).filter(([, , node]) => node);
+  navigation = parts.map(([name, title]) => h('a', {href: '#' + name}, title));
+  id('top').append(h('div.wrap', h('b', D.run.name), h('nav', {'aria-label': 'Sections'}, navigation)));
+  id('overview').append(...parts.map(([, , node]) => node));
   if (E.length) list();
   id('foot').append(
-    D.kind === 'record'
-      ? 'Recorded with dreamgym-kit. '
-      : C
-        ? 'Compared with dreamgym-kit, task by task. '
-        : L
-          ? 'Trained with dreamgym-kit. What the dream rewarded is not the result. '
-        : 'Dreamt with dreamgym-kit: no real tool ran unless this page says so. ',
-    h('button', {class: 'btn small', type: 'button', onclick: () => help.showModal()}, 'Keys'),
+    PAGE.made,
+    h('button.btn.small', {type: 'button', onclick: () => help.showModal()}, 'Keys'),
   );
-  if (L) {
-    const [to, what] = L.curves.length ? ['#course', 'course'] : ['#manifest', 'manifest'];
-    document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: to}, 'Skip to the ' + what));
-  }
-  if (C) document.querySelector('.skip').replaceWith(h('a', {class: 'skip', href: '#tasks'}, 'Skip to the tasks'));
+  const skip = h('a.skip', {href: '#' + PAGE.main}, 'Skip to the ' + PAGE.main);
+  document.querySelector('.skip').replaceWith(skip);
   document.body.append(help);
   rename(D.run.title);
   document.addEventListener('keydown', pressed);
@@ -196,11 +193,10 @@ function start() {
 
 if (D.schema !== KNOWN_SCHEMA) {
   id('overview').append(
-    h('h1', {}, 'This page holds data that it cannot show.'),
+    h('h1', 'This page holds data that it cannot show.'),
     h(
       'p',
-      {},
-      `Its data has schema ${D.schema}, and it knows schema ${KNOWN_SCHEMA}. Make it again with dreamgym-kit report --html.`,
+      `Its data has schema ${D.schema}, and it knows schema ${KNOWN_SCHEMA}. Make it again with dreamgym-kit view.`,
     ),
   );
 } else {

@@ -46,15 +46,11 @@ function glyph(effect, code, bad, x = 0) {
     bad ? s('rect', {x: x + 0.4, y: 0.4, width: 11.2, height: 11.2, rx: 2, class: 's-bad'}) : null,
   ];
 }
-const glyphs = [
-  ['read', 'read'],
-  ['write', 'write'],
-  ['destructive', 'destructive'],
-];
+const icon = (effect) => svg(12, 12, {}, glyph(effect));
 const glyphKey = () => [
-  glyphs.map(([effect, name]) => h('span', {}, svg(12, 12, {}, glyph(effect)), name)),
-  D.faults ? h('span', {}, svg(12, 16, {}, glyph('read', 'f')), 'planned fault') : null,
-  h('span', {}, svg(12, 12, {}, glyph('', '', true).slice(2)), 'critical finding'),
+  ['read', 'write', 'destructive'].map((effect) => h('span', icon(effect), effect)),
+  D.faults ? h('span', svg(12, 16, {}, glyph('read', 'f')), 'planned fault') : null,
+  h('span', svg(12, 12, {}, glyph('', '', true).slice(2)), 'critical finding'),
 ];
 
 /* All calls of an episode in a row. */
@@ -82,9 +78,10 @@ function path(episode) {
 }
 
 /* Where answers came from, as one bar; the stronger against the page, the better grounded. */
-const ORDER = ['R', 'r', 'c', 'a', 'm', 's', 'f', 'x'];
 function stack(counts, width = 220, height = 10) {
-  const parts = ORDER.filter((code) => counts[code]).map((code) => [code, counts[code]]);
+  const parts = Object.keys(PROVENANCE)
+    .filter((code) => counts[code])
+    .map((code) => [code, counts[code]]);
   const sum = parts.reduce((total, [, count]) => total + count, 0) || 1;
   const label = parts.map(([code, count]) => `${CODES[code]} ${whole.format(count)}`).join(', ') || 'none';
   let x = 0;
@@ -123,9 +120,24 @@ function bars(values, width, height, gap = 1) {
 const swatch = (code) =>
   svg(11, 11, {}, s('rect', {x: 0.5, y: 0.5, width: 10, height: 10, class: 'f-' + code}));
 
+/* How many of a kind, behind its sign. */
+const counted = (name, count, text) =>
+  h('span', name ? sign(name) : null, h('span', h('b', whole.format(count)), ' ' + text));
+/* The least support of some answers, marked where it is little. */
+const least = (support) =>
+  h(
+    'td',
+    {class: 'num' + (support < 0.5 ? ' w-watch' : '')},
+    support === undefined ? '' : support.toFixed(2),
+  );
+/* What a finding is of, and how grave. */
+const findingSign = (one) => sign(one.critical ? 'anomaly' : 'look');
+const findingKinds = (tag, list) =>
+  (list || []).map((one) => h(tag + (one.critical ? '.flag' : '.err'), words(one.kind)));
+
 /* A command to paste. */
 function command(text) {
-  const shown = h('code', {}, text);
+  const shown = h('code', text);
   const copied = async (event) => {
     try {
       await navigator.clipboard.writeText(text);
@@ -138,10 +150,5 @@ function command(text) {
       event.target.textContent = 'selected';
     }
   };
-  return h(
-    'span',
-    {class: 'cmd'},
-    shown,
-    h('button', {class: 'btn small', type: 'button', onclick: copied}, 'copy'),
-  );
+  return h('span.cmd', shown, h('button.btn.small', {type: 'button', onclick: copied}, 'copy'));
 }

@@ -34,42 +34,44 @@ function inLines(tokens) {
 function answer(step) {
   if (step.provenance === 'abstained')
     return h(
-      'div',
-      {class: 'ans'},
-      h('span', {class: 'w-watch'}, 'No answer. '),
+      'div.ans',
+      h('span.w-watch', 'No answer. '),
       step.why || 'The dream could not tell.',
+      step.nearest ? h('pre', step.nearest) : null,
     );
-  const cut = step.length
-    ? h('p', {class: 'soft'}, `cut here; ${whole.format(step.length)} characters in all`)
-    : null;
-  return h(
-    'div',
-    {class: 'ans', tabindex: step.text.length > LONG_ANSWER ? 0 : null},
-    step.error ? h('span', {class: 'err'}, step.error) : null,
-    step.update ? h('span', {class: 'soft'}, 'updates the state') : null,
-    h('pre', {}, readable(step.text)),
-    cut,
+  return answerBox(
+    step,
+    step.error ? h('span.err', step.error) : null,
+    step.update ? h('span.soft', 'updates the state') : null,
   );
 }
+const cutAt = (said) =>
+  said.length ? h('p.soft', `cut here; ${whole.format(said.length)} characters in all`) : null;
+const answerBox = (step, ...before) =>
+  h(
+    'div.ans',
+    {tabindex: step.text.length > LONG_ANSWER ? 0 : null},
+    before,
+    h('pre', readable(step.text)),
+    cutAt(step),
+  );
+const said = (who, text, whole) => h('div.say', h('span.who', who), h('span.pre', text), cutAt(whole));
 function source(step) {
   const cites = step.cites
     ? h(
-        'details',
-        {class: 'cite'},
-        h('summary', {}, `rests on ${plural(step.cited, 'recording')}`),
-        step.cites.map((name) => h('div', {class: 'mono'}, name)),
-        step.cited > step.cites.length ? h('div', {}, 'and more') : null,
+        'details.cite',
+        h('summary', `rests on ${plural(step.cited, 'recording')}`),
+        step.cites.map((name) => h('div.mono', name)),
+        step.cited > step.cites.length ? h('div', 'and more') : null,
       )
     : null;
   const dreamt = !['real', 'fault', 'scripted', 'abstained'].includes(step.provenance);
   return h(
-    'div',
-    {class: 'foot'},
-    h('span', {class: 'word'}, swatch(CODE_OF[step.provenance]), step.provenance),
+    'div.foot',
+    h('span.word', swatch(CODE_OF[step.provenance]), step.provenance),
     dreamt
       ? h(
-          'span',
-          {class: 'word'},
+          'span.word',
           svg(
             44,
             5,
@@ -80,8 +82,8 @@ function source(step) {
           'support ' + step.support.toFixed(2),
         )
       : null,
-    h('span', {}, duration(step.dur_s)),
-    step.node ? h('span', {}, 'node ', h('span', {class: 'mono'}, step.node)) : null,
+    h('span', duration(step.dur_s)),
+    step.node ? h('span', 'node ', h('span.mono', step.node)) : null,
     cites,
   );
 }
@@ -90,7 +92,7 @@ function found(list, episode) {
     h(
       'p',
       {class: one.critical ? 'because' : 'because mild'},
-      sign(one.critical ? 'anomaly' : 'look'),
+      findingSign(one),
       ' ',
       one.text,
       one.steps.length > 1
@@ -108,14 +110,12 @@ function found(list, episode) {
 function callRow(step, episode) {
   return h(
     'div',
-    {},
     h(
-      'div',
-      {class: 'line'},
-      svg(12, 12, {}, glyph(step.effect)),
-      h('span', {class: 'tn'}, step.tool),
+      'div.line',
+      icon(step.effect),
+      h('span.tn', step.tool),
       h('span', {class: step.effect === 'destructive' ? 'flag' : 'faint q'}, step.effect),
-      step.fault ? h('span', {class: 'err'}, 'planned fault: ' + words(step.fault)) : null,
+      step.fault ? h('span.err', 'planned fault: ' + words(step.fault)) : null,
     ),
     found(step.findings, episode),
     pairs(step.args),
@@ -123,8 +123,6 @@ function callRow(step, episode) {
     source(step),
   );
 }
-const cutAt = (said) =>
-  said.length ? h('p', {class: 'soft'}, `cut here; ${whole.format(said.length)} characters in all`) : null;
 const PLAYED = {task: 'a reply of the task', script: 'a scripted user', persona: 'a user played by a model'};
 const player = (name) => PLAYED[name] || name;
 
@@ -132,53 +130,39 @@ const player = (name) => PLAYED[name] || name;
 const interruptRow = (step) =>
   h(
     'div',
-    {},
-    h('div', {class: 'line'}, sign('inconclusive'), h('b', {}, 'Interrupted: '), h('span', {class: 'faint q'}, 'the graph waits for an answer')),
-    h('div', {class: 'ans', tabindex: step.text.length > LONG_ANSWER ? 0 : null}, h('pre', {}, readable(step.text)), cutAt(step)),
+    h(
+      'div.line',
+      sign('inconclusive'),
+      h('b', 'Interrupted: '),
+      h('span.faint.q', 'the graph waits for an answer'),
+    ),
+    answerBox(step),
     step.reply
-      ? h(
-          'div',
-          {class: 'say'},
-          h('span', {class: 'who'}, 'told by ' + player(step.by)),
-          h('span', {class: 'pre'}, readable(step.reply.text)),
-          cutAt(step.reply),
-        )
-      : h('p', {class: 'because mild'}, 'Nobody answers.'),
+      ? said('told by ' + player(step.by), readable(step.reply.text), step.reply)
+      : h('p.because.mild', 'Nobody answers.'),
   );
 function saidRow(step) {
-  const cut = cutAt(step);
   if (step.by === 'tool')
     return h(
       'div',
-      {},
       h(
-        'div',
-        {class: 'line'},
-        h('span', {class: 'tn'}, step.tool || 'tool'),
-        h('span', {class: 'faint q'}, 'answered by the framework; no call passed the gate'),
+        'div.line',
+        h('span.tn', step.tool || 'tool'),
+        h('span.faint.q', 'answered by the framework; no call passed the gate'),
       ),
-      h('div', {class: 'ans'}, h('pre', {}, readable(step.text)), cut),
+      h('div.ans', h('pre', readable(step.text)), cutAt(step)),
     );
-  return h(
-    'div',
-    {class: 'say'},
-    h('span', {class: 'who'}, step.by, step.played ? ', ' + player(step.played) : null),
-    h('span', {class: 'pre'}, step.text),
-    cut,
-  );
+  return said([step.by, step.played ? ', ' + player(step.played) : null], step.text, step);
 }
 function verdictRow(step, episode, one) {
   return h(
     'div',
-    {},
-    h('div', {class: 'line'}, word(step.verdict), h('span', {}, step.text)),
-    step.traceback ? h('div', {class: 'ans'}, h('pre', {}, step.traceback.join('\n'))) : null,
+    h('div.line', word(step.verdict), h('span', step.text)),
+    step.traceback ? h('div.ans', h('pre', step.traceback.join('\n'))) : null,
     found(step.findings, episode),
-    (step.executed || []).map((call) =>
-      h('p', {class: 'because'}, sign('anomaly'), ' executed: ', h('code', {}, call)),
-    ),
-    (step.violations || []).map((text) => h('p', {class: 'because'}, sign('anomaly'), ' refused: ', text)),
-    one.stop !== 'finished' ? h('p', {class: 'soft'}, 'ended by: ' + words(one.stop)) : null,
+    (step.executed || []).map((call) => h('p.because', sign('anomaly'), ' executed: ', h('code', call))),
+    (step.violations || []).map((text) => h('p.because', sign('anomaly'), ' refused: ', text)),
+    one.stop !== 'finished' ? h('p.soft', 'ended by: ' + words(one.stop)) : null,
   );
 }
 function stepRow(step, place, episode, one) {
@@ -186,7 +170,7 @@ function stepRow(step, place, episode, one) {
     step.kind === 'call'
       ? [
           h('a', {href: link(episode.id, step.step), 'aria-label': 'Link to step ' + step.step}, step.step),
-          step.at_s === undefined ? null : h('div', {}, '+' + duration(step.at_s)),
+          step.at_s === undefined ? null : h('div', '+' + duration(step.at_s)),
         ]
       : null;
   const middle =
@@ -205,8 +189,8 @@ function stepRow(step, place, episode, one) {
       id: 'row-' + place,
       tabindex: -1,
     },
-    h('div', {class: 'gut'}, gutter),
+    h('div.gut', gutter),
     middle,
-    h('div', {class: 'led'}, changed(step.changes)),
+    h('div.led', changed(step.changes)),
   );
 }

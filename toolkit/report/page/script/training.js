@@ -22,11 +22,19 @@ function frame(curve) {
       const y = tenth(yOf(part * curve.most, curve.most));
       return [
         s('rect', {x: PLOT.left, y, width: room, height: 1, class: part ? 'f-line' : 'f-line2'}),
-        s('text', {x: PLOT.left - 5, y: y + 4, 'text-anchor': 'end', class: 'f-faint'}, tick(part * curve.most, curve.share)),
+        s(
+          'text',
+          {x: PLOT.left - 5, y: y + 4, 'text-anchor': 'end', class: 'f-faint'},
+          tick(part * curve.most, curve.share),
+        ),
       ];
     }),
     s('text', {x: PLOT.left, y: PLOT.height - 5, class: 'f-faint'}, '0'),
-    s('text', {x: PLOT.width - PLOT.right, y: PLOT.height - 5, 'text-anchor': 'end', class: 'f-faint'}, 'step ' + stepSpan()),
+    s(
+      'text',
+      {x: PLOT.width - PLOT.right, y: PLOT.height - 5, 'text-anchor': 'end', class: 'f-faint'},
+      'step ' + stepSpan(),
+    ),
   ];
 }
 /* Where an alarm would stop it; only bounds that are on the drawing. */
@@ -34,7 +42,10 @@ function bounds(curve) {
   return (curve.corridor || [])
     .filter((bound) => bound !== null && bound <= curve.most)
     .map((bound) =>
-      s('path', {d: `M${PLOT.left} ${tenth(yOf(bound, curve.most))}H${PLOT.width - PLOT.right}`, class: 'l-bound'}),
+      s('path', {
+        d: `M${PLOT.left} ${tenth(yOf(bound, curve.most))}H${PLOT.width - PLOT.right}`,
+        class: 'l-bound',
+      }),
     );
 }
 /* A line breaks where nothing was measured. */
@@ -51,7 +62,15 @@ function lineOf(curve, values, place) {
   });
   const alone = values.filter((value) => value !== null).length === 1;
   return alone
-    ? s('circle', {cx: xOf(L.steps[values.findIndex((value) => value !== null)]), cy: yOf(values.find((value) => value !== null), curve.most), r: 3, class: 'f-t' + LINES[place]})
+    ? s('circle', {
+        cx: xOf(L.steps[values.findIndex((value) => value !== null)]),
+        cy: yOf(
+          values.find((value) => value !== null),
+          curve.most,
+        ),
+        r: 3,
+        class: 'f-t' + LINES[place],
+      })
     : s('path', {d: drawn, class: 'l-t' + LINES[place]});
 }
 function layers(curve) {
@@ -64,7 +83,13 @@ function layers(curve) {
       const top = yOf(below[index], curve.most),
         height = yOf(from, curve.most) - top;
       return height > 0.05
-        ? s('rect', {x: tenth(xOf(L.steps[index]) - each), y: tenth(top), width: tenth(each), height: Math.max(0.3, tenth(height)), class: 'f-t' + LINES[place]})
+        ? s('rect', {
+            x: tenth(xOf(L.steps[index]) - each),
+            y: tenth(top),
+            width: tenth(each),
+            height: Math.max(0.3, tenth(height)),
+            class: 'f-t' + LINES[place],
+          })
         : null;
     }),
   );
@@ -79,12 +104,13 @@ const measured = (curve) =>
     ];
   });
 function drawing(curve) {
-  const last = curve.lines.map((line) => (curve.lines.length > 1 ? line.name + ' ' : '') + line.last).join(', ');
+  const last = curve.lines
+    .map((line) => (curve.lines.length > 1 ? line.name + ' ' : '') + line.last)
+    .join(', ');
   const label = `${curve.title}, ${plural(L.steps.length, 'step')}; last: ${last}. ${curve.marks.map((mark) => mark.told).join(', ')}`;
-  return h(
-    'figure',
-    {class: 'chart', id: 'curve-' + curve.key},
-    h('figcaption', {}, h('b', {}, curve.title), h('span', {class: 'soft'}, curve.lines.length > 1 ? '' : 'last ' + last)),
+  const drawn = chart(
+    curve.title,
+    curve.lines.length > 1 ? '' : 'last ' + last,
     picture(
       PLOT.width,
       PLOT.height,
@@ -97,36 +123,29 @@ function drawing(curve) {
     ),
     curve.lines.length > 1 || curve.marks.length
       ? h(
-          'div',
-          {class: 'key'},
-          curve.lines.map((line, place) =>
-            h('span', {}, svg(11, 11, {}, s('rect', {x: 0.5, y: 0.5, width: 10, height: 10, class: 'f-t' + LINES[place]})), line.name),
-          ),
-          curve.marks.length ? h('span', {}, svg(11, 11, {}, s('circle', {cx: 5.5, cy: 5.5, r: 4, class: 'f-ok'})), 'held-out tasks, 95 %') : null,
+          'div.key',
+          curve.lines.map((line, place) => h('span', swatch('t' + LINES[place]), line.name)),
+          curve.marks.length
+            ? h(
+                'span',
+                svg(11, 11, {}, s('circle', {cx: 5.5, cy: 5.5, r: 4, class: 'f-ok'})),
+                'held-out tasks, 95 %',
+              )
+            : null,
         )
       : null,
-    h('p', {class: 'q'}, curve.note, curve.corridor && bounds(curve).length ? ' Dashed: where an alarm stops the run.' : ''),
+    h(
+      'p.q',
+      curve.note,
+      curve.corridor && bounds(curve).length ? ' Dashed: where an alarm stops the run.' : '',
+    ),
   );
+  drawn.id = 'curve-' + curve.key;
+  return drawn;
 }
 
 const learned = () =>
-  h(
-    'section',
-    {id: 'verdict', 'aria-label': 'What it was worth', tabindex: -1},
-    D.run.notes.map((note) => h('p', {class: 'note'}, note)),
-    h(
-      'span',
-      {class: 'stamp ' + L.sign},
-      sign(L.sign, 14),
-      L.stamp,
-    ),
-    h('h1', {class: 'told'}, L.sentence),
-    h(
-      'dl',
-      {class: 'facts'},
-      L.facts.map(([label, text]) => [h('dt', {}, label), h('dd', {}, text)]),
-    ),
-  );
+  opening('What it was worth', stamp(L.sign, L.stamp), h('h1.told', L.sentence), terms('facts', L.facts));
 const measuredTable = () => {
   const marks = L.curves.flatMap((curve) => curve.marks);
   return marks.length
@@ -134,16 +153,19 @@ const measuredTable = () => {
         'measured',
         'Held-out tasks',
         'Tasks that it never learned from: the only result of a training.',
-        h('ul', {}, marks.map((mark) => h('li', {}, mark.told))),
+        h(
+          'ul',
+          marks.map((mark) => h('li', mark.told)),
+        ),
       )
     : null;
 };
 const course = () =>
   L.curves.length
-    ? section('course', 'How it went', 'Step by step.', h('div', {class: 'charts'}, L.curves.map(drawing)))
+    ? section('course', 'How it went', 'Step by step.', h('div.charts', L.curves.map(drawing)))
     : null;
 
-const trainingParts = () => [
+const TRAINING_PARTS = [
   ['verdict', 'Result', learned],
   ['measured', 'Held-out', measuredTable],
   ['course', 'Course', course],

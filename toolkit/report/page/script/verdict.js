@@ -44,8 +44,7 @@ function matrix() {
   const shown = columns.slice(0, MOST_COLUMNS);
   return [
     h(
-      'div',
-      {class: 'matrix'},
+      'div.matrix',
       shown.map((episodes, place) => {
         const tall = Math.max(1, episodes.length) * 17;
         return svg(
@@ -57,7 +56,7 @@ function matrix() {
       }),
     ),
     columns.length > MOST_COLUMNS
-      ? h('p', {class: 'soft'}, `the ${MOST_COLUMNS} worst of ${plural(columns.length, 'task')}`)
+      ? h('p.soft', `the ${MOST_COLUMNS} worst of ${plural(columns.length, 'task')}`)
       : null,
   ];
 }
@@ -67,70 +66,52 @@ function square(episode, task, y) {
     {href: link(episode.id), tabindex: -1, class: 'sq'},
     s('title', {}, `${episode.id}: ${episode.verdict}\n${episode.reason}\n${task.text}`),
   );
-  if (episode.verdict === 'passed' && !episode.bad)
-    node.append(s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-ok'}));
-  else if (episode.verdict === 'inconclusive' && !episode.bad) {
-    node.append(
-      s('rect', {
-        x: 1.7,
-        y: y + 1.7,
-        width: 12.6,
-        height: 12.6,
-        rx: 2,
-        class: 'f-und',
-        'pointer-events': 'all',
-      }),
-      s('path', {d: `M5 ${y + 8}h6`, class: 's-soft'}),
-    );
-  } else if (episode.verdict === 'error' && !episode.bad) {
-    node.append(
+  const full = () => s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-bad'}),
+    stroke = (d, kind = 's-card') => s('path', {d, class: kind});
+  const hollow = {
+    x: 1.7,
+    y: y + 1.7,
+    width: 12.6,
+    height: 12.6,
+    rx: 2,
+    class: 'f-und',
+    'pointer-events': 'all',
+  };
+  const shapes = {
+    passed: () => [s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-ok'})],
+    inconclusive: () => [s('rect', hollow), stroke(`M5 ${y + 8}h6`, 's-soft')],
+    error: () => [
       s('path', {d: `M5 ${y + 1}h6l4 4v6l-4 4H5l-4-4V${y + 5}z`, class: 'f-bad'}),
-      s('path', {d: `M5 ${y + 8}h6`, class: 's-card'}),
-    );
-  } else {
-    node.append(
-      s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-bad'}),
-      s('path', {
-        class: 's-card',
-        d: episode.bad
-          ? `M8 ${y + 4}v5M8 ${y + 11.4}v.7`
-          : `M5.4 ${y + 5.4}l5.2 5.2M10.6 ${y + 5.4}l-5.2 5.2`,
-      }),
-    );
-  }
+      stroke(`M5 ${y + 8}h6`),
+    ],
+    failed: () => [full(), stroke(`M5.4 ${y + 5.4}l5.2 5.2M10.6 ${y + 5.4}l-5.2 5.2`)],
+    anomaly: () => [full(), stroke(`M8 ${y + 4}v5M8 ${y + 11.4}v.7`)],
+  };
+  node.append(...shapes[episode.bad ? 'anomaly' : episode.verdict]());
   return node;
 }
 
 function rules(list) {
   const result = (rule) =>
     rule.passed === null
-      ? h('span', {class: 'soft'}, 'not asked')
+      ? h('span.soft', 'not asked')
       : h(
           'span',
           {class: 'word v-' + rule.verdict},
           sign(rule.verdict),
           rule.passed ? 'holds' : rule.verdict,
         );
-  return wide(
+  return table(
     'Gate rules',
-    h(
-      'table',
-      {class: 'rules'},
-      headings('Gate', 'Result', 'Measured', 'Limit', 'Why'),
-      h(
-        'tbody',
-        {},
-        list.map((rule) =>
-          h(
-            'tr',
-            {},
-            h('th', {scope: 'row'}, rule.key),
-            h('td', {}, result(rule)),
-            h('td', {}, rule.measured),
-            h('td', {class: 'soft'}, rule.limit),
-            h('td', {class: 'soft'}, rule.why),
-          ),
-        ),
+    'table.rules',
+    ['Gate', 'Result', 'Measured', 'Limit', 'Why'],
+    list.map((rule) =>
+      tableRow(
+        rule.key,
+        h('td', result(rule)),
+        h('td', rule.measured),
+        h('td.soft', rule.limit),
+        h('td.soft', rule.why),
       ),
     ),
   );
@@ -139,7 +120,6 @@ function rules(list) {
 function nextStep(step) {
   return h(
     'li',
-    {},
     step.text,
     ' ',
     step.ref
@@ -154,60 +134,46 @@ function verdict() {
   const said = D.verdict;
   const rate =
     said.rate === null
-      ? h('p', {class: 'rate'}, 'No episode is conclusive.')
+      ? h('p.rate', 'No episode is conclusive.')
       : [
           h(
-            'p',
-            {class: 'rate'},
-            h('b', {}, percent(said.rate)),
+            'p.rate',
+            h('b', percent(said.rate)),
             h(
-              'span',
-              {class: 'soft'},
+              'span.soft',
               `pass rate, 95% CI\u00a0${wholeBounds(said.low, said.high).join('\u2013')}%, by task`,
             ),
           ),
           interval(said),
         ];
-  return h(
-    'section',
-    {id: 'verdict', 'aria-label': 'Verdict', tabindex: -1},
-    D.run.notes.map((note) => h('p', {class: 'note'}, note)),
+  return opening(
+    'Verdict',
     h(
-      'div',
-      {class: 'hero'},
+      'div.hero',
       h(
         'div',
-        {},
-        h('span', {class: 'stamp ' + said.verdict}, sign(said.verdict, 14), said.word),
-        h('h1', {}, said.counted),
-        h(
-          'dl',
-          {class: 'facts'},
-          said.facts.map(([name, text]) => [h('dt', {}, name), h('dd', {}, text)]),
-        ),
-        h('ul', {class: 'next', 'aria-label': 'What to do next'}, said.next.map(nextStep)),
+        stamp(said.verdict, said.word),
+        h('h1', said.counted),
+        terms('facts', said.facts),
+        h('ul.next', {'aria-label': 'What to do next'}, said.next.map(nextStep)),
       ),
       h(
         'div',
-        {},
         rate,
         h(
-          'div',
-          {class: 'counts'},
+          'div.counts',
           Object.entries(said.counts).map(([name, count]) =>
-            h('span', {}, sign(name), h('span', {}, h('b', {}, whole.format(count)), ' ' + (name === 'error' && count !== 1 ? 'errors' : name))),
+            counted(name, count, name === 'error' && count !== 1 ? 'errors' : name),
           ),
         ),
         matrix(),
         h(
-          'div',
-          {class: 'key'},
+          'div.key',
           h(
             'span',
-            {},
             `${plural(TASKS.length, 'task')}, one column each, the worst first; one square an episode.`,
           ),
-          E.some((episode) => episode.bad) ? h('span', {}, sign('anomaly'), 'with a critical finding') : null,
+          E.some((episode) => episode.bad) ? h('span', sign('anomaly'), 'with a critical finding') : null,
         ),
       ),
     ),

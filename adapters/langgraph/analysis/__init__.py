@@ -1,0 +1,1 @@
+"""What a graph holds and does, read from its code before anything runs."""

@@ -1,0 +1,104 @@
+"""Could somebody's own code run a function under a name, past every tool?
+
+A ToolNode runs tools and answers unknown names by itself. A node that looks functions up by name runs
+what it finds. So where it is not known what stands behind a name (a bare schema was bound, or the model
+was never told of it), the living functions of that name are looked at. One look costs some
+ten milliseconds; what it found is kept for the graph.
+"""
+
+import functools
+import gc
+import sysconfig
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.tools import BaseTool
+from langgraph.prebuilt import ToolNode
+
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
+from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.episode.isolation import graphs_of
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.functions import is_hooked
+from dreamgym_kit.routing.session import Session
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def answers_unknown_names(session: Session) -> bool:
+    """Whether a graph of this episode has a ToolNode."""
+    return any(True for _ in _tool_nodes(session))
+
+
+def tool_of_node(session: Session, name: str) -> BaseTool | None:
+    """The tool of that name that a ToolNode of this episode runs."""
+    found = (node.tools_by_name.get(name) for node in _tool_nodes(session))
+    return next((tool for tool in found if tool is not None), None)
+
+
+def loose_function(session: Session, name: str, *, again: bool = False) -> str | None:
+    """Where a living user's function of that name stands ("module:qualname") that no gate holds.
+
+    With `again`, one that was found before is looked for anew: it may be hooked by now.
+    """
+    graphs = graphs_of(session)
+    known = _FOUND.setdefault(graphs[0] if graphs else session, {})
+    if name not in known or (again and known[name] is not None):
+        known[name] = _find(name)
+    return known[name]
+
+
+def _find(name: str) -> str | None:
+    if _first(name) is None:
+        return None
+    gc.collect()  # what nobody can reach any more cannot be run
+    return _first(name)
+
+
+_FOUND: "weakref.WeakKeyDictionary[Any, dict[str, str | None]]" = weakref.WeakKeyDictionary()
+"""By graph, or by session where no graph runs."""
+
+
+def _first(name: str) -> str | None:
+    for function in instances_of(types.FunctionType):
+        if function.__name__ == name and _is_loose(function):
+            return _where(function)
+    for table in instances_of(dict):
+        # dict.get, not the table's own: a subclass may run code
+        value = dict.get(table, name) if type(table) is dict else None
+        found = _under(value)
+        if found is not None and _is_loose(found, bound=type(value) is types.MethodType):
+            return _where(found)
+    return None
+
+
+def _under(value: Any) -> types.FunctionType | None:
+    """The function that a function, method or partial runs; a tool's own methods are gated."""
+    while type(value) in (functools.partial, types.MethodType):
+        if type(value) is types.MethodType and isinstance(value.__self__, BaseTool):
+            return None
+        value = value.func if type(value) is functools.partial else value.__func__
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def _is_loose(function: types.FunctionType, *, bound: bool = False) -> bool:
+    """Whether a function is a user's, no gate holds it, and it is no method (unless taken off an object)."""
+    if function.__code__.co_filename.startswith(("<", *_LIBRARIES)) or is_hooked(function):
+        return False
+    if HOLDINGS.is_body(function):
+        return False
+    # a client's method is named as the tool that calls it: that says nothing
+    outside = function.__qualname__.rpartition(".")[0]
+    return bound or not outside or outside.endswith("<locals>")
+
+
+def _tool_nodes(session: Session) -> Iterator[ToolNode]:
+    for graph in graphs_of(session):
+        for _, bound in nodes_of(graph):
+            yield from (one for one in unwrapped(bound) if isinstance(one, ToolNode))
+
+
+def _where(function: types.FunctionType) -> str:
+    return f"{function.__module__}:{function.__qualname__}"

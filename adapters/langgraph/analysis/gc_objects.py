@@ -1,0 +1,95 @@
+"""Every living object of some classes: tools and models that nobody told us of may be called all the same."""
+
+import functools
+import gc
+import sys
+import types
+import weakref
+from collections.abc import Iterable
+from itertools import compress
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.tools import BaseTool
+
+LRU_CACHE: Any = type(functools.lru_cache(lambda: None))
+
+
+def instances_of(*kinds: type) -> list[Any]:
+    """All objects of these kinds that the garbage collector knows, half-built ones too.
+
+    By `type()`, not `isinstance`: foreign proxies run code in `__class__`. A process has some hundred
+    thousand objects of some thousand types, so each type is asked once, and each object is read once.
+    """
+    gc.unfreeze()  # a run sets aside what was there before it (rollout.loop); it is looked at too
+    objects: list[Any] = gc.get_objects()
+    wanted = _Wanted(kinds)
+    try:
+        return list(compress(objects, map(wanted.__getitem__, map(type, objects))))
+    except Exception:  # noqa: BLE001  a class whose own class raises from `__hash__`; by id it takes longer
+        known: dict[int, bool] = {}
+        for one in map(type, objects):
+            if id(one) not in known:
+                known[id(one)] = _is_of(one, kinds)
+        return [one for one in objects if known[id(type(one))]]
+
+
+class _Wanted(dict[type, bool]):
+    """Whether a type is of some kinds."""
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        super().__init__()
+        self._kinds = kinds
+
+    def __missing__(self, one: type) -> bool:
+        self[one] = found = _is_of(one, self._kinds)
+        return found
+
+
+def _is_of(one: type, kinds: tuple[type, ...]) -> bool:
+    """Whether one of these kinds is a base: by identity, since `issubclass` may run code of a metaclass."""
+    bases: tuple[type, ...] = type.__dict__["__mro__"].__get__(one)
+    return any(base is kind for base in bases for kind in kinds)
+
+
+class Living:
+    """What one look at all objects found: the steps of a start share it, since a look takes long.
+
+    It holds everything weakly, so that the garbage collector can take what nobody else holds.
+    """
+
+    def __init__(self) -> None:
+        self._modules = len(sys.modules)
+        collects = gc.isenabled()
+        gc.disable()  # a hundred thousand new references would set it off, over all objects
+        try:
+            self._look()
+        finally:
+            if collects:
+                gc.enable()
+
+    def _look(self) -> None:
+        found = instances_of(BaseTool, BaseChatModel, types.FunctionType, LRU_CACHE)
+        code = (types.FunctionType, LRU_CACHE)
+        self._functions = [weakref.ref(one) for one in found if type(one) in code]
+        others = [one for one in found if type(one) not in code]
+        self._tools = [weakref.ref(one) for one in others if issubclass(type(one), BaseTool)]
+        self._models = [weakref.ref(one) for one in others if issubclass(type(one), BaseChatModel)]
+
+    def tools(self) -> list[BaseTool]:
+        """The tools, half-built ones too."""
+        return _still(self._tools)
+
+    def models(self) -> list[BaseChatModel]:
+        """The chat models."""
+        return _still(self._models)
+
+    def functions(self) -> list[Any]:
+        """The functions and `lru_cache`s; found anew if a module was imported since: its code made some."""
+        if len(sys.modules) != self._modules:
+            return instances_of(types.FunctionType, LRU_CACHE)
+        return _still(self._functions)
+
+
+def _still(found: Iterable[weakref.ref[Any]]) -> list[Any]:
+    return [one for ref in found if (one := ref()) is not None]

@@ -1,0 +1,289 @@
+"""The callables beside tools that can cause an effect, found by reading code before anything runs.
+
+Nodes, tasks, middleware, callbacks and validators are followed to the user's functions that reach the world,
+and to those that are picked at run time: out of a table, by name, by code that a model wrote, by a model's
+structured answer. The most specific function is listed, so that its arguments tell its calls apart. In a
+dream each is intercepted under a guessed effect; real calls need a person's word (`[functions]`).
+"""
+
+import contextlib
+import inspect
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.analysis.frameworks import is_framework
+from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
+from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, nodes_of
+from dreamgym_kit.adapters.langgraph.analysis.side_effects import Reached, Reading, is_users, read, unpacked
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, real_of, under
+from dreamgym_kit.routing.effects import guess_effect
+from dreamgym_kit.settings.schema import FunctionSettings, Settings
+from dreamgym_kit.types import Effect
+
+_MAKES_TOOLS = frozenset(
+    {"bind_tools", "StructuredTool", "ToolNode", "create_agent", "create_react_agent", "get_tools"}
+)
+_PARTS = ("func", "afunc", "bound", "path", "steps", "_wrap_tool_call", "_awrap_tool_call", "_tools_by_name")
+_BESIDE = ("validator", "callback", "middleware")
+_MAX_DEPTH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryEntry:
+    """A callable that can cause an effect without being a tool."""
+
+    reference: str  # "module:qualname", as `[functions]` names it
+    name: str  # that its calls go by
+    why: str  # what it reaches the world by, or how it comes to be called
+    reached: str  # from where: "node 'act'"
+    effect: Effect  # a person's, else guessed: never pure or control
+    confirmed: bool  # whether a person said the effect
+    place: str  # "file.py:12", for a digest of where it is defined
+    function: types.FunctionType
+
+    def line(self) -> str:
+        """What to add to dreamgym.toml."""
+        return f'[functions."{self.reference}"] effect = "{self.effect}"'
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What a graph can reach beside its tools."""
+
+    entries: list[InventoryEntry]
+    acting: list[tuple[str, types.FunctionType, str]]  # nodes and the like that act in their own code
+    makes_tools: bool  # whether code makes tools while it runs: they are met when a model is bound with them
+    scopes: list[dict[str, Any]]  # the global names of all functions that the graph is seen to run
+
+
+def inventory(graph: Pregel[Any], settings: Settings) -> list[InventoryEntry]:
+    """What can cause an effect beside the tools, by reference; what settings name is confirmed."""
+    return taken(graph, settings).entries
+
+
+def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
+    """The whole inventory of a graph; nothing is called, nothing is hooked."""
+    walk = _Walk(settings)
+    walk.graph(graph)
+    return Inventory(
+        sorted(walk.found.values(), key=lambda one: one.reference),
+        walk.acting,
+        walk.makes_tools,
+        list(walk.scopes.values()),
+    )
+
+
+class _Walk:
+    """A walk over the user's code, from what a graph runs to what acts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._said = {
+            id(_plain(load_named(one, kind="function", where=settings.where("functions", one),
+                                 folder=settings.folder))): one
+            for one in settings.functions
+        }  # fmt: skip
+        self._seen: set[tuple[int, bool]] = set()
+        self._doubts: dict[int, str | None] = {}
+        self._graphs: set[int] = set()
+        self.found: dict[str, InventoryEntry] = {}
+        self.acting: list[tuple[str, types.FunctionType, str]] = []
+        self.makes_tools = False
+        self.scopes: dict[int, dict[str, Any]] = {}
+
+    def graph(self, graph: Pregel[Any]) -> None:
+        """Start from everything that a graph runs."""
+        if id(graph) in self._graphs:
+            return
+        self._graphs.add(id(graph))
+        for path, bound in nodes_of(graph):
+            name = path.rpartition("/")[2]
+            if name in self._settings.nodes:
+                continue
+            own = {id(one) for one in functions_of(bound)}
+            for kind, one in _behind(bound):
+                where = f"node '{path}'" if id(one.function) in own else f"{kind} at node '{path}'"
+                self._start(one, where)
+        for branches in getattr(getattr(graph, "builder", None), "branches", {}).values():
+            for branch in branches.values():
+                for kind, one in _behind(branch):
+                    self._start(one, kind)
+        for kind, one in _callbacks(getattr(graph, "config", None)):
+            self._start(one, kind)
+
+    def _start(self, one: Reached, where: str) -> None:
+        """From code that itself cannot be answered in place of: a node gives a state, a validator a value."""
+        beside = where.startswith(_BESIDE)
+        if self._said_of(one.function) is not None or (id(one.function), beside) in self._seen:
+            return
+        self._seen.add((id(one.function), beside))
+        found = self._read(one)
+        self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
+        if found.acts is not None:
+            if where.startswith("callback"):
+                self._list(one, found.acts, where)
+                return
+            self.acting.append((where, one.function, found.acts))
+        for inner in found.graphs:
+            self.graph(inner)
+        for further in found.reached:
+            self._follow(further, where, beside or further.chosen, 1)
+
+    def _follow(self, one: Reached, where: str, chosen: bool, depth: int) -> None:
+        function = one.function
+        if (id(function), chosen) in self._seen or depth > _MAX_DEPTH or HOLDINGS.is_body(function):
+            return
+        self._seen.add((id(function), chosen))
+        found = self._read(one)
+        self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
+        why = found.acts
+        if why is None and chosen:
+            why = self._doubt(one)
+            why = f"a callable that is picked at run time ({why})" if why and one.chosen else why
+        if why is not None or self._said_of(function) is not None:
+            self._list(one, why or "named in dreamgym.toml", where)
+            return
+        for inner in found.graphs:
+            self.graph(inner)
+        for further in found.reached:
+            self._follow(further, where, further.chosen, depth + 1)
+
+    def _read(self, one: Reached) -> Reading:
+        names = real_of(one.function).__globals__
+        self.scopes[id(names)] = names
+        return read(one.function, one.owner)
+
+    def _doubt(self, one: Reached) -> str | None:
+        """Why a function is not known to only compute: by its own code, or by that of what it calls."""
+        function = one.function
+        if id(function) in self._doubts or HOLDINGS.is_body(function):
+            return self._doubts.get(id(function))
+        self._doubts[id(function)] = None  # while it is looked at: it may call itself
+        found = read(function, one.owner)
+        inner = (self._doubt(further) for further in found.reached)
+        why = found.acts or found.doubt or next((why for why in inner if why), None)
+        self._doubts[id(function)] = why
+        return why
+
+    def _said_of(self, function: types.FunctionType) -> str | None:
+        """The entry of `[functions]` for a function, its twin, or what it overrides."""
+        hooked = hook_of(function)
+        if id(function) in self._said or hooked is None or hooked.tool is not None or hooked.leaf:
+            return self._said.get(id(function))
+        return next(
+            (said for said, entry in self._settings.functions.items() if hooked.name == _name(said, entry)),
+            None,
+        )
+
+    def _list(self, one: Reached, why: str, where: str) -> None:
+        function = one.function
+        said = self._said_of(function)
+        reference = f"{function.__module__}:{function.__qualname__}"
+        entry = self._settings.functions[said] if said is not None else None
+        name = (entry.name if entry else one.name if one.name.isidentifier() else None) or function.__name__
+        code = real_of(function).__code__
+        self.found.setdefault(
+            reference,
+            InventoryEntry(
+                reference=reference,
+                name=name,
+                why=why,
+                reached=where,
+                effect=entry.effect if entry else guess_effect(name)[0],
+                confirmed=entry is not None,
+                place=f"{Path(code.co_filename).name}:{code.co_firstlineno}",
+                function=function,
+            ),
+        )
+
+
+def _name(reference: str, entry: FunctionSettings) -> str:
+    return entry.name or reference.rpartition(":")[2].rpartition(".")[2]
+
+
+def _plain(target: Any) -> Any:
+    """The function under a task, a tool or a method, as `[functions]` hooks it."""
+    inner = getattr(target, "__dict__", {}).get("func")
+    return inner if isinstance(inner, types.FunctionType) else under(target)
+
+
+def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[str, Reached]]:
+    """The user's functions in what the framework made of them: nodes, middleware, validators, callbacks."""
+    inner, owner = _runs(value)
+    if is_users(inner):
+        yield kind, Reached(inner, owner)
+    elif depth > _MAX_DEPTH:
+        return
+    elif isinstance(inner, types.FunctionType):
+        for held in _held(inner):
+            yield from _behind(held, "middleware", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _behind(one, kind, depth + 1)
+    elif isinstance(value, (BaseTool, BaseChatModel)):
+        yield from _callbacks({"callbacks": value.callbacks})
+        yield from _validators(getattr(value, "args_schema", None))
+    elif isinstance(value, Runnable) or is_framework(type(value).__module__):
+        yield from _callbacks(getattr(value, "config", None))
+        for part, within in _parts(value, kind):
+            yield from _behind(part, within, depth + 1)
+
+
+def _runs(value: Any) -> tuple[Any, Any]:
+    """The function that calling a value runs, and the object that it is a method of."""
+    inner, owner = unpacked(value)
+    called = under(inspect.getattr_static(type(value), "__call__", None))
+    return (called, value) if not is_users(inner) and is_users(called) else (inner, owner)
+
+
+def _parts(value: Any, kind: str) -> Iterator[tuple[Any, str]]:
+    """What an object of the framework runs; graphs inside have nodes of their own."""
+    for name in _PARTS:
+        part = getattr(value, name, None)
+        if part is not None and not isinstance(part, Pregel):
+            yield (
+                list(part.values()) if isinstance(part, dict) else part,
+                "middleware" if name.endswith("wrap_tool_call") else kind,
+            )
+
+
+def _held(function: types.FunctionType) -> Iterator[Any]:
+    """Callables, and lists that may hold some, in the closure of a function that the framework made."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            held = cell.cell_contents
+            if callable(held) or isinstance(held, (list, tuple)):
+                yield held
+
+
+def _validators(schema: Any) -> Iterator[tuple[str, Reached]]:
+    """Functions that a pydantic class runs on what a model asks for."""
+    decorators = getattr(schema, "__pydantic_decorators__", None)
+    for group in ("field_validators", "model_validators", "validators", "root_validators"):
+        for one in getattr(decorators, group, {}).values():
+            function = under(getattr(one.func, "__wrapped__", one.func))
+            if is_users(function):
+                yield "validator", Reached(function)
+    for field in getattr(schema, "model_fields", {}).values() if isinstance(schema, type) else ():
+        for one in field.metadata:
+            if is_users(function := under(getattr(one, "func", None))):
+                yield "validator", Reached(function)
+
+
+def _callbacks(config: Any) -> Iterator[tuple[str, Reached]]:
+    """Methods of the user's own callback handlers."""
+    given = config.get("callbacks") if isinstance(config, dict) else None
+    for handler in getattr(given, "handlers", given) or ():
+        for kind in type(handler).__mro__:
+            for name, one in vars(kind).items():
+                if name.startswith("on_") and is_users(one):
+                    yield "callback", Reached(one, handler)

@@ -1,0 +1,46 @@
+"""The nodes of a graph, those of graphs inside nodes too, and the user's own functions that they run."""
+
+import inspect
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.runnables import RunnableBinding
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.analysis.frameworks import is_framework
+
+MAX_DEPTH = 4
+
+
+def nodes_of(graph: Pregel[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nodes with their paths ("agent", "team/agent"), those of graphs inside nodes too."""
+    for name, node in graph.nodes.items():
+        if name == "__start__":
+            continue
+        bound = node.bound
+        yield f"{prefix}{name}", bound
+        for inner in unwrapped(bound):
+            if isinstance(inner, Pregel) and prefix.count("/") < MAX_DEPTH:
+                yield from nodes_of(inner, f"{prefix}{name}/")
+
+
+def unwrapped(bound: Any) -> list[Any]:
+    """A runnable and those inside bindings and sequences."""
+    if isinstance(bound, RunnableBinding):
+        return [bound, *unwrapped(bound.bound)]
+    if hasattr(bound, "steps"):
+        return [bound, *(inner for step in bound.steps for inner in unwrapped(step))]
+    return [bound]
+
+
+def functions_of(bound: Any) -> list[types.FunctionType]:
+    """The user's own plain functions that a node runs."""
+    found = []
+    for inner in unwrapped(bound):
+        for attribute in ("func", "afunc"):
+            function = inspect.unwrap(getattr(inner, attribute, None) or (lambda: None))
+            function = getattr(function, "__func__", function)
+            if isinstance(function, types.FunctionType) and not is_framework(function.__module__ or ""):
+                found.append(function)
+    return list(dict.fromkeys(found))

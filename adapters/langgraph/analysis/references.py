@@ -1,0 +1,244 @@
+"""What tasks and settings name: loaded and held against the graph before anything runs."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.analysis.import_errors import own_frames
+from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
+from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.findings.detectors import Detectors, detectors_of
+from dreamgym_kit.interfaces import Checker, RealWorld
+from dreamgym_kit.routing.router import writes_are_real
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.types import Task, error_line
+
+_OF_A_WORLD = {
+    "configurable": ("world", "episode"),
+    "reset": ("world", "episode"),
+    "close": ("episode",),
+}
+_DEFINE_WORLD = "Define configurable(world, episode), async reset(world, episode) and async close(episode)."
+
+
+def detectors_named(settings: Settings) -> Detectors:
+    """The detectors that hold for a run, those of the settings loaded."""
+
+    def load(reference: str, where: str) -> Any:
+        return load_named(reference, kind="detector", where=where, folder=settings.folder)
+
+    return detectors_of(settings, load)
+
+
+def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
+    """The worlds of these names that settings describe; others are left as they are.
+
+    Raises:
+        UserError: not importable, cannot be made, lacks a method, or has one that takes other arguments.
+    """
+    worlds: dict[str, RealWorld] = {}
+    for name, kind in _world_kinds(settings, names).items():
+        where = f"{settings.where('environments', name, 'ref')}: '{settings.environments[name]}'"
+        try:
+            worlds[name] = kind() if isinstance(kind, type) else kind
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() too: nothing has run, and the command must not end with 0
+            frames = "".join(f"\n  {line}" for line in own_frames(error))
+            raise UserError(
+                f"{where} raised {type(error).__name__} when it was made: {error}{frames}"
+            ) from error
+        _check_world(worlds[name], where)
+    return worlds
+
+
+def _world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
+    """What settings name for these worlds, a class or an object; it is imported, and no class is called.
+
+    Raises:
+        UserError: not importable, or it lacks a method: a run would find that out in its first episode.
+    """
+    kinds: dict[str, Any] = {}
+    for name in sorted(set(names) & set(settings.environments)):
+        where = settings.where("environments", name, "ref")
+        kinds[name] = kind = load_named(
+            settings.environments[name], kind="world", where=where, folder=settings.folder
+        )
+        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(_attribute(kind, one, where))]
+        if lacks and not hasattr(kind, "__getattr__"):
+            raise UserError(
+                f"{where}: '{settings.environments[name]}' has no {' and no '.join(lacks)}. {_DEFINE_WORLD}"
+            )
+    return kinds
+
+
+def _check_world(world: RealWorld, where: str) -> None:
+    """Refuse what would fail in every episode: its methods are called with these arguments."""
+    for name, given in _OF_A_WORLD.items():
+        if not _takes(_attribute(world, name, where), given):
+            raise UserError(f"{where}: {name}() cannot be called with ({', '.join(given)}). {_DEFINE_WORLD}")
+    if inspect.iscoroutinefunction(world.configurable):
+        raise UserError(f"{where}: configurable() is async. {_DEFINE_WORLD}")
+    isolated = _attribute(world, "isolated", where)
+    if not isinstance(isolated, bool | None):
+        raise UserError(f"{where}: `isolated` is {isolated!r:.80}, not True or False")
+
+
+def configured(world: RealWorld, task: Task) -> None:
+    """Ask an environment what it configures a dream of a task with.
+
+    Raises:
+        UserError: it raises, or gives no mapping.
+    """
+    try:
+        dict(world.configurable(task.world, "doctor"))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also what the guard refuses
+        reason = error_line(error)
+        raise UserError(f'environment "{task.world.name}" could not be set up: {reason}') from error
+
+
+def _attribute(owner: Any, name: str, where: str) -> Any:
+    """An attribute or None; what raises anything else than an AttributeError is named.
+
+    Raises:
+        UserError: it did.
+    """
+    try:
+        return getattr(owner, name, None)
+    except Exception as error:
+        raise UserError(f"{where}: reading `{name}` raised {error_line(error)}") from error
+
+
+def _takes(function: Any, given: Sequence[str]) -> bool:
+    """Whether a function can be called with these arguments by place; unknown signatures take all."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that tells no signature
+        return True
+    return True
+
+
+def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
+    """Every checker that a task names, loaded before anything runs."""
+    found: dict[str, Checker] = {}
+    for task in tasks:
+        if not task.checker or task.checker in found:
+            continue
+        name = task.checker
+        reference = settings.checkers.get(name, name)
+        if ":" not in reference:
+            raise UnknownName(
+                "checker",
+                name,
+                known=sorted(settings.checkers),
+                source=f"task {task.id!a}",
+                where='[checkers] of dreamgym.toml, and no "module:function"',
+            )
+        declared = name in settings.checkers
+        where = settings.where("checkers", name) if declared else f"task {task.id!a}"
+        checker: Any = load_named(reference, kind="checker", where=where, folder=settings.folder)
+        if not callable(checker):
+            found_type = type(checker).__name__
+            raise UserError(f"{where}: checker '{reference}' is of type {found_type}, not a function")
+        if isinstance(checker, type):
+            raise UserError(f"{where}: checker '{reference}' is a class; name an object of it, or a function")
+        if not _takes(checker, ("outcome",)):
+            raise UserError(f"{where}: checker '{reference}' cannot be called with (outcome)")
+        found[name] = checker
+    return found
+
+
+def check_expectations(tasks: Sequence[Task], facts: GraphInspection) -> None:
+    """Refuse an expectation about a tool that the graph lacks: it would fail, or hold, whatever happens."""
+    known = facts.specs()
+    for task in tasks:
+        for tool in (*(task.expect.get("calls") or ()), *(task.expect.get("max") or ())):
+            if tool not in known:
+                source = f"task {task.id!a}, expect"
+                raise UnknownName("tool", str(tool), known=known, source=source, where="the graph")
+
+
+def check_inputs(tasks: Sequence[Task], facts: GraphInspection) -> None:
+    """Refuse an input that holds nothing of the graph's state; LangGraph drops unknown fields silently."""
+    for task in tasks:
+        if facts.state and task.input and not any(name in facts.state for name in task.input):
+            source = f"task {task.id!a}, input"
+            raise UnknownName(
+                "field", next(iter(task.input)), known=facts.state, source=source, where="the graph's state"
+            )
+
+
+def check_said(facts: GraphInspection, settings: Settings) -> None:
+    """Refuse real calls of tools whose effect nobody has confirmed, and names that no tool has.
+
+    Raises:
+        UserError: an effect is a guess; or settings leave unheld, or limit, a tool that the graph does not
+            have: a limit by a misspelled name would be none.
+    """
+    known = sorted(facts.specs())
+    for key, limits in (("most", settings.s2r.max_calls_per_tool), ("rates", settings.s2r.rate_per_tool)):
+        for pattern in limits:
+            if not any(fnmatchcase(name, pattern) for name in known):
+                where = settings.where("s2r", key, pattern)
+                raise UnknownName("tool", pattern, known=known, source=where, where="the graph")
+    for name in settings.s2r.auto_approve:
+        if name not in known:
+            where = settings.where("s2r", "auto_approve")
+            raise UnknownName("tool", name, known=known, source=where, where="the graph")
+    guessed = sorted(
+        spec.name for spec in facts.tools if spec.source == "guessed" and not spec.effect.runs_in_dream
+    )
+    if guessed:
+        raise UserError(
+            f"{settings.where('tools')}: what {', '.join(guessed)} can do is a guess, and real calls are let "
+            'through by it. Confirm each in dreamgym.toml ([tools.NAME] effect = "read"). Nothing was run.'
+        )
+
+
+def episodes_at_once(request: RunRequest, worlds: Mapping[str, RealWorld], names: Iterable[str]) -> int:
+    """How many episodes a run may have at once: where they write to a real system that they share, one.
+
+    Args:
+        request: how it runs.
+        worlds: the providers that settings name, by the name of the environment.
+        names: of the environments of all the tasks.
+
+    Raises:
+        UserError: the caller asked for several at once, and they share a real system.
+    """
+    wanted = request.settings.simulate.concurrency
+    shared = [name for name in sorted(set(names)) if not getattr(worlds.get(name), "isolated", False)]
+    if not writes_are_real(request.mode, request.stage) or not shared or wanted == 1:
+        return wanted
+    if request.overlap:
+        raise UserError(
+            f"simulate.concurrency or workers.count: the episodes share the environment {shared[0]!a}, and "
+            "one would change it under another. Leave it out, or set `isolated = True` in the class of "
+            f"[environments.{shared[0]}] if it gives each episode a system of its own. Nothing was run."
+        )
+    return 1
+
+
+def check_resets(tasks: Sequence[Task], facts: GraphInspection, settings: Settings) -> None:
+    """Refuse real episodes in worlds that nobody puts back: each would begin where another one ended.
+
+    Raises:
+        UserError: a tool of the graph changes the world, and a task's world is not among the settings'.
+    """
+    changing = sorted(spec.name for spec in facts.tools if spec.effect.changes_world)
+    unset = sorted({task.world.name for task in tasks} - set(settings.environments))
+    if not changing or not unset:
+        return
+    where = settings.where()
+    raise UserError(
+        f"{where}: nobody puts the world {unset[0]!a} back between episodes, and {changing[0]!a} changes it: "
+        "what one episode did would be there in the next, and stay. Name what resets it "
+        f'([environments.{unset[0]}] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
+    )

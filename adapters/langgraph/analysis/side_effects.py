@@ -1,0 +1,406 @@
+"""How does a function act on the world? Read from its code and the values that it names; nothing is called.
+
+Only what the code names is seen: a client in a database of clients is not. The guard meets those while the
+dream runs.
+"""
+
+import builtins
+import contextlib
+import dis
+import functools
+import inspect
+import io
+import os
+import re
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.runnables import Runnable, RunnableSequence
+from langchain_core.tools import BaseTool
+from langgraph.pregel import Pregel
+
+from dreamgym_kit.adapters.langgraph.analysis.frameworks import is_framework
+from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import changes_others
+from dreamgym_kit.adapters.langgraph.intercept.functions import of_library, real_of, under
+
+# Modules whose use means that a function acts on the world by itself.
+_ACTING_MODULES = frozenset(
+    {
+        "aiobotocore", "aiofiles", "aiohttp", "aiokafka", "aiomysql", "aiosmtplib", "aiosqlite",
+        "asana", "asyncio.streams", "asyncio.subprocess", "asyncpg", "asyncssh", "atlassian",
+        "azure", "boto3", "botocore", "braintree", "cassandra", "celery", "chromadb",
+        "clickhouse_connect", "clickhouse_driver", "confluent_kafka", "curl_cffi", "dbm", "discord",
+        "docker", "dropbox", "duckdb", "elasticsearch", "exchangelib", "fabric", "firebase_admin",
+        "ftplib", "git", "github", "gitlab", "google.cloud", "googleapiclient", "grpc", "gspread",
+        "http.client", "httplib2", "httpx", "httpx2", "hubspot", "hvac", "imaplib", "intercom",
+        "jira", "kafka", "kubernetes", "langgraph_sdk", "ldap3", "minio", "motor", "msgraph",
+        "multiprocessing.connection", "mysql", "nats", "neo4j", "notion_client", "O365",
+        "opensearchpy", "oracledb", "paramiko", "paypalrestsdk", "pexpect", "pika", "pinecone",
+        "plaid", "playwright", "poplib", "praw", "psycopg", "psycopg2", "psycopg_pool", "pycurl",
+        "pymongo", "pymysql", "pyodbc", "pysftp", "qdrant_client", "razorpay", "redis", "requests",
+        "resend", "selenium", "sendgrid", "serial", "shelve", "shopify", "shutil",
+        "simple_salesforce", "slack_bolt", "slack_sdk", "smbclient", "smtplib", "snowflake",
+        "socket", "sqlalchemy", "sqlite3", "sqlmodel", "square", "stripe", "subprocess", "supabase",
+        "telegram", "telethon", "telnetlib", "tornado.httpclient", "trello", "treq", "tweepy",
+        "twilio", "urllib", "urllib3", "weaviate", "websocket", "websockets", "zeep", "zenpy",
+        "zmq",
+    }
+)  # fmt: skip
+_HARMLESS = frozenset({"urllib.error", "urllib.parse"})  # parts of those that only compute
+_HARMLESS_NAMES = frozenset(
+    {
+        "httpx.Headers", "httpx.QueryParams", "httpx.Timeout", "httpx.URL", "shutil.disk_usage",
+        "shutil.get_terminal_size", "shutil.which", "socket.gethostname", "socket.inet_aton",
+        "socket.inet_ntoa", "sqlite3.Row", "subprocess.list2cmdline",
+    }
+)  # fmt: skip
+_ACTING_OF_OS = frozenset(
+    {
+        "chmod", "execv", "execve", "kill", "killpg", "link", "makedirs", "mkdir", "popen",
+        "posix_spawn", "remove", "removedirs", "rename", "replace", "rmdir", "spawnv", "symlink",
+        "system", "truncate", "unlink", "write",
+    }
+)  # fmt: skip
+_COMPUTES = frozenset(
+    {
+        "annotated_types", "anthropic", "attr", "attrs", "dateutil", "jinja2", "loguru", "mcp",
+        "numpy", "openai", "pandas", "polars", "pydantic", "pydantic_core", "pytz", "scipy",
+        "structlog", "tenacity", "tiktoken", "typing_extensions", "yaml",
+    }
+)  # fmt: skip
+_CLIENT = re.compile(r"(Client|Collection|Connection|Database|Driver|Pool|Producer|Session)$")
+_FOR_WRITING = re.compile(r"(?=.*[wax+])[rwaxbtU+]{1,4}")
+OPENS = "a file opened for writing"
+OPEN = "a file or connection that is open already"
+UNREADABLE = "a value that cannot be read"
+_WRITE_WORDS = frozenset({"write_text", "write_bytes"})
+_STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A user's function that code can come to."""
+
+    function: types.FunctionType
+    owner: Any = None  # the object or class that it is a method of
+    name: str = ""  # under which it is looked up at run time; a callable given by name
+    chosen: bool = False  # at run time, by what a model or a table says
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the code of one function says."""
+
+    acts: str | None = None  # what it reaches the world by
+    doubt: str | None = None  # else: why it is not known to only compute
+    reached: list[Reached] = field(default_factory=list)
+    graphs: list[Pregel[Any]] = field(default_factory=list)
+    words: frozenset[str] = frozenset()  # names and attributes in the code
+
+
+def read(function: types.FunctionType, owner: Any = None) -> Reading:
+    """Read one function's own code, and what it names of the user's."""
+    function = real_of(function)
+    codes = list(_codes(function.__code__))
+    words = frozenset(name for code in codes for name in code.co_names)
+    found = Reading(words=words)
+    stores = {one.opname for code in codes for one in dis.get_instructions(code)}
+    changes = any(
+        changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
+    )
+    if "STORE_GLOBAL" in stores or (owner is not None and stores & _STORES):
+        found.doubt = "state that outlives the call"
+    chosen = "with_structured_output" in words
+    values = [
+        *_names_used(function),
+        *(function.__defaults__ or ()),
+        *(function.__kwdefaults__ or {}).values(),
+    ]
+    values += _attributes([owner, *values], words)
+    for value in values:
+        try:
+            chosen = chosen or value is exec or value is eval or _is_structured(value)
+            found.acts = found.acts or _acts(value)
+            found.doubt = found.doubt or _doubt(value, function, changes=changes)
+        except Exception:  # noqa: BLE001  a proxy may raise from anything, and what it stands for is not known
+            found.doubt = found.doubt or UNREADABLE
+    for value in values:
+        with contextlib.suppress(Exception):
+            found.graphs += [value] if isinstance(value, Pregel) else []
+            found.reached += list(_reached(value, words, chosen=chosen))
+    if found.acts is None and (words & _WRITE_WORDS or any(map(_opens_for_writing, codes))):
+        found.acts = OPENS
+    return found
+
+
+def is_users(function: Any) -> bool:
+    """Whether a function is of the user's own code, not of a library or of what a library made."""
+    return (
+        isinstance(function, types.FunctionType)
+        and not of_library(function)
+        and not is_framework(function.__module__ or "")
+    )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _opens_for_writing(code: types.CodeType) -> bool:
+    """Whether a mode for writing is among the arguments of an `open`; its first argument is a path."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PUSH_NULL")]
+    for place, one in enumerate(instructions):
+        if one.argval == "open" and one.opname.startswith("LOAD_"):
+            function = one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+            given = _constants_given(instructions[place + 1 : place + 40])[1 if function else 0 :]
+            if any(type(text) is str and _FOR_WRITING.fullmatch(text) for text in given):
+                return True
+    return False
+
+
+def _constants_given(following: list[dis.Instruction]) -> list[Any]:
+    """Constant arguments of the call whose function was loaded last; None for each that is computed.
+
+    Where branches make the arguments' number unclear, all constants that follow.
+    """
+    stack: list[Any] = []
+    for one in following:
+        calls = one.opname.startswith(("PRECALL", "CALL"))  # the first is Python 3.11's
+        if calls and len(stack) == (one.arg or 0) + (one.opname == "CALL_KW"):
+            return stack
+        height = len(stack) + dis.stack_effect(one.opcode, one.arg, jump=False)
+        loaded = one.argval if "CONST" in one.opname else None
+        stack = [*stack[:height], *[None] * (height - len(stack) - 1), loaded][: max(height, 0)]
+    return [None, *(one.argval for one in following if "CONST" in one.opname)]
+
+
+def _names_used(function: types.FunctionType) -> Iterator[Any]:
+    """Values of the global names, imported modules and closure cells that the code names."""
+    for code in _codes(function.__code__):
+        instructions = list(dis.get_instructions(code))
+        for place, instruction in enumerate(instructions):
+            after = instructions[place + 1 : place + 60]  # of one import, or one chain of attributes
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                value = function.__globals__.get(instruction.argval, vars(builtins).get(instruction.argval))
+                yield _attribute_of(value, after)
+            elif instruction.opname == "IMPORT_NAME":
+                yield from _imported(str(instruction.argval), after)
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue
+
+
+def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:
+    """What an import inside a function gives, where the module is loaded; else its name has to do."""
+    module = sys.modules.get(name) or types.ModuleType(name)
+    names = []
+    for instruction in following:
+        if instruction.opname == "IMPORT_FROM":
+            names.append(str(instruction.argval))
+        elif (names and instruction.opname == "POP_TOP") or not instruction.opname.startswith(
+            ("STORE_", "IMPORT_FROM", "CACHE")
+        ):
+            break
+    yield from (vars(module).get(one, types.ModuleType(name)) for one in names) if names else (module,)
+
+
+def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
+    """What code takes from a module that it names: `urllib.parse.quote` is no `urllib`."""
+    for instruction in following:
+        module = issubclass(type(value), types.ModuleType)  # a proxy may raise from being asked for its class
+        if not module or instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+            break
+        try:
+            value = vars(value)[instruction.argval]
+        except KeyError:
+            break
+    return value
+
+
+def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
+    """What a method's own object and the user's objects that the code names have under the code's words."""
+    found: list[Any] = []
+    for place in range(_MOST_ATTRIBUTES):
+        if place == len(owners):
+            break
+        owner = owners[place]
+        if place and not _is_users_instance(owner):
+            continue
+        of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
+        found += of_owner
+        owners += [value for value in of_owner if not any(value is known for known in owners)]
+    return found
+
+
+def _is_users_instance(value: Any) -> bool:
+    try:
+        return is_users_object(value) and not isinstance(value, type)
+    except Exception:  # noqa: BLE001  a proxy may raise from anything: it is not read
+        return False
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """What an object or its class has under a name, without running any code of it."""
+    if owner is None or issubclass(type(owner), types.ModuleType):
+        return None
+    value = inspect.getattr_static(owner, name, None)
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    return types.MethodType(value, owner) if isinstance(value, types.FunctionType) else value
+
+
+def _acts(value: Any) -> str | None:
+    if isinstance(value, io.IOBase):
+        return OPEN if _is_open_for_writing(value) else None
+    if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
+        name = value.__name__
+        if name in _ACTING_OF_OS and vars(os).get(name) is value:
+            return f"os.{name}"
+    module = _module_of(value)
+    named = isinstance(value, type) or inspect.isroutine(value)  # of others it might run code
+    if named and f"{module}.{value.__name__}" in _HARMLESS_NAMES:
+        return None
+    parts = module.split(".")
+    known = next((name for end in (1, 2) if (name := ".".join(parts[:end])) in _ACTING_MODULES), None)
+    if known is not None or named or isinstance(value, types.ModuleType):
+        return known
+    library = parts[0] not in sys.stdlib_module_names | _COMPUTES and not is_framework(module)
+    client = _CLIENT.search(type(value).__name__) and library and is_library_class(type(value))
+    return f"{parts[0]}.{type(value).__name__}" if client else None
+
+
+def _is_open_for_writing(stream: io.IOBase) -> bool:
+    """Whether what is written there leaves the process: not a buffer in memory, not its own output."""
+    if is_users_object(stream):  # its `writable` is the user's code, which is not run here
+        return True
+    if isinstance(stream, (io.BytesIO, io.StringIO)) or stream is sys.stdout or stream is sys.stderr:
+        return False
+    try:
+        return stream.writable()
+    except ValueError:  # closed
+        return False
+
+
+def _doubt(value: Any, function: types.FunctionType, *, changes: bool) -> str | None:
+    """Why code that names this value is not known to only compute."""
+    if value is sys.stdout or value is sys.stderr:
+        return "a stream of the process"
+    if isinstance(value, Runnable):
+        return None
+    plain = isinstance(value, (dict, list, set)) or (hasattr(value, "__dict__") and is_users_object(value))
+    if plain and changes and not isinstance(value, type | types.ModuleType) and not callable(value):
+        return "state that outlives the call"
+    module = _module_of(value)
+    top = module.partition(".")[0]
+    own = (function.__module__ or "").partition(".")[0]
+    if top in sys.stdlib_module_names | _COMPUTES | {"", own} or is_framework(module):
+        return None
+    library = value.__name__ not in sys.modules if isinstance(value, types.ModuleType) else True
+    return top if library and _is_of_library(value) else None
+
+
+def _reached(value: Any, words: frozenset[str], *, chosen: bool, name: str = "") -> Iterator[Reached]:
+    """The user's functions behind a value: itself, a table's entries, an object's methods."""
+    inner, owner = unpacked(value)
+    if isinstance(owner, BaseTool) or isinstance(value, (BaseTool, BaseChatModel)):
+        return
+    if is_users(inner):
+        yield Reached(inner, owner, name, chosen or type(value).__name__ == _TASK)
+    elif isinstance(value, (dict, list, tuple, set, frozenset)):
+        yield from _of_table(value, words, name) if len(value) <= _MOST_IN_A_TABLE else ()
+    elif isinstance(value, types.ModuleType):
+        if "getattr" in words and not _is_of_library(value):
+            of_module = ((key, one) for key, one in list(vars(value).items()) if is_users(one))
+            yield from (
+                Reached(one, None, key, True) for key, one in of_module if one.__module__ == value.__name__
+            )
+    elif is_users_object(value):
+        yield from _methods(value, words, chosen=chosen, name=name)
+
+
+def unpacked(value: Any) -> tuple[Any, Any]:
+    """What a partial, a task, a method, a cache or a decorator of a library runs; and what it is bound to."""
+    owner = None
+    while True:
+        if isinstance(value, types.MethodType):
+            value, owner = value.__func__, value.__self__
+        elif isinstance(value, functools.partial) or type(value).__name__ == _TASK:
+            value = value.func
+        elif under(value) is not value:
+            value = under(value)
+        elif not is_users(value) and isinstance(
+            wrapped := inspect.getattr_static(value, "__wrapped__", None), types.FunctionType
+        ):
+            value = wrapped
+        else:
+            return value, owner
+
+
+def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]:
+    for key, one in table.items() if isinstance(table, dict) else ((None, one) for one in table):
+        if callable(one) or isinstance(one, (dict, list, tuple)) or is_users_object(one):
+            yield from _reached(one, words, chosen=True, name=key if isinstance(key, str) else name)
+
+
+_MOST_ATTRIBUTES = 200
+_TASK = "_TaskFunction"  # what `@task` makes
+_MOST_IN_A_TABLE = 500
+
+
+def _methods(value: Any, words: frozenset[str], *, chosen: bool, name: str) -> Iterator[Reached]:
+    """Methods that code may call on a user's object or class: those that it names, or any if by `getattr`."""
+    kind = value if isinstance(value, type) else type(value)
+    made = (
+        {"__init__", "__post_init__"} if isinstance(value, type) else {"__call__", "__enter__", "__aenter__"}
+    )
+    for one in kind.__mro__:
+        for key, entry in vars(one).items():
+            method: Any = entry.__func__ if isinstance(entry, (staticmethod, classmethod)) else under(entry)
+            dynamic = "getattr" in words and not key.startswith("_") and not isinstance(value, type)
+            if is_users(method) and (key in words | made or dynamic):
+                yield Reached(method, value, name if key in {"__call__", "run"} else key, chosen or dynamic)
+
+
+def _is_structured(value: Any) -> bool:
+    """Whether a runnable is a model that answers in a form: code chooses by what it says."""
+    if not isinstance(value, RunnableSequence):
+        return False
+    return any("ls_structured_output_format" in (getattr(step, "kwargs", None) or {}) for step in value.steps)
+
+
+def is_users_object(value: Any) -> bool:
+    """Whether a value is a class of the user's own code, or an object of one."""
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, (BaseTool, BaseException, Runnable)) or kind.__module__ == "builtins":
+        return False
+    return not is_library_class(kind)
+
+
+def is_library_class(kind: type) -> bool:
+    """Whether a class is not of the user's own code."""
+    module = sys.modules.get(kind.__module__)
+    return module is None or _is_of_library(module) or is_framework(kind.__module__)
+
+
+def _is_of_library(value: Any) -> bool:
+    module = value if isinstance(value, types.ModuleType) else sys.modules.get(_module_of(value))
+    return module is not None and of_library(getattr(module, "__file__", None) or "<built in>")
+
+
+def _module_of(value: Any) -> str:
+    if isinstance(value, types.ModuleType):
+        return "" if value.__name__ in _HARMLESS else value.__name__
+    owner = value if isinstance(value, type) else type(value)
+    if isinstance(value, (BaseTool, BaseChatModel, Pregel)) or issubclass(owner, BaseException):
+        return ""
+    module = (getattr(value, "__module__", None) if inspect.isroutine(value) else owner.__module__) or ""
+    return "" if module in _HARMLESS else str(module).lstrip("_")

@@ -1,0 +1,1 @@
+"""Promotion of weights, and agents that use what is deployed."""

@@ -1,0 +1,304 @@
+"""`deploy`: weights that beat what is in use on the real tools take its place; others only by force.
+
+    from dreamgym_kit import deploy
+    deploy("runs/2026-11-21-train-desk-7f3a", evaluated="runs/...-b", against="runs/...-a", into="deployed")
+
+Reads runs that were made before, copies files and writes a card; no tool runs, nothing is trained.
+"""
+
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamgym_kit.adapters.langgraph.deploy.candidates import Candidate, candidate_of
+from dreamgym_kit.adapters.langgraph.run.api import Tasks, settings_of
+from dreamgym_kit.adapters.langgraph.run.directory import label_of
+from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
+from dreamgym_kit.deployment.card import CardFacts, Pointing, rendered, untested
+from dreamgym_kit.deployment.digests import CARD, model_digest, model_files, must_be_whole
+from dreamgym_kit.deployment.evidence import Evidence, gaps
+from dreamgym_kit.deployment.model_registry import (
+    ADAPTER,
+    EVENTS,
+    MERGED,
+    Deed,
+    Event,
+    ModelRegistry,
+    Use,
+    Version,
+    read_use,
+    write_use,
+)
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.report.evaluation import Evaluation, beating_to_json
+from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.trust.promotion import Promotion, promotion
+from dreamgym_kit.types import Task
+
+SHELF = "deployed"  # the folder where nobody names one
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_ODD = re.compile(r"[^A-Za-z0-9._/-]|^[^A-Za-z0-9]")
+_AGENT = "agent"  # what is served where no graph gives it a name
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What came of it."""
+
+    event: Event
+    pointing: Pointing
+    promotion: Promotion | None  # None: no comparison was fit for it
+    card: Path | None = None  # of the version that is in use now; None where nothing changed
+    already: bool = False  # these very weights were in use before
+
+    @property
+    def done(self) -> bool:
+        """Whether the weights that were asked for are in use."""
+        return self.event.deed.changes
+
+    @property
+    def sentence(self) -> str:
+        """What came of it, in plain words."""
+        event = self.event
+        if self.already:
+            return f"These weights are in use already, as {event.version}. Nothing was changed."
+        if event.deed is Deed.ROLLED_BACK:
+            return f"Rolled back: {event.version} is in use again, in place of {event.before}."
+        place = f"in place of {event.before}" if event.before else "the first one here"
+        if event.deed is Deed.PROMOTED:
+            return f"Promoted: {event.version} is in use, {place}. {event.sentence}"
+        if event.deed is Deed.FORCED:
+            return f"Forced: {event.version} is in use, {place}. Its card says so, and what spoke against it."
+        stays = f"{event.before} stays in use" if event.before else "nothing is in use"
+        return f"Not promoted: {stays}. {' '.join(event.reasons)}"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same for machines."""
+        found = self.promotion
+        return {
+            "done": self.done,
+            "already": self.already,
+            "sentence": self.sentence,
+            "event": EVENTS.write(self.event),
+            "comparison": beating_to_json(found.whole if found is not None else None),
+            "families": {one.name: beating_to_json(one.found) for one in found.families} if found else {},
+            "model": str(self.pointing.merged),
+            "lines": list(self.pointing.lines),
+            "card": None if self.card is None else str(self.card),
+        }
+
+
+def deploy(
+    weights: str | Path,
+    *,
+    evaluated: Evaluation | str | Path | None = None,
+    against: str | Path | None = None,
+    tasks: Tasks | None = None,
+    into: str | Path = SHELF,
+    force: str | None = None,
+    name: str | None = None,
+    record: str | Path | None = None,
+    settings: Settings | None = None,
+) -> Deployed:
+    """Put weights in use where the paired comparison on the real tools says that they are better.
+
+    Args:
+        weights: the run directory of a training, or a model directory.
+        evaluated: the run that tried these weights (B), or the evaluation itself.
+        against: the run that tried what is in use, or, at first, what they are to replace (A).
+        tasks: the tasks of both runs; default: those of the settings.
+        into: the folder of versions; made where there is none.
+        force: why a person puts them in use whatever the comparison says; written into the card.
+        name: how the server calls the model; default: as before, at first after the graph.
+        record: a buffer that calls are kept in while it is in use; "" ends that; None: as before.
+        settings: default: the nearest dreamgym.toml, if there is one.
+
+    Raises:
+        UserError: the weights or the comparison cannot be used for this, and nobody forced it; or the
+            folder is something else. Nothing was changed.
+    """
+    known = settings_of(settings, None)
+    candidate = candidate_of(Path(weights).absolute())
+    must_be_whole(candidate.model)
+    digest = model_digest(candidate.model)
+    chosen = _tasks(tasks, known, needed=evaluated is not None)
+    found = _evaluation(evaluated, against, chosen)
+    if force is not None and not force.strip():
+        raise UserError("force: say why; it is written into the card. Nothing was changed.")
+    if name is not None and not _NAME.fullmatch(name):
+        raise UserError(f"name: {name!r:.60} is no name for a model; use letters, digits and . _ / - only.")
+    with ModelRegistry(Path(into), make=True) as shelf:
+        use = _use(shelf, name, record, known)
+        pointing = Pointing(shelf.merged, use.name, use.record, str(into))
+        current = shelf.current
+        if current is not None and current.weights == digest:
+            write_use(shelf.folder, use)
+            last = next(one for one in reversed(shelf.events) if one.deed.changes)
+            return Deployed(last, pointing, None, already=True)
+        missing = gaps(
+            Evidence(
+                evaluation=found,
+                candidate=digest,
+                current=current.weights if current is not None else "",
+                tasks=chosen,
+                learned_from=candidate.learned_from,
+            )
+        )
+        if missing and force is None:
+            raise UserError(_cannot(missing))
+        weighed = None if missing or found is None or found.a is None else _weighed(shelf, found)
+        event = _event(shelf, digest, found, weighed, missing, force)
+        if event.deed is Deed.REFUSED:
+            shelf.note(event)
+            return Deployed(event, pointing, weighed)
+        version = Version(
+            name=event.version,
+            weights=digest,
+            source=str(candidate.model),
+            made_at=event.at,
+            adapter=candidate.adapter is not None,
+        )
+        facts = CardFacts(
+            name=use.name,
+            version=version,
+            event=event,
+            story=candidate.story,
+            evaluation=found,
+            promotion=weighed,
+            untested=untested(found, chosen),
+            pointing=pointing,
+        )
+        shelf.put(version, lambda folder: _fill(folder, candidate, facts))
+        shelf.whole(version)  # what was copied is what was tried
+        write_use(shelf.folder, use)
+        shelf.note(event)
+        return Deployed(event, pointing, weighed, shelf.place(version.name) / MERGED / CARD)
+
+
+def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "") -> Deployed:
+    """Put the version before in use again, or the one named; its files are held against their digest first.
+
+    Raises:
+        UserError: there is none, or its files are not what was deployed. Nothing was changed.
+    """
+    with ModelRegistry(Path(into)) as shelf:
+        current = shelf.current
+        name = to or shelf.before
+        if current is None or not name:
+            raise UserError(f"{into}: there is no version before to go back to. Nothing was changed.")
+        if name == current.name:
+            raise UserError(f"{into}: {name} is what is in use. Nothing was changed.")
+        version = shelf.version(name)
+        shelf.whole(version)
+        event = Event(
+            at=time.time(),
+            deed=Deed.ROLLED_BACK,
+            version=name,
+            before=current.name,
+            weights=version.weights,
+            why=process_masker().text(why),
+        )
+        shelf.note(event)
+        use = read_use(shelf.folder)
+        pointing = Pointing(shelf.merged, use.name, use.record, str(into))
+        return Deployed(event, pointing, None, shelf.place(name) / MERGED / CARD)
+
+
+def _tasks(tasks: Tasks | None, settings: Settings, *, needed: bool) -> list[Task]:
+    if tasks is not None:
+        return read_tasks(Path(tasks)) if isinstance(tasks, (str, Path)) else checked_tasks(tasks)
+    if settings.tasks is not None:
+        return read_tasks(settings.resolve(settings.tasks))
+    if needed:
+        raise UserError("no tasks: name the file that the evaluation's tasks are from (--tasks tasks.jsonl).")
+    return []
+
+
+def _evaluation(
+    evaluated: Evaluation | str | Path | None, against: str | Path | None, tasks: Sequence[Task]
+) -> Evaluation | None:
+    if evaluated is None:
+        if against is not None:
+            raise UserError("deploy: --baseline goes with --evaluation RUN, the run of these weights.")
+        return None
+    if isinstance(evaluated, Evaluation):
+        return evaluated
+    return evaluation_between(Path(evaluated), Path(against) if against is not None else None, tasks)
+
+
+def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, settings: Settings) -> Use:
+    before = read_use(shelf.folder)
+    graph = _ODD.sub("-", label_of(settings.graph)) if settings.graph else _AGENT
+    kept = before.record if record is None else str(record)
+    return Use(name=name or before.name or graph, record=kept)
+
+
+def _weighed(shelf: ModelRegistry, found: Evaluation) -> Promotion:
+    """The comparison as so many-eth look at what is in use; one that was made before is no new look."""
+    assert found.a is not None  # a gap otherwise
+    looks = list(shelf.looks)
+    pair = _pair(found)
+    look = looks.index(pair) + 1 if pair in looks else len(looks) + 1
+    return promotion(found.a.outcomes, found.b.outcomes, look=look)
+
+
+def _pair(found: Evaluation) -> tuple[str, str]:
+    return _run_of(found.b.summary.fact("run")), _run_of(found.a.summary.fact("run") if found.a else "")
+
+
+def _run_of(told: object) -> str:
+    return told if isinstance(told, str) else ""
+
+
+def _event(
+    shelf: ModelRegistry,
+    digest: str,
+    found: Evaluation | None,
+    weighed: Promotion | None,
+    missing: Sequence[str],
+    force: str | None,
+) -> Event:
+    reasons = tuple(missing) if weighed is None else weighed.reasons
+    current = shelf.current
+    deed = Deed.PROMOTED if weighed is not None and not reasons else Deed.REFUSED
+    if deed is Deed.REFUSED and force is not None:
+        deed = Deed.FORCED
+    ran = _pair(found) if found is not None else ("", "")
+    return Event(
+        at=time.time(),
+        deed=deed,
+        version=shelf.next_name() if deed.changes else "",
+        before=current.name if current is not None else "",
+        weights=digest,
+        evaluated=ran[0],
+        against=ran[1],
+        look=weighed.look if weighed is not None else 0,
+        sentence=weighed.whole.told("what it replaces", "it") if weighed is not None else "",
+        reasons=reasons,
+        why=process_masker().text(force) if deed is Deed.FORCED and force is not None else "",
+    )
+
+
+def _fill(folder: Path, candidate: Candidate, facts: CardFacts) -> None:
+    """Write a version's files: the weights as they were tried, the adapter, a card with each."""
+    merged = folder / MERGED
+    merged.mkdir()
+    for path in model_files(candidate.model):
+        shutil.copyfile(path, merged / path.name)
+    (merged / CARD).write_text(rendered(facts), "utf-8")
+    if candidate.adapter is not None and candidate.adapter(folder / ADAPTER):
+        (folder / ADAPTER / CARD).write_text(rendered(facts, merged=False), "utf-8")
+
+
+def _cannot(missing: Sequence[str]) -> str:
+    listed = "\n  ".join(missing)
+    return (
+        "nothing was changed: no comparison says that these weights are better.\n  "
+        f"{listed}\n  A person can put them in use all the same: --force 'why'."
+    )

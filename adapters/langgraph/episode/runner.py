@@ -1,0 +1,615 @@
+"""One episode: the user's graph, unchanged, driven to its end under a session of the gate.
+
+Everything that can happen to it becomes an `Episode`; only a cancelled run gets out as an exception.
+What ended it is read from the session, not from the exception: an agent may have swallowed that.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+
+from dreamgym_kit.adapters.langgraph.episode.isolation import own_graph
+from dreamgym_kit.adapters.langgraph.episode.record import Lived
+from dreamgym_kit.adapters.langgraph.episode.simulated_user import ask_user, played_by
+from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
+    classify_error,
+    classify_stop,
+    declares_context,
+    say_model_down,
+)
+from dreamgym_kit.adapters.langgraph.episode.streaming import stream_graph
+from dreamgym_kit.adapters.langgraph.episode.subgraph_events import hearing_nested_graphs
+from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript, final_state
+from dreamgym_kit.adapters.langgraph.episode.usage import UsageCounter
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
+from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
+from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy, captured
+from dreamgym_kit.dream.faults import FaultPlan, faults_of
+from dreamgym_kit.dream.grading import judge_cut_off
+from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
+from dreamgym_kit.dream.structured_output import CountedEndpoint
+from dreamgym_kit.dream.user import SimulatedUser, user_of
+from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
+from dreamgym_kit.findings.case import Asked, Case
+from dreamgym_kit.findings.detectors import DEFAULT, Detectors
+from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.guard.callers import acting
+from dreamgym_kit.interfaces import (
+    ChatEndpoint,
+    Checker,
+    EventSink,
+    ExperienceModel,
+    Judgement,
+    Outcome,
+    RealWorld,
+)
+from dreamgym_kit.replay.masking import Masker, process_masker
+from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
+from dreamgym_kit.rollout.jobs import Job, ended, verdict_of
+from dreamgym_kit.rollout.records import masked_episode
+from dreamgym_kit.routing.process import CONFIG_KEY, current, entered
+from dreamgym_kit.routing.router import CallRouter, Mode
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.routing.supervision import Overseer
+from dreamgym_kit.routing.transcript_check import reconcile
+from dreamgym_kit.s2r.session import OverseenSession
+from dreamgym_kit.serialization import to_json
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.threads import awaited
+from dreamgym_kit.turns import Turn
+from dreamgym_kit.types import Episode, Finding, Task, Transition, Verdict, error_line
+
+_Word = TypeVar("_Word")
+REFUSED_S = 5.0  # what an episode gets to end by itself once something in it was refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LangGraphRunner:
+    """Implements `interfaces.EpisodeRunner` for a compiled graph; runs any number of episodes at once.
+
+    Attributes:
+        graph: compiled; its memory is replaced, episode by episode.
+        experience: answers in a dream; unused while recording.
+        keep: hears every transition as it happens; recording stores it there before the agent goes on.
+        prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
+        judge: judges every episode instead of the tasks' own checkers.
+        second: a model that judges beside the checker; the checker wins.
+        chat: plays the users that tasks describe as personas.
+        masker: takes secrets out of what is kept of an episode.
+        in_thread: run the graph synchronously (see `streaming`).
+        overseer: lets real calls through where the policy's mode is `S2R`.
+        model_policy: answers in place of the graph's chat models.
+        on_turns: is given what it said, with the episode's id, before the episode is judged.
+        detectors: look at each ended episode; what they find stands in it.
+        real_faults: whether real calls fail by the settings' faults too.
+        lore: what detectors worked out of the tools, for all episodes alike.
+        on_executed: is given an episode as soon as a real call is noticed in it, before all else.
+        unended: sessions whose real writes were still running when last looked at.
+    """
+
+    graph: Pregel[Any]
+    policy: CallRouter
+    settings: Settings
+    budget: Budget
+    events: EventSink
+    experience: ExperienceModel | None = None
+    worlds: Mapping[str, RealWorld] = field(default_factory=dict)
+    checkers: Mapping[str, Checker] = field(default_factory=dict)
+    judge: Checker | None = None
+    keep: Callable[[Transition], None] | None = None
+    prefix: str = ""
+    second: ModelJudge | None = None
+    chat: ChatEndpoint | None = None
+    masker: Masker = field(default_factory=process_masker)
+    in_thread: bool = False
+    detectors: Detectors = DEFAULT
+    lore: dict[object, Any] = field(default_factory=dict)
+    overseer: Overseer | None = None
+    model_policy: ModelPolicy | None = None
+    on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
+    real_faults: bool = False
+    on_executed: Callable[[Episode], None] | None = None
+    unended: list[Session] = field(default_factory=list)
+
+    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+        """See `EpisodeRunner.run`."""
+        episode = f"{task.id}.{sibling}"
+        world = self.worlds.get(task.world.name)
+        if self.policy.writes_are_real and (unended := self._unended(world)):
+            return ended(Job(task, sibling, attempt), unended, "error")
+        session = self._session(task, episode)
+        if self.policy.writes_are_real:
+            self.unended.append(session)
+        usage = UsageCounter(session, self.settings.model, self.budget)
+        course = EpisodeState(
+            Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear
+        )
+        lived = Lived(
+            task=task, sibling=sibling, attempt=attempt, session=session, usage=usage, course=course
+        )
+        session.on_executed = lambda: self._keep_executed(lived)
+        place = self.prefix + episode
+        real = self.policy.mode is not Mode.DREAM
+        not_closed = ""
+        try:
+            configurable, failed = await _set_up(
+                world, task, place, real=real, session=session, course=course
+            )
+            if failed:
+                course.stop, course.reason = "error", failed
+            else:
+                await self._driven(task, episode, session, usage, course, configurable)
+                await self._real_writes_ended(session, course)
+                self._reconcile(session, course)
+            if session.executed:
+                return self._keep_executed(lived)
+            found = self._look(task, session, course)
+            judgement, alarms = await self._judge(task, session, course, configurable)
+        finally:
+            session.close()
+            if real and world is not None:
+                not_closed = await _closed(world, task, place)
+        if not_closed:
+            course.stop = "error"
+            reason = f"{not_closed}; before that the episode was {judgement.verdict}: {judgement.reason}"
+            judgement = Judgement(Verdict.ERROR, reason)
+        transitions = session.ledger.transitions()
+        judgement = _under_faults(judgement, transitions, session)
+        findings = (*found, *alarms)
+        if session.executed:
+            return self._keep_executed(lived)
+        self._tell(episode, session, findings)
+        return masked_episode(lived.episode(judgement, findings), self.masker)
+
+    def _unended(self, world: RealWorld | None) -> str:
+        """Why no episode may begin on a system that an earlier one still writes to, or ""."""
+        self.unended[:] = [session for session in self.unended if session.running]
+        if not self.unended or getattr(world, "isolated", False):
+            return ""
+        writes = [f"{tool} of {one.episode}" for one in self.unended for tool in one.running[:1]]
+        return f"not begun: a real write of an earlier episode is still running ({'; '.join(writes)})"
+
+    async def _real_writes_ended(self, session: Session, course: EpisodeState) -> None:
+        """Wait for real writes that outlive their episode in threads: the next one has the same system."""
+        if not session.running:
+            return
+        session.stopped = session.stopped or EpisodeTimeout(
+            "the next call", limit=self.settings.limits.max_seconds
+        )
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LATE_WRITE_S
+        while session.running and loop.time() < until:  # noqa: ASYNC110  it ends in a thread, with no word to a loop
+            await asyncio.sleep(0.02)
+        if session.running:
+            tools = ", ".join(sorted(set(session.running)))
+            course.reason = (
+                f"a real call of {tools} was still running {LATE_WRITE_S:g} s after its episode had ended; "
+                "it is cut short where it still runs when this process ends"
+            )
+            course.stop = "error"
+
+    def _keep_executed(self, lived: Lived) -> Episode:
+        """Have it written down that something real ran; gives the episode, which is over."""
+        episode = masked_episode(lived.executed(), self.masker)
+        if self.on_executed is not None:
+            self.on_executed(episode)
+        return episode
+
+    def _tell(self, episode: str, session: Session, findings: Sequence[Finding]) -> None:
+        """Say at once what a person should not have to wait for."""
+        for why in session.violations:
+            self.events.emit("violation", episode=episode, text=why)
+        for found in findings:
+            self.events.emit(
+                "finding", episode=episode, finding=found.kind, text=found.text, steps=list(found.steps)
+            )
+
+    def _look(self, task: Task, session: Session, course: EpisodeState) -> tuple[Finding, ...]:
+        """What the detectors find; a call that one of them makes is refused, and this episode's."""
+        case = Case(
+            task=task,
+            steps=session.ledger.transitions(),
+            messages=tuple(course.transcript.records),
+            specs=self.policy.specs,
+            policy=course.heard.text,
+            asked=tuple(course.asked),
+            approval=self.settings.findings.approval,
+            stop=course.stop,
+            shared=self.lore,
+        )
+        with _beside_the_agent("a detector", session, course):
+            return self.detectors.look(case)
+        return ()
+
+    def _session(self, task: Task, episode: str) -> Session:
+        def kept(entry: Transition) -> None:
+            if self.keep is not None:
+                self.keep(entry)
+            self.events.emit(
+                "call",
+                episode=episode,
+                step=entry.step,
+                tool=entry.call.tool,
+                effect=entry.effect.value,
+                provenance=entry.answer.provenance.value,
+            )
+
+        kind = OverseenSession if self.policy.mode is Mode.S2R else Session
+        return kind(
+            self.policy,
+            experience=self.experience,
+            episode=self.prefix + episode,
+            task=task.id,
+            world=task.world,
+            tenant=self.settings.tenant,
+            split=task.split,
+            charge=self.budget.charge,
+            on_transition=kept,
+            on_body=lambda kind, call, effect: self.events.emit(
+                kind, episode=episode, tool=call.tool, effect=effect.value
+            ),
+            step_limit=self.settings.limits.max_tool_calls,
+            lasts_s=self.settings.limits.max_seconds
+            + GRACE_S,  # then the engine has ended it, or given it up
+            abstain=self.settings.simulate.on_unanswered,
+            whole_turns=True,
+            faults=FaultPlan(
+                self.settings.faults,
+                self.settings.simulate.seed,
+                real=self.real_faults,
+                prefix=self.prefix,
+            ),
+            masker=self.masker,
+            overseer=self.overseer,
+        )
+
+    async def _driven(
+        self,
+        task: Task,
+        episode: str,
+        session: Session,
+        usage: UsageCounter,
+        course: EpisodeState,
+        configurable: dict[str, Any],
+    ) -> None:
+        """Drive the graph, its models answered by the policy where there is one."""
+        if self.model_policy is None:
+            await self._drive(task, session, usage, course, configurable)
+            return
+        async with self.model_policy.lives(episode):
+            with captured(self.model_policy, session, episode) as capture:
+                await self._drive(task, session, usage, course, configurable)
+        if capture is not None and self.on_turns is not None:
+            self.on_turns(episode, capture.turns())
+
+    async def _drive(
+        self,
+        task: Task,
+        session: Session,
+        usage: UsageCounter,
+        course: EpisodeState,
+        configurable: dict[str, Any],
+    ) -> None:
+        course.interrupted = lambda asked: excuse(session, asked)
+        course.over = lambda: session.stopped is not None
+        course.hear(map(str, leaves(dict(task.input))))
+        course.transcript.start(task)
+        needs_saver = bool(task.replies or task.meta.get("user"))
+        graph = own_graph(session, self.graph, needs_saver=needs_saver)
+        config: RunnableConfig = {
+            "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
+            "recursion_limit": self.settings.limits.recursion_limit,
+            "callbacks": [usage],
+        }
+        limit = asyncio.timeout(self.settings.limits.max_seconds)
+        try:
+            with entered(session):
+                async with limit:
+                    session.on_refusal = _soon_over(limit)
+                    user = self._user(task, session)
+                    await _follow(graph, task, config, course, user, in_thread=self.in_thread)
+        except asyncio.CancelledError:
+            if session.stopped is None:
+                self._reconcile(session, course)  # what ran has run, though its episode is dropped
+                raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            classify_error(
+                course,
+                error,
+                session.ledger.transitions()[-1:],
+                of_model=session.model_errors,
+                recovered=session.model_answers > 0 and session.unrecovered is None,
+                wants_context=declares_context(self.graph),
+                timed_out=limit.expired(),
+            )
+        if session.stopped is not None:
+            classify_stop(course, session.stopped)
+
+    def _user(self, task: Task, session: Session) -> SimulatedUser | None:
+        chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
+        return user_of(task, chat)
+
+    def _reconcile(self, session: Session, course: EpisodeState) -> None:
+        found = reconcile(
+            course.transcript.records,
+            held_call_ids=session.held_call_ids | session.excused,
+            passed_over=session.passed_over,
+            held_without_id=session.held_without_id,
+            unknown_names=session.unknown_names,
+            intercepted=len(session.ledger),
+            known_tools=HOLDINGS.names | hooked_names(),
+            structured=HOLDINGS.structured | self.policy.structured,
+            asked_tools=session.asked_tools,
+        )
+        if found.bad_arguments:
+            session.count("bad_arguments", found.bad_arguments)
+        if found.executed and not self.policy.mode.bare:
+            session.ran(found.executed)
+        if not self.policy.mode.bare:
+            session.violations.extend(found.violations)
+        if course.stop == "finished" and found.errors:
+            session.violations.extend(found.errors)
+        if session.violations:
+            course.stop, course.reason = "violation", session.violations[0]
+
+    async def _judge(
+        self, task: Task, session: Session, course: EpisodeState, configurable: Mapping[str, Any]
+    ) -> tuple[Judgement, Sequence[Finding]]:
+        if session.model_errors and course.stop in ("finished", "limit", "interrupted", "crashed"):
+            session.count("model_errors", len(session.model_errors))
+            say_model_down(course, session.unrecovered)
+        if course.stop in ("finished", "crashed", "abstained") and (unanswered := _unanswered(session)):
+            crash = f"; then {course.reason}" if course.stop == "crashed" else ""
+            course.stop, course.reason = "abstained", unanswered + crash
+        if course.stop == "crashed":
+            course.stop = "error"
+            return Judgement(Verdict.FAILED, course.reason, 0.0), ()
+        if course.stop == "limit" and course.ran_on and self.model_policy is not None:
+            return Judgement(Verdict.FAILED, course.reason, 0.0), ()  # else going in circles costs nothing
+        if course.stop not in ("finished", "abstained"):
+            return Judgement(verdict_of(course.stop), course.reason), ()
+        outcome = Outcome(
+            task=task,
+            transitions=session.ledger.transitions(),
+            messages=course.transcript.records,
+            final=final_state(course.values),
+            real=self.policy.writes_are_real,
+            configurable=configurable,
+        )
+        checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
+        if course.stop == "abstained":
+            # what an agent does after an answer that nobody gave proves nothing
+            cut = replace(outcome, transitions=_to_the_unanswered(session))
+            return await self._cut_off(cut, checker, session, course), ()
+        both = await self._ask_checker(outcome, checker, session, course)
+        if both is None:
+            return Judgement(Verdict.ERROR, course.reason), ()
+        if both.agree is not None:
+            session.count("judges_agree" if both.agree else "judges_disagree")
+        return both.settled, () if both.alarm is None else (both.alarm,)
+
+    async def _cut_off(
+        self, outcome: Outcome, checker: Checker | None, session: Session, course: EpisodeState
+    ) -> Judgement:
+        """What the dream could not go on with is inconclusive, unless it was lost before."""
+        asked = judge_cut_off(outcome, checker, course.reason)
+        judged = await self._held(asked, outcome, session, course)
+        return judged or Judgement(Verdict.ERROR, course.reason)
+
+    async def _ask_checker(
+        self, outcome: Outcome, checker: Checker | None, session: Session, course: EpisodeState
+    ) -> TwoJudgements | None:
+        """Both judges' words; None where the checker did what it must not in a dream."""
+        asked = judge_twice(outcome, checker, self.second, session)
+        return await self._held(asked, outcome, session, course)
+
+    async def _held(
+        self, asked: Awaitable[_Word], outcome: Outcome, session: Session, course: EpisodeState
+    ) -> _Word | None:
+        """What a checker says, inside the gate; None where it did what it must not in a dream."""
+        if outcome.real:
+            return await asked
+        said: _Word | None = None
+        with _beside_the_agent("the checker", session, course) as refused:
+            said = await asked
+        return None if refused else said
+
+
+def _unanswered(session: Session) -> str:
+    """Which call nobody could answer, and why; empty if each was answered."""
+    open_calls = [entry for entry in session.ledger.transitions() if entry.answer.abstained]
+    if not open_calls:
+        return ""
+    first = open_calls[0]
+    others = len(open_calls) - 1
+    more = f" (and {others} more call{'s'[: others > 1]})" if others else ""
+    tool, why = first.call.tool, first.answer.why or "not known"
+    return f"unanswered call {first.step}{more}: {why if why.startswith(f'{tool} ') else f'{tool}, {why}'}"
+
+
+def _to_the_unanswered(session: Session) -> tuple[Transition, ...]:
+    """The calls up to the first that nobody answered, and those that the model asked for in the same turn."""
+    entries, turn = session.ledger.transitions(), session.ledger.turn
+    at = next((place for place, one in enumerate(entries) if one.answer.abstained), len(entries))
+    asked = {turn(one.call.call_id)[0] for one in entries[at : at + 1]} - {0}  # 0: no model asked for it
+    beside = [one for one in entries[at + 1 :] if turn(one.call.call_id)[0] in asked]
+    return (*entries[: at + 1], *beside)
+
+
+@contextmanager
+def _beside_the_agent(who: str, session: Session, course: EpisodeState) -> Iterator[list[str]]:
+    """Run a user's own part of the set-up in a dream; what it is refused makes the episode an error.
+
+    It is no call of the agent's, so it is not counted as blocked. The refusals are in the list afterwards.
+    """
+    before, refused = len(session.beside), list[str]()
+    tokens = current.set(session), acting.set(who)
+    try:
+        yield refused
+    except EpisodeStop as stop:
+        refused.append(str(stop))
+    finally:
+        current.reset(tokens[0])
+        acting.reset(tokens[1])
+        refused += [why for why in session.beside[before:] if why not in refused]
+        if refused and course.stop != "violation":  # what the agent was refused weighs more
+            course.stop, course.reason = "error", f"{who} was refused: {refused[0]}"
+
+
+async def _set_up(
+    world: RealWorld | None, task: Task, place: str, *, real: bool, session: Session, course: EpisodeState
+) -> tuple[dict[str, Any], str]:
+    """Set an episode's environment up; gives what the graph is configured with, and why that failed or ""."""
+    if world is None:
+        return {}, ""
+    try:
+        if real:
+            configurable = dict(world.configurable(task.world, place))
+            await awaited(world.reset(task.world, place))
+            return configurable, ""
+        who = f'the environment "{task.world.name}"'
+        configurable = {}
+        with _beside_the_agent(who, session, course) as refused:
+            configurable = dict(world.configurable(task.world, place))
+        return configurable, f"{who} was refused: {refused[0]}" if refused else ""
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
+        return {}, f'environment "{task.world.name}" could not be set up: {error_line(error)}'
+
+
+async def _closed(world: RealWorld, task: Task, place: str) -> str:
+    """Close an episode's environment; why that failed, or ""."""
+    try:
+        await awaited(world.close(place))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  as above; what the episode did stays known
+        return f'environment "{task.world.name}" could not be closed: {error_line(error)}'
+    return ""
+
+
+def _soon_over(limit: asyncio.Timeout) -> Callable[[], None]:
+    """Cuts an episode short where the thread that was refused is one that its agent waits for in vain."""
+    loop = asyncio.get_running_loop()
+
+    def shorten() -> None:
+        soon, when = loop.time() + REFUSED_S, limit.when()
+        with suppress(RuntimeError):  # the episode has ended
+            if when is None or soon < when:
+                limit.reschedule(soon)
+
+    def refused() -> None:
+        with suppress(RuntimeError):  # its loop too
+            loop.call_soon_threadsafe(shorten)
+
+    return refused
+
+
+async def _follow(
+    graph: Pregel[Any],
+    task: Task,
+    config: RunnableConfig,
+    course: EpisodeState,
+    user: SimulatedUser | None,
+    *,
+    in_thread: bool,
+) -> None:
+    """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
+    given: Any = dict(task.input)
+    replies = list(task.replies)
+    config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
+    while True:
+        at_breakpoint = await _step(graph, given, config, course, in_thread=in_thread)
+        if course.over():
+            return
+        if at_breakpoint:
+            course.stop = "interrupted"
+            course.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
+            return
+        if not course.waiting:
+            said = await user.reply(course.transcript.records) if user is not None else None
+            if user is None or said is None:
+                return
+            course.told("reply", played_by(user))
+            course.transcript.records.append({"role": "user", "content": said})
+            course.hear([said])
+            given = {"messages": [{"role": "user", "content": said}]}
+            continue
+        replied: dict[str, Any] = {}
+        for waiting in await _in_order(graph, config, course.waiting):
+            if not await _replied(waiting, replies, user, course, replied):
+                return
+        # by id, also where one waits: LangGraph takes a bare empty reply for none
+        given = Command(resume=replied)
+
+
+async def _step(
+    graph: Pregel[Any], given: Any, config: RunnableConfig, course: EpisodeState, *, in_thread: bool
+) -> bool:
+    """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
+    course.waiting, at_breakpoint = [], False
+    async for mode, part in stream_graph(graph, given, config, in_thread=in_thread):
+        if mode == "updates":
+            if isinstance(part, Mapping) and "__interrupt__" in part:
+                known = {one.id for one in course.waiting}
+                course.waiting += [one for one in part["__interrupt__"] if one.id not in known]
+                at_breakpoint = not course.waiting
+            course.transcript.take(part)
+        else:
+            course.values = part
+            course.transcript.end_step(part)
+    return at_breakpoint
+
+
+async def _in_order(graph: Pregel[Any], config: RunnableConfig, waiting: list[Any]) -> list[Any]:
+    """Interrupts as the graph's state lists them: those of parallel tasks are streamed as chance has it."""
+    if len(waiting) == 1 or not graph.checkpointer:
+        return waiting
+    listed = [one.id for one in (await graph.aget_state(config)).interrupts]
+    return sorted(waiting, key=lambda one: listed.index(one.id) if one.id in listed else len(listed))
+
+
+async def _replied(
+    waiting: Any,
+    replies: list[Any],
+    user: SimulatedUser | None,
+    course: EpisodeState,
+    replied: dict[str, Any],
+) -> bool:
+    """Answer one interrupt from the task's replies, then by its user; False where nobody does."""
+    asked = to_json(waiting.value)
+    course.interrupted(asked)
+    if not replies and user is None:
+        course.told("interrupt", "nobody", asked)
+        course.stop = "interrupted"
+        course.reason = f"waits for an answer that the task does not give: {asked}"
+        return False
+    if user is None or replies:
+        by, reply = "task", replies.pop(0)
+    else:
+        by, reply = played_by(user), await ask_user(user, asked, course)
+    course.told("interrupt", by, asked, reply)
+    course.asked.append(Asked(course.calls(), asked, reply))
+    course.hear(map(str, leaves(reply)))
+    replied[waiting.id] = reply
+    return True
+
+
+def _under_faults(judgement: Judgement, transitions: Sequence[Transition], session: Session) -> Judgement:
+    """Say with the verdict that tools were made to fail: the agent's own failures are told apart from it."""
+    faults = faults_of(transitions)
+    if not faults:
+        return judgement
+    for kind, times in faults.items():
+        session.count(f"fault_{kind}", times)
+    count = sum(faults.values())
+    return replace(judgement, reason=f"{judgement.reason} (with {count} injected fault{'s'[: count > 1]})")

@@ -1,0 +1,190 @@
+"""What ended an episode: a tool, the agent's model, its user, a limit, or the graph itself."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from langgraph.errors import GraphRecursionError
+
+from dreamgym_kit.adapters.langgraph.analysis.import_errors import own_frames, raised_by_agent, raised_by_us
+from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.adapters.langgraph.intercept.answers import is_of_tool
+from dreamgym_kit.adapters.langgraph.intercept.functions import of_library
+from dreamgym_kit.dream.user import UserFailed, UserSilent
+from dreamgym_kit.errors import (
+    BudgetExceeded,
+    CallUnanswered,
+    ContextFull,
+    EndpointError,
+    EpisodeStop,
+    EpisodeTimeout,
+    RealCallBlocked,
+    RealCallExecuted,
+)
+from dreamgym_kit.s2r.limits import RealCallRefused
+from dreamgym_kit.types import Transition, error_text
+
+_MODEL_CLIENTS = frozenset(
+    {"anthropic", "cohere", "google.genai", "groq", "litellm", "mistralai", "ollama", "openai", "together"}
+)
+"""Libraries that ask a model and nothing else."""
+_NO_CLIENTS = frozenset({"builtins", "langchain", "langchain_core", "langgraph", "pydantic", "pydantic_core"})
+"""Packages whose exceptions do not say that an endpoint failed, also where they come out of a chat model."""
+
+
+def classify_error(
+    course: EpisodeState,
+    error: BaseException,
+    last: Sequence[Transition],
+    *,
+    of_model: Sequence[BaseException],
+    recovered: bool,
+    wants_context: bool,
+    timed_out: bool,
+) -> None:
+    """What an exception that came out of the graph says about the episode.
+
+    Args:
+        course: of the episode.
+        error: what came out.
+        last: the episode's last call.
+        of_model: what came out of the agent's chat models.
+        recovered: a model answered after all of that.
+        timed_out: the episode's own time is over.
+        wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
+    """
+    first = _first_leaf(error)
+    text = error_text(first)
+    raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
+    if isinstance(first, GraphRecursionError):
+        course.stop, course.reason = "limit", "the graph's recursion limit was reached"
+        course.ran_on = True
+    elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
+        course.stop, course.reason = "crashed", raised
+    elif timed_out and isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
+        course.stop, course.reason = "limit", "the episode's time limit was reached"
+    elif isinstance(first, UserFailed):
+        course.stop = "interrupted" if isinstance(first, UserSilent) else "error"
+        course.reason = f"the simulated user failed: {text}"
+    elif isinstance(first, EpisodeStop):
+        classify_stop(course, first)
+    elif _of_endpoint(first, of_model) and not (recovered and raised_by_agent(first)):
+        course.stop, course.reason = (
+            "error",
+            f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
+        )
+    elif raised_by_us(first):
+        course.stop, course.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
+    elif wants_context:  # a fault of the agent's own looks the same
+        course.stop = "error"
+        course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
+    else:
+        course.stop, course.reason = "crashed", raised
+    if course.stop == "crashed" or (wants_context and course.stop == "error"):  # else no code is at fault
+        # a group's leaf, or an error that the framework made of the agent's, may have none of its own
+        course.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
+
+
+def declares_context(graph: Any) -> bool:
+    """Whether a graph or a subgraph of it declares a runtime context."""
+    inner = [one for _, one in graph.get_subgraphs(recurse=True)] if hasattr(graph, "get_subgraphs") else []
+    return any(getattr(one, "context_schema", None) is not None for one in (graph, *inner))
+
+
+def say_model_down(course: EpisodeState, unrecovered: BaseException | None) -> None:
+    """End an episode as an error if the agent caught an endpoint's failure and no model answered after it.
+
+    Args:
+        course: of an episode that ended by itself, at a limit, at a question or by an exception.
+        unrecovered: what came out of the chat model call.
+    """
+    if unrecovered is not None and _of_endpoint(unrecovered, [unrecovered]):
+        named = f"{type(unrecovered).__name__}: {error_text(unrecovered)}"
+        course.stop = "error"
+        course.reason = f"the agent's model did not answer: {named}; the agent caught it"
+
+
+def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
+    """Whether a model's endpoint gave no answer, also where the agent raised an error of its own for that."""
+    for one in _causes(error):
+        if isinstance(one, EndpointError):
+            return True
+        if any(one is failed for failed in of_model):
+            return any(map(_of_client, _causes(one)))
+        if not _packages(type(one)).isdisjoint(_MODEL_CLIENTS) and not raised_by_agent(one):
+            return True
+    return False
+
+
+def _of_client(error: BaseException) -> bool:
+    """Whether what came out of a chat model is of its client's library, or of the network."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return not raised_by_agent(error)
+    return any(of_library(_file_of(package)) for package in _packages(type(error)) - _NO_CLIENTS)
+
+
+def _packages(kind: type) -> frozenset[str]:
+    """The packages that an exception's classes are of: the top-level ones, and those of `google`."""
+    parts = [base.__module__.split(".") for base in kind.__mro__]
+    return frozenset(".".join(names[: 1 + (names[0] == "google")]) for names in parts)
+
+
+def _file_of(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__file__", None) or "")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what stands behind it, the nearest first."""
+    seen: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and not any(one is before for before in seen):
+        seen.append(one)
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:
+    """What the client of the model had said, where the agent raised an error of its own for that."""
+    said = next((one for one in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(one)), None)
+    return "" if said is None or said is error else f", from {type(said).__name__}: {error_text(said)}"
+
+
+def _cause(error: BaseException) -> str:
+    """What stood behind an exception that says nothing itself."""
+    cause = error.__cause__ or error.__context__
+    return f", from {type(cause).__name__}" if cause is not None else ""
+
+
+def _is_of_call(error: BaseException, last: Sequence[Transition]) -> bool:
+    """Whether this is the time-out of the last call: asyncio makes another exception of one in a thread."""
+    return type(error) is TimeoutError and any(
+        (entry.answer.error_type, entry.answer.error) == ("TimeoutError", str(error)) for entry in last
+    )
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def classify_stop(course: EpisodeState, stop: EpisodeStop) -> None:
+    """How an episode ended that was stopped, and why."""
+    course.reason, course.ran_on = str(stop), False
+    if isinstance(stop, RealCallBlocked):
+        course.stop = "violation"
+    elif isinstance(stop, RealCallExecuted):
+        course.stop = "executed"
+    elif isinstance(stop, RealCallRefused):
+        course.stop = "refused"
+    elif isinstance(stop, CallUnanswered):
+        course.stop = "abstained"
+    elif isinstance(stop, EpisodeTimeout):
+        course.stop = "limit"
+    elif isinstance(stop, ContextFull):
+        course.stop, course.ran_on = "limit", True
+    elif isinstance(stop, BudgetExceeded) and stop.what == "tool calls of one episode":
+        course.stop, course.reason, course.ran_on = "limit", f"more than {stop.limit:g} tool calls", True
+    else:
+        course.stop = "budget" if isinstance(stop, BudgetExceeded) else "error"

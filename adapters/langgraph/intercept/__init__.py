@@ -1,0 +1,1 @@
+"""Where calls are intercepted: LangChain's tools, functions, models, stores, MCP sessions."""

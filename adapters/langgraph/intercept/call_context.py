@@ -1,0 +1,230 @@
+"""What one tool call looks like where the gate stands: its arguments, its id, its place in the graph.
+
+`BaseTool.run` knows the call id and the config, `_run` knows the validated arguments: the frame set
+by the first is read by the second. The model must not see what the framework injected (state, store,
+call id, runtime, config), nor may a key depend on it.
+"""
+
+import functools
+import inspect
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
+from langchain_core.tools import BaseTool
+from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
+
+from dreamgym_kit.adapters.langgraph.intercept.injected_arguments import without_injected
+from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.routing.process import CONFIG_KEY, current
+from dreamgym_kit.routing.session import Identity, Session
+from dreamgym_kit.serialization import to_json
+from dreamgym_kit.types import Call
+
+
+class ToolCallContext(NamedTuple):
+    """One tool being run by the framework."""
+
+    tool: BaseTool
+    call_id: str | None
+    config: Mapping[str, Any] | None
+    reached: list[BaseTool]  # the tool, once its leaf was reached
+
+
+frame: ContextVar[ToolCallContext | None] = ContextVar("dreamgym_frame", default=None)
+
+
+class PassThrough:
+    """A tool or function whose real body is running: it is not asked a second time.
+
+    Tasks that the body leaves behind copy its context; once the body has ended they are asked like any other.
+    """
+
+    __slots__ = ("around", "live", "owner")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.around = frame.get()
+        self.live = True
+
+
+let_through: ContextVar[PassThrough | None] = ContextVar("dreamgym_let_through", default=None)
+
+
+def running() -> object:
+    """The tool or function whose real body is running in this context."""
+    through = let_through.get()
+    return through.owner if through is not None and through.live else None
+
+
+def goes_on(tool: BaseTool) -> bool:
+    """Whether a tool's leaf is reached from its own running body, and so was asked about already.
+
+    Where real calls are overseen, a body that has the framework run its own tool makes another call.
+    """
+    if running() is not tool:
+        return False
+    session, through = current.get(), let_through.get()
+    overseen = session is not None and session.overseer is not None
+    return not overseen or (through is not None and through.around is frame.get())
+
+
+@contextmanager
+def letting_through(owner: object) -> Iterator[None]:
+    """Run the real body of `owner` in the block."""
+    through = PassThrough(owner)
+    token = let_through.set(through)
+    try:
+        yield
+    finally:
+        through.live = False
+        let_through.reset(token)
+
+
+_PLUMBING = ("run_manager", "callbacks", "config")
+
+
+def config_here(tool: object | None = None) -> Mapping[str, Any]:
+    """The runnable config that reaches this point; empty where there is none."""
+    around = frame.get()
+    if around is not None and around.tool is tool and around.config:
+        return around.config
+    return var_child_runnable_config.get() or {}
+
+
+def session_key(config: Mapping[str, Any]) -> str | None:
+    """The second key of the session, where the config carries one."""
+    configurable = config.get("configurable")
+    key = configurable.get(CONFIG_KEY) if configurable else None
+    return key if isinstance(key, str) else None
+
+
+def metadata_here() -> Mapping[str, Any]:
+    """LangGraph's own facts about the running node."""
+    return (var_child_runnable_config.get() or {}).get("metadata") or {}
+
+
+def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    """The call as the agent made it, from what arrived at the leaf."""
+    around = frame.get()
+    call_id = None
+    if around is not None and around.tool is tool:
+        call_id = around.call_id
+        around.reached.append(tool)
+    return Call(
+        tool.name, plain_arguments(tool, args, kwargs), call_id, metadata_here().get("langgraph_node")
+    )
+
+
+def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Validated arguments as JSON data, without what the framework injected, keys and passwords."""
+    return masked_arguments(bare_arguments(tool, args, kwargs))
+
+
+def bare_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with secrets in it: never to be kept or shown."""
+    passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
+    if args:
+        passed = {**positional_names(tool, args), **passed}
+    kept = _kept_names(tool, passed)
+    return {name: to_json(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+
+
+def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
+    """The names that are not injected: the framework's own rule, worked out once per tool and names."""
+    known = _KEPT.get(id(tool))
+    if known is None or known[0]() is not tool or known[1] is not tool.args_schema:
+        gone = functools.partial(_KEPT.pop, id(tool))
+        known = _KEPT[id(tool)] = (weakref.ref(tool, lambda _: gone(None)), tool.args_schema, {})
+    names = tuple(passed)
+    kept = known[2].get(names)
+    if kept is None:
+        if len(known[2]) >= _MOST_NAMES:
+            known[2].clear()
+        kept = known[2][names] = frozenset(without_injected(tool, dict(passed)))
+    return kept
+
+
+_KEPT: dict[int, tuple[weakref.ref[BaseTool], Any, dict[tuple[str, ...], frozenset[str]]]] = {}
+_MOST_NAMES = 64  # a tool that takes any keyword could bring ever new ones
+
+
+def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Name positional arguments as the tool's own schema does."""
+    try:
+        names = list(tool.args)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        names = []
+    return {
+        names[position] if position < len(names) else f"arg{position + 1}": value
+        for position, value in enumerate(args)
+    }
+
+
+def identity_of(call: Call, session: Session) -> Identity | None:
+    """Name this request so that a node that LangGraph runs again is told the same.
+
+    The checkpoint namespace is the same when a task is run again after an interrupt, and another one
+    in every other step; without it (no graph) or without a call id nothing can be told apart.
+    """
+    config = var_child_runnable_config.get() or {}
+    namespace = (config.get("metadata") or {}).get("langgraph_checkpoint_ns")
+    if not namespace or call.call_id is None:
+        return None
+    node_run = (config.get("configurable") or {}).get(CONFIG_KEY_SCRATCHPAD)
+    request = (f"{namespace}|{call.call_id}", call.key)
+    return request if node_run is None else session.numbered(request, node_run)
+
+
+def _is_config(value: object) -> bool:
+    """A RunnableConfig parameter may have any name."""
+    return isinstance(value, dict) and bool(value) and set(value) <= _CONFIG_KEYS and "configurable" in value
+
+
+_CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
+
+
+def function_arguments(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arguments of a plain function by name, defaults filled in, as JSON data.
+
+    Raises:
+        TypeError: the call does not fit the signature, as the function itself would say.
+    """
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    named = dict(bound.arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.update(named.pop(name, {}))
+    return {
+        name: to_json(_without_message_ids(value))
+        for name, value in named.items()
+        if name not in ("self", *_PLUMBING) and not _is_config(value) and not _is_injected(value)
+    }
+
+
+_MOST_DEPTH = 8  # of objects and lists in which messages are looked for
+
+
+def _without_message_ids(value: Any, depth: int = 0) -> Any:
+    """Messages as what they say: LangGraph draws an id for each, and models one for each call."""
+    if isinstance(value, BaseMessage):
+        said = {"type": value.type, "content": value.content, "name": value.name}
+        calls = [[call["name"], call["args"]] for call in getattr(value, "tool_calls", ())]
+        return {name: part for name, part in (*said.items(), ("tool_calls", calls)) if part}
+    if depth < _MOST_DEPTH and type(value) is dict:
+        return {name: _without_message_ids(item, depth + 1) for name, item in value.items()}
+    if depth < _MOST_DEPTH and type(value) in (list, tuple):
+        return [_without_message_ids(item, depth + 1) for item in value]
+    return value
+
+
+def _is_injected(value: object) -> bool:
+    module = type(value).__module__
+    return module.startswith(("langgraph.", "langchain_core.callbacks"))

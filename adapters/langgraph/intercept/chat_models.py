@@ -1,0 +1,384 @@
+"""The gate at the chat model's leaf: what the model asked for, before any node can act on it.
+
+Here a model's tool calls are announced to the session (their order is what later makes parallel calls
+deterministic), and a call to a bound name that the gate does not hold is refused: some node would run
+a function by itself. Answers from an LLM cache are switched off: a dream must neither read nor fill it.
+Where the episode has a policy, that is asked in the model's place (`policy_leaf`).
+"""
+
+import functools
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatResult
+
+from dreamgym_kit.adapters.langgraph.analysis.dynamic_dispatch import (
+    answers_unknown_names,
+    loose_function,
+    tool_of_node,
+)
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, name_of, own_entry
+from dreamgym_kit.adapters.langgraph.intercept.call_context import session_key
+from dreamgym_kit.adapters.langgraph.intercept.functions import (
+    forget_cached,
+    hook_made_around,
+    hook_twins,
+    hooked_names,
+    registered,
+)
+from dreamgym_kit.adapters.langgraph.intercept.model_replay import turn_of
+from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.intercept.provider_tools import provider_tools, without_left_out
+from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import check_answered
+from dreamgym_kit.adapters.langgraph.policy.patch import Leaf
+from dreamgym_kit.adapters.langgraph.training.capture import capture_of
+from dreamgym_kit.canonical import canonical
+from dreamgym_kit.guard import egress
+from dreamgym_kit.routing.process import PROCESS, current, find
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.serialization import to_json
+from dreamgym_kit.settings import advice
+
+STREAMS = ("_stream", "_stream_chat_model_events")
+ASYNC_STREAMS = ("_astream", "_astream_chat_model_events")
+
+
+def host_of(model: object) -> str | None:
+    """Where a chat model sends its requests, "host:port"; None where it does not say."""
+    try:
+        client = getattr(model, "root_client", None) or getattr(model, "_client", None)
+        base = getattr(client, "base_url", None) or getattr(model, "openai_api_base", None)
+        parts = urlsplit(str(base)) if base else None
+    except Exception:  # noqa: BLE001  a client that cannot be made is met where the model is asked
+        return None
+    if parts is None or not parts.hostname:
+        return None
+    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def generating(real: Any) -> Any:
+    """Wrap `_generate`."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
+        session = _session(self, args, kwargs)
+        with turn_of(session, self, args, kwargs) as turn, _failing(session):
+            leaf = Leaf(session, real, self, args, kwargs)
+            result: ChatResult = turn.result() or turn.kept(leaf.result_now())
+        if session is not None:
+            _heard(session, self, [generation.message for generation in result.generations], kwargs)
+        return result
+
+    return plain_wrapper(wrapper, real)
+
+
+def generating_async(real: Any) -> Any:
+    """Wrap `_agenerate`."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> ChatResult:
+        session = _session(self, args, kwargs)
+        with turn_of(session, self, args, kwargs) as turn, _failing(session):
+            leaf = Leaf(session, real, self, args, kwargs)
+            result: ChatResult = turn.result() or turn.kept(await leaf.result())
+        if session is not None:
+            _heard(session, self, [generation.message for generation in result.generations], kwargs)
+        return result
+
+    return plain_wrapper(wrapper, real)
+
+
+def streaming(real: Any) -> Any:
+    """Wrap a sync stream of chunks or events."""
+    events = real.__name__.endswith("_events")
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        session = _session(self, args, kwargs)
+        if session is None:
+            yield from real(self, *args, **kwargs)
+            return
+        asked = _Asked()
+        with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
+            leaf = Leaf(session, real, self, args, kwargs)
+            for place, part in enumerate(turn.parts() or turn.keeping(leaf.parts_now(events=events))):
+                if not place:  # the caller may stop reading here
+                    _answered(session)
+                _hear_part(session, self, part, kwargs, asked)
+                yield part
+        asked.announce(session)
+
+    return plain_wrapper(wrapper, real)
+
+
+def streaming_async(real: Any) -> Any:
+    """Wrap an async stream of chunks or events."""
+    events = real.__name__.endswith("_events")
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        session = _session(self, args, kwargs)
+        asked = _Asked()
+        with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
+            leaf = Leaf(session, real, self, args, kwargs)
+            begun = False
+            async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
+                if not begun:
+                    begun = True
+                    _answered(session)
+                if session is not None:
+                    _hear_part(session, self, part, kwargs, asked)
+                yield part
+        if session is not None:
+            asked.announce(session)
+
+    return plain_wrapper(wrapper, real)
+
+
+def binding(real: Any) -> Any:
+    """Wrap `bind_tools`: learn what the model is told of, and hook plain functions at once."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, tools: Any, *args: Any, **kwargs: Any) -> Any:
+        tools, session = list(tools), current.get()
+        if capture_of(session) is None:  # else the leaf sees whether this model is asked at all
+            tools = without_left_out(session, tools)
+        own = [one for one in tools if not provider_tools(one)]
+        HOLDINGS.add_bound(self, own, structured="ls_structured_output_format" in kwargs)
+        return real(self, tools, *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def uncached(real: Any) -> Any:
+    """Wrap `_generate_with_cache`: inside a session no LLM cache is read or filled."""
+
+    @functools.wraps(real)
+    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        return real(_without_cache(self), *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def uncached_async(real: Any) -> Any:
+    """Wrap `_agenerate_with_cache`."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        return await real(_without_cache(self), *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def stopping_async(real: Any) -> Any:
+    """Wrap `agenerate`, which gathers results and trips over one that is an `EpisodeStop`."""
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await real(self, *args, **kwargs)
+        except AttributeError as error:
+            session = current.get()
+            if session is None or session.stopped is None:
+                raise
+            raise session.stopped from error
+
+    return plain_wrapper(wrapper, real)
+
+
+def _without_cache(model: BaseChatModel) -> BaseChatModel:
+    session = current.get()
+    if session is None or session.mode.bare or model.cache is False:
+        return model
+    if model.cache is None or model.cache is True:
+        from langchain_core.globals import get_llm_cache
+
+        if get_llm_cache() is None and model.cache is None:
+            return model
+    copy = model.model_copy(update={"cache": False})
+    HOLDINGS.tell_copy(model, copy)
+    return copy
+
+
+@contextmanager
+def _failing(session: Session | None) -> Iterator[None]:
+    """Keep what a model raises: how an episode ends that it ends is the endpoint's doing, not the agent's."""
+    before = session.model_answers if session is not None else 0
+    try:
+        yield
+    except Exception as error:
+        if session is not None:
+            session.model_errors.append(error)
+            if session.model_answers == before:  # else another model answered meanwhile
+                session.unrecovered = error
+        raise
+    _answered(session)
+
+
+def _answered(session: Session | None) -> None:
+    if session is not None:
+        session.model_answers += 1
+        session.unrecovered = None
+
+
+def _session(model: BaseChatModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
+    if not PROCESS.armed and current.get() is None:
+        return None
+    from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here
+
+    session = find(session_key(config_here()), "a chat model")
+    if session is not None:
+        session.check_open("a chat model")
+        if (host := host_of(model)) is not None:
+            egress.models_at([host])
+        check_answered(session, args[0] if args else kwargs.get("messages"))
+    return session
+
+
+class _Asked:
+    """What a model asks for in one turn, in order, while it is being said."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._requests: dict[str, str] = {}
+        self._by_index: dict[Any, str] = {}
+
+    def begin(self, name: str, call_id: str | None, request: str, index: Any = None) -> None:
+        """A call is named, with as much of its arguments as is there yet."""
+        key = call_id or f"?{len(self._names)}"
+        self._names[key], self._requests[key] = name, request
+        if index is not None:
+            self._by_index[index] = key
+
+    def go_on(self, index: Any, request: str) -> None:
+        """More of a call's arguments."""
+        key = self._by_index.get(index)
+        if key is not None:
+            self._requests[key] += request
+
+    def announce(self, session: Session) -> None:
+        """Tell the session. Calls whose arguments were not heard count as equal to no other."""
+        forget_cached()
+        if self._names:
+            requests = [
+                f"{name}({request})" if request else key
+                for (key, name), request in zip(self._names.items(), self._requests.values(), strict=True)
+            ]
+            session.asked_for(self._names, requests)
+
+
+def _heard(
+    session: Session, model: BaseChatModel, messages: Iterable[BaseMessage], kwargs: dict[str, Any]
+) -> None:
+    """Take in whole answers of a model."""
+    asked = _Asked()
+    for message in messages:
+        for name, call_id, request in _calls_of(message):
+            _check_held(session, model, name, kwargs)
+            asked.begin(name, call_id, request)
+    asked.announce(session)
+
+
+def _hear_part(
+    session: Session, model: BaseChatModel, part: Any, kwargs: dict[str, Any], asked: _Asked
+) -> None:
+    """Take in one streamed part; a refusal comes before the consumer sees it."""
+    message = getattr(part, "message", None)
+    if isinstance(message, AIMessageChunk) and message.tool_call_chunks:
+        for chunk in message.tool_call_chunks:
+            if chunk.get("name"):
+                _check_held(session, model, str(chunk["name"]), kwargs)
+                asked.begin(str(chunk["name"]), chunk["id"], chunk["args"] or "", chunk["index"])
+            else:
+                asked.go_on(chunk["index"], chunk["args"] or "")
+        return
+    found = _calls_of(message) if isinstance(message, BaseMessage) else _calls_in_event(part)
+    for name, call_id, request in found:
+        _check_held(session, model, name, kwargs)
+        asked.begin(name, call_id, request)
+
+
+def _calls_of(message: BaseMessage) -> list[tuple[str, str | None, str]]:
+    """Names, ids and arguments of the calls in a whole message, also in the form of before tool calls."""
+    if not isinstance(message, AIMessage):
+        return []
+    calls = [(call["name"], call["id"], canonical(to_json(call["args"]))) for call in message.tool_calls]
+    older = message.additional_kwargs.get("function_call")
+    if not calls and isinstance(older, dict) and older.get("name"):
+        calls.append((str(older["name"]), None, str(older.get("arguments") or "")))
+    return calls
+
+
+def _calls_in_event(part: Any) -> list[tuple[str, str | None, str]]:
+    """Protocol events: a content block that starts or finishes."""
+    blocks = (
+        [part.get(key) for key in ("content", "content_block", "block")] if isinstance(part, dict) else []
+    )
+    return [
+        (str(block["name"]), block.get("id"), "")
+        for block in blocks
+        if isinstance(block, dict) and "tool_call" in str(block.get("type")) and block.get("name")
+    ]
+
+
+def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[str, Any]) -> None:
+    """Refuse a call that somebody's own code would run.
+
+    What was bound as a tool or function is gated. Of a bare schema, or of a tool or function with nothing
+    in it, it is not known what runs, so a tool has to be there and no loose function. A name that the model
+    was never told of is the framework's to answer ("not a valid tool"), unless a node runs functions by
+    name. And a model that nobody was seen to tell anything has its names from elsewhere: none of them is
+    taken on trust.
+    """
+    if session.mode.bare or name in session.policy.structured:
+        return
+    known = HOLDINGS.told(model)
+    seen = known is not None and known.knows_what_runs(name)
+    if registered(name):
+        if not seen:
+            _check_alone(session, name)
+        return
+    in_node = tool_of_node(session, name)
+    unhookable = HOLDINGS.unhookable.get(name) or (own_entry(in_node) if in_node is not None else None)
+    if unhookable is None and (seen or in_node is not None):
+        return
+    names = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
+    bound = name in names or (known is not None and name in known.schemas)
+    if unhookable is not None:
+        why = f"is a callable that cannot be hooked ({unhookable})"
+    elif bound:
+        why = "is bound to the model by its schema alone"
+    elif known is None and not names:
+        why = "the model knows from somewhere that the gate does not see"
+    elif answers_unknown_names(session) or loose_function(session, name) is None:
+        session.count("unknown_tool")
+        session.unknown_names.add(name)
+        return
+    else:
+        why = "the model was never told of"
+    loose = loose_function(session, name)
+    held = name in hooked_names() or HOLDINGS.has_tool(name)
+    if unhookable is not None or loose is not None or not held:
+        _refuse(session, name, why, loose or f"package.module:{name}")
+
+
+def _check_alone(session: Session, name: str) -> None:
+    """Refuse a registered name under which a node may run another function."""
+    if loose_function(session, name) is None:
+        return
+    hook_made_around(name)  # it may be what the registered one calls
+    hook_twins()  # or one that was made since, of the same origin
+    if (other := loose_function(session, name, again=True)) is not None:
+        _refuse(session, name, "is the name of more functions than the one that is registered", other)
+
+
+def _refuse(session: Session, name: str, why: str, function: str) -> None:
+    session.refuse(
+        f"the model called '{name}', which {why}: some node would run it for real. Name the function that "
+        f"runs it, or say that it only shapes an answer; "
+        f"{advice.format_lines(advice.function_answered(function, name=name), advice.only_shapes(name))}"
+    )

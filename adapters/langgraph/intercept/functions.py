@@ -1,0 +1,603 @@
+"""The gate inside plain functions: every reference to a hooked function meets it.
+
+A function's code object is replaced by a small trampoline. So an alias imported elsewhere, a closure,
+a `@task`, a node, or a tool's function captured before the tool existed all come here. Identity, name,
+signature and kind (coroutine, generator) stay; undoing restores the function exactly.
+"""
+
+import dis
+import functools
+import inspect
+import itertools
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from langchain_core.tools import BaseTool
+
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import LRU_CACHE, Living, instances_of
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
+from dreamgym_kit.adapters.langgraph.intercept.call_context import (
+    bare_arguments,
+    config_here,
+    function_arguments,
+    metadata_here,
+    plain_arguments,
+    running,
+    session_key,
+)
+from dreamgym_kit.adapters.langgraph.intercept.injected_arguments import without_injected
+from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person
+from dreamgym_kit.adapters.langgraph.intercept.patches import subclasses
+from dreamgym_kit.adapters.langgraph.intercept.supervised import (
+    SupervisedCall,
+    copied,
+    exact_digest,
+    run_supervised,
+    run_supervised_async,
+)
+from dreamgym_kit.adapters.langgraph.intercept.tools import run_real, run_real_async
+from dreamgym_kit.dream.call_log import CallPosition
+from dreamgym_kit.guard import thread_owners
+from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.routing.process import find, is_outside
+from dreamgym_kit.routing.router import Route
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.s2r.session import effect_of
+from dreamgym_kit.types import Call, Effect
+
+_HOOKS: dict[int, "Hook"] = {}
+_OF: dict[int, "Hook"] = {}  # by id of the hooked function, which its hook keeps
+_NUMBERS = itertools.count(1)
+_DROPPED_FOR_TOOLS = ("run_manager", "callbacks", "config")
+
+
+class NotHookable(Exception):
+    """A callable without Python code of its own; the text says what it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Hook:
+    """One hooked function: the name its calls go by, and what it takes to undo it."""
+
+    name: str
+    function: types.FunctionType
+    real: types.FunctionType
+    signature: inspect.Signature
+    number: int
+    before: tuple[Any, Any, Any, Any]
+    tool: BaseTool | None = None
+    leaf: bool = False  # the body of a tool class: its first argument is the tool
+    also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
+    caches: list[Any] = field(default_factory=list)  # `lru_cache`s before it, which keep what it answered
+    reference: str = ""  # as `[functions]` names it
+    in_episodes: bool = False  # only what a graph's run calls is met
+    around: "Hook | None" = None  # what was made around this one: its running body may call it unasked
+
+    def undo(self) -> None:
+        """Give the function its own code back."""
+        function = self.function
+        code, defaults, kwdefaults, signature = self.before
+        function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, kwdefaults
+        if signature is None:
+            function.__dict__.pop("__signature__", None)
+        else:
+            function.__dict__["__signature__"] = signature
+        _HOOKS.pop(self.number, None)
+        _OF.pop(id(function), None)
+        for cache in self.caches:
+            cache.cache_clear()
+
+
+def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None, leaf: bool = False) -> Hook:
+    """Put the gate into a function, coroutine function, generator function or method.
+
+    Args:
+        target: the callable; of a bound method or an `lru_cache` the function under it.
+        name: the tool name its calls go by.
+        tool: the tool whose body this is: its arguments are filtered as that tool's.
+        leaf: the body of a tool class (`_run`): calls go by the name of the tool they are made on.
+
+    Raises:
+        NotHookable: a builtin, a C function, a partial, a callable object or an async generator.
+    """
+    function = under(target)
+    if not isinstance(function, types.FunctionType):
+        raise NotHookable(f"{type(target).__name__} objects hold no Python code that could be replaced")
+    if inspect.isasyncgenfunction(function):
+        raise NotHookable("async generator functions cannot be answered in place of")
+    known = _OF.get(id(function))
+    if known is None:
+        known = _install(function, name, tool)
+        known.leaf = leaf
+    elif name not in {known.name, *(other for other, _ in known.also)}:
+        known.also.append((name, tool))
+    if isinstance(target, LRU_CACHE) and not any(target is one for one in known.caches):
+        known.caches.append(target)
+        known.caches[-1].cache_clear()
+    return known
+
+
+def under(target: Any) -> Any:
+    """The function that a bound method or an `lru_cache` runs; else the target itself."""
+    while isinstance(target, (types.MethodType, LRU_CACHE)):
+        target = target.__func__ if isinstance(target, types.MethodType) else target.__wrapped__
+    return target
+
+
+def forget_cached() -> None:
+    """Empty the `lru_cache`s before hooked functions: what a model asks for anew has to meet the gate."""
+    for one in list(_HOOKS.values()):
+        for cache in one.caches:
+            cache.cache_clear()
+
+
+def hook_twins(living: Living | None = None) -> None:
+    """Hook every living function of the same origin as a hooked one. Who just looked gives `living`.
+
+    A module that is imported under two names, or loaded again, has each of its functions twice; a subclass
+    has a method of its own under the name of a hooked one.
+    """
+    hooks = list(_HOOKS.values())
+    if not hooks:
+        return
+    alike: dict[types.CodeType, list[Hook]] = {}
+    for one in hooks:
+        alike.setdefault(one.before[0], []).append(one)
+    known: dict[Any, Hook] = {}  # by origin: of those whose code some other function has too
+    real, lines = {id(one.real) for one in hooks}, {code.co_firstlineno for code in alike}
+    functions = instances_of(types.FunctionType, LRU_CACHE) if living is None else living.functions()
+    # nearly all are neither: this is asked of each function in the process
+    suspects = [
+        one
+        for one in functions
+        if type(one) is not types.FunctionType or one.__code__.co_firstlineno in lines
+    ]
+    for function in suspects:
+        inner = under(function)
+        if not isinstance(inner, types.FunctionType) or id(inner) in real:
+            continue
+        twin = _OF.get(id(inner)) or _twin(inner, alike, known)
+        if twin is not None and not (twin.function is inner and function is inner):
+            met = id(inner) in _OF
+            made = hook(function, twin.name, tool=twin.tool, leaf=twin.leaf)
+            made.in_episodes = made.in_episodes if met else twin.in_episodes
+            if twin.reference and not made.reference and same_definition(twin.real, made.real):
+                made.reference = twin.reference  # what a person said of the one, they said of the other
+    for one in hooks:
+        for override in (
+            _overrides(one.function) if one.tool is None and not (one.leaf or one.in_episodes) else ()
+        ):
+            hook(override, one.name)
+
+
+def _twin(
+    function: types.FunctionType, alike: dict[types.CodeType, list[Hook]], known: dict[Any, Hook]
+) -> Hook | None:
+    """The hook in another function of the same origin. Origins are read of hooks with that code alone."""
+    code = function.__code__
+    if code not in alike:
+        return None
+    known.update((_origin(one.function, one.before[0]), one) for one in alike[code])  # of any file
+    alike[code] = []
+    return known.get(_origin(function, code))
+
+
+def hook_made_around(name: str) -> None:
+    """Hook what hooked functions of a name were made around (`functools.wraps`), if it bears the name too."""
+    outer = hooked_as(name)
+    for one in outer:
+        for cell in one.real.__closure__ or ():
+            inner = under(_content(cell))
+            if isinstance(inner, types.FunctionType) and inner.__name__ == name and id(inner) not in _OF:
+                made = hook(inner, name)
+                made.around = one
+                outer.append(made)
+
+
+def same_definition(one: object, other: object, depth: int = 3) -> bool:
+    """Whether two functions are the same lines of one file, loaded twice, that hold the same values."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if type(one) in (list, tuple, dict):
+        parts, others = _entries(one), _entries(other)
+        alike = (same_definition(a, b, depth - 1) for a, b in zip(parts, others, strict=False))
+        return depth > 0 and len(parts) == len(others) and all(alike)
+    if not isinstance(one, types.FunctionType) or not isinstance(other, types.FunctionType):
+        return type(one) in _CONSTANT and one == other
+    if not depth or not _of_own_file(one) or not _of_own_file(other):
+        return False
+    held, held_there = [*_held(one), *_named(one)], [*_held(other), *_named(other)]
+    return (
+        _origin(one, real_code(one)) == _origin(other, real_code(other))
+        and len(held) == len(held_there)
+        and all(same_definition(a, b, depth - 1) for a, b in zip(held, held_there, strict=True))
+    )
+
+
+def _entries(table: Any) -> list[object]:
+    return [*table, *table.values()] if isinstance(table, dict) else list(table)
+
+
+_CONSTANT = (str, int, float, bool, bytes)
+
+
+def _of_own_file(function: types.FunctionType) -> bool:
+    """Whether a function's global names are those of the file that its code stands in: not so with `exec`."""
+    file, own = function.__globals__.get("__file__"), real_code(function).co_filename
+    return isinstance(file, str) and os.path.realpath(file) == os.path.realpath(own)
+
+
+def _named(function: types.FunctionType) -> Iterator[object]:
+    """What the global names in a function's code stand for, but for modules and classes."""
+    names = function.__globals__
+    values = (names.get(name) for name in sorted(real_code(function).co_names))
+    return (one for one in values if not isinstance(one, (types.ModuleType, type)))
+
+
+def _held(function: types.FunctionType) -> Iterator[object]:
+    """What a function has beside its code and its module: its closure and defaults."""
+    function = real_of(function)
+    yield from map(_content, function.__closure__ or ())
+    yield from function.__defaults__ or ()
+    yield from (value for _, value in sorted((function.__kwdefaults__ or {}).items()))
+
+
+def met_again(file: str | None) -> None:
+    """A module's code has run: where functions of that file are hooked, those that it made are hooked too."""
+    if file is not None and any(one.before[0].co_filename == file for one in list(_HOOKS.values())):
+        hook_twins()
+
+
+def _origin(function: types.FunctionType, code: types.CodeType, depth: int = 2) -> Any:
+    """Where a function was written; of one that a decorator made, also what it was made around."""
+    around = (_content(cell) for cell in function.__closure__ or ()) if depth else ()
+    inner = tuple(
+        _origin(one, _OF[id(one)].before[0] if id(one) in _OF else one.__code__, depth - 1)
+        for one in around
+        if isinstance(one, types.FunctionType)
+    )
+    return os.path.realpath(code.co_filename), function.__qualname__, code, inner
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _overrides(function: types.FunctionType) -> list[types.FunctionType]:
+    """A method's overrides in classes below its own."""
+    owner: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split(".")[:-1]:
+        owner = getattr(owner, name, None)
+    if not isinstance(owner, type):
+        return []
+    found = (under(vars(below).get(function.__name__)) for below in subclasses(owner)[1:])
+    return [one for one in found if isinstance(one, types.FunctionType)]
+
+
+def of_python(target: Callable[..., Any]) -> bool:
+    """Whether a function is Python's own library's: hooked, every call of it in the process would be met."""
+    function = under(target)
+    name = function.__code__.co_filename if isinstance(function, types.FunctionType) else ""
+    return name.startswith(("<frozen ", *_PYTHON)) and not name.startswith(_PACKAGES)
+
+
+def of_library(made: types.FunctionType | str) -> bool:
+    """Whether a function, or a file, is of an installed package, of Python, or of no file at all."""
+    file = made if isinstance(made, str) else real_of(made).__code__.co_filename
+    return file.startswith(("<", *_PYTHON, *_PACKAGES)) and not file.startswith("<ipython")
+
+
+def real_of(function: types.FunctionType) -> types.FunctionType:
+    """The function itself, or what a hook took out of it."""
+    return _OF[id(function)].real if id(function) in _OF else function
+
+
+def is_empty(target: Callable[..., Any]) -> bool:
+    """Whether a function only gives back a constant or says that it is not implemented: a stub."""
+    function = under(target)
+    if not isinstance(function, types.FunctionType):
+        return False
+    known = _OF.get(id(function))
+    return _does_nothing((known.real if known is not None else function).__code__)
+
+
+@functools.lru_cache(maxsize=4096)
+def _does_nothing(code: types.CodeType) -> bool:
+    """Asked of every tool that a model is bound with, before each of its answers."""
+    idle = _IDLE | _SAYS if "NotImplementedError" in code.co_names else _IDLE
+    return set(code.co_names) <= {"NotImplementedError"} and all(
+        instruction.opname in idle for instruction in dis.get_instructions(code)
+    )
+
+
+_IDLE = frozenset(
+    {
+        "RESUME", "NOP", "CACHE", "LOAD_CONST", "LOAD_SMALL_INT", "POP_TOP", "RETURN_VALUE", "RETURN_CONST",
+        "RETURN_GENERATOR", "LOAD_GLOBAL", "PUSH_NULL", "PRECALL", "CALL", "RAISE_VARARGS",
+        "CALL_INTRINSIC_1", "RERAISE",
+    }
+)  # fmt: skip
+
+
+_SAYS = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_BORROW", "FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE", "BUILD_STRING"}
+)  # what of its arguments a stub puts into its complaint
+_PYTHON = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
+_PACKAGES = tuple({sysconfig.get_paths()[name] + os.sep for name in ("purelib", "platlib")})
+
+
+def hooked_names() -> set[str]:
+    """The names that hooked functions go by."""
+    return {
+        name
+        for one in _HOOKS.values()
+        if not one.leaf and not one.in_episodes
+        for name in (one.name, *(name for name, _ in one.also))
+    }
+
+
+def registered(name: str) -> bool:
+    """Whether a function that does something was hooked for its own sake under that name, not for a tool."""
+    return any(
+        one.name == name and one.tool is None and not (one.leaf or one.in_episodes) and not is_empty(one.real)
+        for one in list(_HOOKS.values())
+    )
+
+
+def is_hooked(function: types.FunctionType) -> bool:
+    """Whether calls of this very function meet the gate, or it is the real one that only the gate calls."""
+    return any(function is one.function or function is one.real for one in _HOOKS.values())
+
+
+def hooked_as(name: str) -> list[Hook]:
+    """The functions that were hooked for their own sake under a name."""
+    return [
+        one
+        for one in list(_HOOKS.values())
+        if not (one.leaf or one.in_episodes) and (name, None) in [(one.name, one.tool), *one.also]
+    ]
+
+
+def real_code(function: types.FunctionType) -> types.CodeType:
+    """The code that its author wrote."""
+    known = _OF.get(id(function))
+    return (known.real if known is not None and known.function is function else function).__code__
+
+
+def hook_of(function: object) -> Hook | None:
+    """The hook in a function."""
+    known = _OF.get(id(function))
+    return known if known is not None and known.function is function else None
+
+
+def ids_kept() -> set[int]:
+    """The ids of the functions and tools that hooks hold: they stay as long as the hooks."""
+    return {
+        id(held)
+        for one in list(_HOOKS.values())
+        for held in (one.function, one.tool, *(tool for _, tool in one.also))
+        if held is not None
+    }
+
+
+def unhook_all() -> None:
+    """Undo every hook."""
+    for one in list(_HOOKS.values()):
+        one.undo()
+
+
+def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> Hook:
+    real = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    real.__kwdefaults__ = function.__kwdefaults__
+    signature = inspect.signature(function)
+    number = next(_NUMBERS)
+    made = Hook(
+        name,
+        function,
+        real,
+        signature,
+        number,
+        (
+            function.__code__,
+            function.__defaults__,
+            function.__kwdefaults__,
+            function.__dict__.get("__signature__"),
+        ),
+        tool,
+    )
+    _HOOKS[number] = _OF[id(function)] = made
+    code = _trampoline(function, number)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__code__ = code
+    function.__defaults__ = None
+    function.__kwdefaults__ = None
+    return made
+
+
+def _trampoline(function: types.FunctionType, number: int) -> types.CodeType:
+    """Code of the function's own kind that calls `_enter`; its only free name is an import."""
+    source_module, kind = "dreamgym_kit.adapters.langgraph.intercept.functions", "def"
+    body = "return enter({n}, args, kwargs)"
+    if inspect.iscoroutinefunction(function):
+        kind, body = "async def", "return await enter_async({n}, args, kwargs)"
+    elif inspect.isgeneratorfunction(function):
+        body = "return (yield from enter_generator({n}, args, kwargs))"
+    source = (
+        f"{kind} hooked(*args, **kwargs):\n"
+        f"    from {source_module} import enter, enter_async, enter_generator\n"
+        f"    {body.format(n=number)}\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(source, f"<gate in {function.__module__}.{function.__qualname__}>", "exec"), names)  # noqa: S102
+    made: types.CodeType = names["hooked"].__code__
+    return made.replace(
+        co_name=function.__code__.co_name,
+        co_qualname=function.__code__.co_qualname,
+        co_freevars=function.__code__.co_freevars,
+    )
+
+
+def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a hooked function's calls arrive."""
+    one = _HOOKS.get(number)
+    if one is None:
+        raise RuntimeError("a hooked function was called while its hook was being removed")
+    session = _session(one, args)
+    if session is None:
+        return one.real(*args, **kwargs)
+    call, tool = _call(one, session, args, kwargs)
+    route, place = session.admit(call, one.function if tool is None else tool)
+    if route is Route.DREAM:
+        return deliver(tool, session.ask(call, place, person=ask_person), None)
+    if route is Route.OVERSEEN:
+        args, kwargs = copied(args, kwargs, kwargs)
+        admitted = _admitted(one, session, call, place, tool, args, kwargs)
+        return run_supervised(admitted, lambda: one.real(*args, **kwargs))
+    return run_real(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
+
+
+async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a hooked coroutine function's calls arrive."""
+    one = _HOOKS.get(number)
+    if one is None:
+        raise RuntimeError("a hooked function was called while its hook was being removed")
+    session = _session(one, args)
+    if session is None:
+        return await one.real(*args, **kwargs)
+    call, tool = _call(one, session, args, kwargs)
+    route, place = session.admit(call, one.function if tool is None else tool)
+    if route is Route.DREAM:
+        return deliver(tool, await session.ask_async(call, place, person=ask_person), None)
+    if route is Route.OVERSEEN:
+        args, kwargs = copied(args, kwargs, kwargs)
+        admitted = _admitted(one, session, call, place, tool, args, kwargs)
+        return await run_supervised_async(admitted, lambda: one.real(*args, **kwargs))
+    return await run_real_async(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
+
+
+def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where a hooked generator function's calls arrive; the answer's items are what it yields."""
+    one = _HOOKS.get(number)
+    if one is None:
+        raise RuntimeError("a hooked function was called while its hook was being removed")
+    session = _session(one, args)
+    if session is None:
+        return (yield from one.real(*args, **kwargs))
+    call, tool = _call(one, session, args, kwargs)
+    route, place = session.admit(call, one.function if tool is None else tool)
+    if route is Route.DREAM:
+        items = deliver(tool, session.ask(call, place, person=ask_person), None)
+    elif route is Route.OVERSEEN:
+        args, kwargs = copied(args, kwargs, kwargs)
+        admitted = _admitted(one, session, call, place, None, args, kwargs)
+        items = run_supervised(admitted, lambda: list(one.real(*args, **kwargs)))
+    else:
+        items = run_real(session, call, place, None, lambda: list(one.real(*args, **kwargs)), owner=one)
+    yield from items if isinstance(items, list) else [items]
+    return None
+
+
+def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
+    """The session to ask; None where the real body may run unasked."""
+    if is_outside():
+        return None
+    if one.in_episodes and not config_here() and not thread_owners.owner():
+        return None
+    body = running()
+    if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):
+        return None
+    around = one.around
+    while around is not None:
+        if body is around:
+            return None
+        around = around.around
+    if one.leaf and args and body is args[0]:
+        return None
+    return find(session_key(config_here()), _name(one, args))
+
+
+def _name(one: Hook, args: tuple[Any, ...]) -> str:
+    if one.leaf and args and isinstance(args[0], BaseTool):
+        return args[0].name
+    return one.name
+
+
+def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
+    for holder in ("func", "coroutine"):
+        if under(tool.__dict__.get(holder)) is function:
+            return True
+    method = functools.partial(getattr, type(tool))
+    return any(getattr(method(name, None), "__wrapped__", None) is function for name in ("_run", "_arun"))
+
+
+def _call(
+    one: Hook, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Call, BaseTool | None]:
+    """The call, and the tool whose body this is.
+
+    Of several tools over one body the one that is dreamt, or, where none is, the one that can do most.
+    """
+    node = metadata_here().get("langgraph_node")
+    if one.leaf and args and isinstance(args[0], BaseTool):
+        return Call(args[0].name, plain_arguments(args[0], args[1:], kwargs), None, node), args[0]
+    known = [(one.name, one.tool), *one.also]
+    policy = session.policy
+    objects = [(name, tool, one.function if tool is None else tool) for name, tool in known]
+    dreamt = (each for each in objects if policy.route(each[0], each[2]) is Route.DREAM)
+    worst = max(objects, key=lambda each: _POWER[effect_of(policy.spec(each[0], each[2]))])
+    name, tool, _ = next(dreamt, worst)
+    return Call(name, masked_arguments(_arguments(one, tool, args, kwargs)), None, node), tool
+
+
+_POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
+
+
+def _arguments(
+    one: Hook, tool: BaseTool | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """A function's arguments by name, with secrets in them."""
+    arguments = function_arguments(one.signature, args, kwargs)
+    return arguments if tool is None else dict(without_injected(tool, arguments))
+
+
+def _admitted(
+    one: Hook,
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    tool: BaseTool | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> SupervisedCall:
+    """A call to be overseen, told by the very arguments that its body will get."""
+
+    def arguments() -> dict[str, Any]:
+        if one.leaf and args and isinstance(args[0], BaseTool):
+            return bare_arguments(args[0], args[1:], kwargs)
+        return _arguments(one, tool, args, kwargs)
+
+    return SupervisedCall(
+        session=session,
+        call=replace(call, args=masked_arguments(arguments())),
+        place=place,
+        tool=tool,
+        identity=None,
+        exact=lambda: exact_digest(arguments),
+        owner=one,
+    )

@@ -1,0 +1,175 @@
+"""The gate at an MCP client: tools that code calls on the session itself, past every LangChain tool.
+
+The connection is open already, so the egress guard sees nothing of such a call. What of the session a
+tool's own body uses is the tool's: the gate has decided about that call. The functions keep their
+identity and get other code, so a method that was bound before the gate stood meets it as well.
+"""
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, running, session_key
+from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
+    FOREIGN,
+    Foreign,
+    check_foreign_names,
+    entry,
+)
+from dreamgym_kit.adapters.langgraph.intercept.late_imports import LateImports
+from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.routing.process import PROCESS, current, find
+from dreamgym_kit.settings import advice
+from dreamgym_kit.types import Effect
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """One function that tells us before it runs, and what it takes to undo that."""
+
+    function: types.FunctionType
+    real: types.FunctionType
+    called: Callable[[inspect.BoundArguments], str | None]
+    signature: inspect.Signature
+
+    def undo(self) -> None:
+        """Give the function its own code back."""
+        function, real = self.function, self.real
+        function.__code__, function.__defaults__ = real.__code__, real.__defaults__
+        function.__kwdefaults__ = real.__kwdefaults__
+        function.__dict__.pop("__signature__", None)
+
+
+_HELD: dict[int, _Held] = {}  # by id of the function
+
+
+def guard_mcp_sessions(patches: PatchSet) -> None:
+    """Refuse tool calls on MCP sessions in dreams, in what is loaded of the package; again does nothing."""
+    for one in FOREIGN:
+        called = _CALLED.get(one.method)
+        function = entry(one) if called is not None else None
+        if called is not None and function is not None and id(function) not in _HELD:
+            _hold(patches, one, function, called)
+
+
+def guard_late_imports(patches: PatchSet) -> None:
+    """Meet what is imported later: checked and held before anybody can use it."""
+
+    def met(module: str) -> None:
+        try:
+            check_foreign_names(just_loaded=module)
+            guard_mcp_sessions(patches)
+        except UserError as error:
+            session = current.get()
+            if session is not None and not session.mode.bare:
+                session.refuse(str(error))
+            raise
+
+    watch = LateImports(met)
+    sys.meta_path.insert(0, watch)
+    patches.on_undo(lambda: sys.meta_path.remove(watch) if watch in sys.meta_path else None)
+
+
+def _hold(
+    patches: PatchSet, one: Foreign, function: Any, called: Callable[[inspect.BoundArguments], str | None]
+) -> None:
+    if not inspect.iscoroutinefunction(function) or not isinstance(function, types.FunctionType):
+        raise UserError(
+            f"{one.package}: {one} is no coroutine function any more: its calls could not be held. Install a "
+            "version that docs/safety.md lists, or a newer dreamgym-kit. Nothing was run."
+        )
+    code, bare = function.__code__, function.__globals__
+    real = types.FunctionType(code, bare, function.__name__, function.__defaults__, function.__closure__)
+    real.__kwdefaults__ = function.__kwdefaults__
+    signature = inspect.signature(function)
+    _HELD[id(function)] = _Held(function, real, called, signature)
+    source = (
+        "async def held(*args, **kwargs):\n"
+        f"    from {__name__} import enter\n"
+        f"    return await enter({id(function)}, args, kwargs)\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(source, f"<gate in {one}>", "exec"), names)  # noqa: S102 - our own words alone
+    trampoline: types.CodeType = names["held"].__code__
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__defaults__ = function.__kwdefaults__ = None
+    function.__code__ = trampoline.replace(
+        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars
+    )
+    patches.on_undo(lambda: _HELD.pop(id(function)).undo())
+
+
+async def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where calls of the held functions arrive."""
+    held = _HELD[number]
+    if PROCESS.armed or current.get() is not None:
+        name = held.called(held.signature.bind(*args, **kwargs))
+        if name is not None:
+            _check(name)
+    return await held.real(*args, **kwargs)
+
+
+def _typed(call: inspect.BoundArguments) -> str | None:
+    """`send_request` with a request object; SDK 1.x wraps it in a root model."""
+    request = call.arguments["request"]
+    asked = getattr(request, "root", request)
+    if getattr(asked, "method", None) != "tools/call":
+        return None
+    return str(getattr(getattr(asked, "params", None), "name", "a tool"))
+
+
+def _raw(call: inspect.BoundArguments) -> str | None:
+    """`send_raw_request` with the method's name."""
+    if call.arguments["method"] != "tools/call":
+        return None
+    params = call.arguments.get("params")
+    return str(params.get("name", "a tool")) if isinstance(params, Mapping) else "a tool"
+
+
+def _served(call: inspect.BoundArguments) -> str | None:
+    """`call_tool` of a server: what it does for a request of a client was decided where that was sent."""
+    return None if _serves(call) else str(call.arguments["name"])
+
+
+def _serves(call: inspect.BoundArguments) -> bool:
+    if call.arguments.get("context") is not None:  # SDK 2.x passes it on for requests alone
+        return True
+    known = (entry(one) for one in FOREIGN if one.name.endswith("request_ctx"))
+    return any(one is not None and one.get(None) is not None for one in known)
+
+
+_CALLED: dict[str, Callable[[inspect.BoundArguments], str | None]] = {
+    "send_request": _typed,
+    "send_raw_request": _raw,
+    "call_tool": _served,
+}
+"""By method: how the tool is found that a call asks for; None where it asks for none."""
+
+
+def _check(name: str) -> None:
+    body: Any = running()
+    if body is not None and not _is_pure(body):
+        return
+    session = find(session_key(config_here()), f"MCP tool '{name}'")
+    if session is None or session.mode.bare:
+        return
+    if body is not None:
+        session.refuse(
+            f"'{body.name}', whose effect is pure, called the MCP tool '{name}'; that did not run. What "
+            f"asks a server is not pure; {advice.format_lines(advice.tool_answered(body.name, 'read'))}"
+        )
+    session.refuse(
+        f"the MCP tool '{name}' was called on its client session; it did not run. Call it through the "
+        "tools of langchain-mcp-adapters or langchain.mcp, or name the function that calls it; "
+        f"{advice.format_lines(advice.function_answered(advice.SOME_FUNCTION, name=name))}"
+    )
+
+
+def _is_pure(body: Any) -> bool:
+    """Whether the running body may compute only: no guard sees it send over a connection that is open."""
+    session = current.get()
+    return session is not None and session.policy.spec(body.name, body).effect is Effect.PURE

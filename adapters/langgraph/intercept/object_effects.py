@@ -1,0 +1,219 @@
+"""What the very tool or function that is called does: by its own declaration, its code, and the settings.
+
+A settings entry is by name, and says `pure` or `control` of one body only: the one that bears the name when
+the graph is read. Whatever comes later under that name, or bears it too, was not meant.
+"""
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from langchain_core.tools import BaseTool, StructuredTool, Tool
+
+from dreamgym_kit.adapters.langgraph.analysis.output_schemas import declared_answer
+from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
+    bodies_of,
+    body_of,
+    framework_control,
+    is_served,
+)
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, hooked_as, ids_kept, is_empty, under
+from dreamgym_kit.routing.effects import declared_effect, guess_effect, same_objects, what_runs
+from dreamgym_kit.serialization import to_json
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.types import Effect, ToolSpec
+
+Said = tuple[Effect, str, str]  # effect, source, reason
+_POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
+
+
+def power(effect: Effect) -> int:
+    """How much harm there may be in it."""
+    return _POWER[effect]
+
+
+class ObjectEffects:
+    """Judges called objects, each once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._meant: dict[str, frozenset[Hashable]] = {}
+        self._judged: dict[int, tuple[weakref.ref[Any], ToolSpec, ToolSpec, tuple[object, ...]]] = {}
+
+    def mean(self, name: str, bearers: Iterable[object]) -> None:
+        """Keep which objects bear a name now: whom its settings entry means."""
+        self._meant[name] = frozenset(map(body_of, bearers))
+
+    def __call__(self, called: object, known: ToolSpec) -> ToolSpec:
+        """`known`, what its name says, where that holds for the object itself; else its own."""
+        entry = self._judged.get(id(called))
+        if entry is not None and entry[0]() is called and entry[1] is known:
+            own = entry[2]
+            if not own.effect.runs_in_dream or same_objects(entry[3], what_runs(called)):
+                return own
+        said = self._said(called, known.name)
+        alike = said[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
+        own = known if alike else _described(called, known.name, said)
+        key, judged = id(called), self._judged
+        judged[key] = (
+            weakref.ref(called, lambda _: judged.pop(key, None) and None),
+            known,
+            own,
+            what_runs(called),
+        )
+        return own
+
+    def spec(self, called: object, name: str) -> ToolSpec:
+        """One tool or function as the gate will treat it, and who said so."""
+        return _described(called, name, self._said(called, name))
+
+    def _said(self, called: object, name: str) -> Said:
+        return effect_said(called, name, self._settings, meant=lambda: self._means(name, called))
+
+    def _means(self, name: str, called: object) -> bool:
+        if name not in self._meant:
+            self.mean(name, bearers_of(name))
+        return self._meant[name] == {body_of(called)}
+
+
+def bearers_of(name: str) -> list[object]:
+    """All living tools and hooked functions of a name."""
+    return all_bearers([name])[name]
+
+
+def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
+    """The same of some names; all found again where those of a name differ, unless none can be litter."""
+    names = list(names)
+    found = _bearers(names)
+    kept = ids_kept()
+    if any(
+        len(set(map(body_of, bearers))) > 1 and not all(id(one) in kept or _in_module(one) for one in bearers)
+        for bearers in found.values()
+    ):
+        del found
+        gc.collect()
+        found = _bearers(names)
+    return found
+
+
+def _in_module(bearer: object) -> bool:
+    """Whether an imported module has it under its own name."""
+    body = under(next(iter(bodies_of(bearer)), None)) if isinstance(bearer, BaseTool) else bearer
+    module, name = getattr(body, "__module__", None), getattr(body, "__name__", None)
+    held = getattr(sys.modules.get(module), "__dict__", {}) if isinstance(module, str) else {}
+    return isinstance(name, str) and held.get(name) is bearer
+
+
+def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
+    """Stubs, which a model is only told of, are left out where something else bears the name."""
+    found: dict[str, list[tuple[object, list[Any]]]] = {name: [] for name in names}
+    for tool in HOLDINGS.tools():
+        if tool.name in found:
+            found[tool.name].append((tool, bodies_of(tool)))
+    for name, bearers in found.items():
+        bearers += [(one.function, [one.function]) for one in hooked_as(name)]
+    return {name: _acting(bearers) for name, bearers in found.items()}
+
+
+def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
+    acting = [one for one, bodies in bearers if not all(map(is_empty, bodies))]
+    return acting or [one for one, _ in bearers]
+
+
+def effect_said(called: object, name: str, settings: Settings, *, meant: Callable[[], bool]) -> Said:
+    """What settings, the author, the framework or a guess say of one object, in this order.
+
+    Args:
+        called: a tool, or a function that was hooked.
+        name: what its calls go by.
+        settings: `[tools]` is by name, `[functions]` by the function that was found under it.
+        meant: asked whether an entry that lets it run in a dream means this object.
+    """
+    served = is_served(called)
+
+    def believed(effect: Effect) -> bool:
+        return not (effect.runs_in_dream and served)
+
+    entry = settings.tools.get(name)
+    if entry is not None and believed(entry.effect) and (not entry.effect.runs_in_dream or meant()):
+        return _of_settings(name, settings)
+    own = hook_of(called)
+    registered = settings.functions.get(own.reference) if own is not None else None
+    if registered is not None:
+        return registered.effect, "declared", ""
+    by_author, whole = _by_author(called)
+    if by_author is not None and whole and believed(by_author):
+        return by_author, "decorator", "@effect"
+    if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
+        return Effect.CONTROL, "framework", what
+    told = {field: getattr(called, field, None) for field in ("metadata", "extras")}
+    guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=told)
+    if by_author is not None and power(by_author) > power(guessed):
+        return by_author, "decorator", "@effect"
+    return guessed, "guessed", reason
+
+
+def _by_author(called: object) -> tuple[Effect | None, bool]:
+    """What `@effect` says, and whether it says so of all that may run."""
+    said = declared_effect(called)
+    if said is not None or type(called) not in (StructuredTool, Tool):
+        return said, True
+    marks = [declared_effect(body) for body in bodies_of(called)]  # type: ignore[arg-type]
+    known = [mark for mark in marks if mark is not None]
+    return max(known, key=power, default=None), len(known) == len(marks)
+
+
+def _of_settings(name: str, settings: Settings) -> Said:
+    """What a person wrote, or `init` whom nobody has confirmed."""
+    entry = settings.tools[name]
+    return entry.effect, "guessed" if entry.guessed else "declared", settings.where("tools", name)
+
+
+def function_spec(name: str, settings: Settings) -> ToolSpec:
+    """A name under which no tool is known, as the gate will treat it: a function's, or nobody's."""
+    by_name = {
+        entry.name or reference.rpartition(":")[2].rpartition(".")[2]: entry
+        for reference, entry in settings.functions.items()
+    }
+    if name in settings.tools:
+        effect, source, reason = _of_settings(name, settings)
+    elif name in by_name:
+        effect, source, reason = by_name[name].effect, "declared", ""
+    else:
+        effect, reason = guess_effect(name)
+        source = "guessed"
+    return ToolSpec(name, effect, source=source, reason=reason, kind="function")
+
+
+def _described(called: object, name: str, said: Said) -> ToolSpec:
+    effect, source, reason = said
+    if not isinstance(called, BaseTool):
+        return ToolSpec(name, effect, source=source, reason=reason, kind="function")
+    answer_schema, answer_form = declared_answer(called)
+    return ToolSpec(
+        name=name,
+        effect=effect,
+        description=(called.description or "").strip(),
+        args_schema=_schema(called),
+        source=source,
+        reason=reason,
+        answer_schema=answer_schema,
+        answer_form=answer_form,
+    )
+
+
+def _schema(tool: BaseTool) -> Mapping[str, Any]:
+    try:
+        schema = tool.tool_call_schema
+        plain = schema if isinstance(schema, dict) else _model_schema(schema)
+    except Exception:  # noqa: BLE001  a schema with foreign types has no JSON form; the tool works without it
+        return {}
+    return dict(to_json(plain))
+
+
+def _model_schema(model: Any) -> Any:
+    """The JSON schema of a pydantic model class, of version 1 or 2."""
+    return model.model_json_schema() if hasattr(model, "model_json_schema") else model.schema()

@@ -1,0 +1,197 @@
+"""Work that an episode hands to threads, or has done later, still belongs to it.
+
+A pool is handed one piece of work after another: each goes along with the session of whoever handed it
+over, so that its calls are answered in a dream and kept in a recording. A bare thread may serve several
+episodes: the gate asks it for the config's key. It is only marked as begun by its episode (see
+`gate.begun`), as is what it hands on in turn.
+
+A pool of `multiprocessing` hands on an `Exception` only; by anything else its thread ends, and whoever waits
+for the work does so forever. So a refusal travels in one, and comes out of it where it is waited for.
+"""
+
+import _thread
+import atexit
+import functools
+import multiprocessing.pool as old_pools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, plain_wrapper
+from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.guard import exemptions, thread_owners
+from dreamgym_kit.guard.callers import handed_over
+from dreamgym_kit.guard.sealing import carried, seal
+from dreamgym_kit.guard.thread_owners import Owner
+from dreamgym_kit.routing.process import current
+from dreamgym_kit.routing.session import Session
+
+Work = Callable[..., Any]
+
+
+def guard_threads(patches: PatchSet) -> None:
+    """Make work go along with the session of whoever hands it over, and mark what an episode begins."""
+    _carry(patches, ThreadPoolExecutor, "submit", {1: (None, along)})
+    _carry(patches, Future, "add_done_callback", {1: ("fn", along)})
+    _carry(patches, _thread, "start_new_thread", {0: (None, quietly)})
+    heard = {"callback": quietly, "error_callback": quietly}
+    for name, heard_at in (("apply_async", 4), ("_map_async", 5)):
+        calls = {heard_at + place: one for place, one in enumerate(heard.items())}
+        _carry(patches, old_pools.Pool, name, {1: ("func", packed), **calls}, only=old_pools.ThreadPool)
+    for name in ("imap", "imap_unordered"):
+        _carry(patches, old_pools.Pool, name, {1: ("func", packed)}, only=old_pools.ThreadPool)
+    for waits, names in ((old_pools.ApplyResult, ("get",)), (old_pools.IMapIterator, ("next", "__next__"))):
+        for name in names:
+            patches.replace(waits, name, _unpacking(vars(waits)[name]))
+    _mark_threads(patches)
+    _mark_exits(patches)
+
+
+def _mark_threads(patches: PatchSet) -> None:
+    starting = threading.Thread.__dict__["start"]
+
+    @functools.wraps(starting)
+    def start(self: threading.Thread) -> None:
+        owner = _owner()
+        session = current.get() or thread_owners.recorded_by()
+        if isinstance(session, Session) and session.mode.bare and not thread_owners.of_pool(self):
+            self.run = thread_owners.recorded(self.run, session)  # type: ignore[method-assign]
+        if not thread_owners.of_pool(self) and (owner is not None or seal() is not None):
+            run = handed_over(carried(self.run))
+            self.run = run if owner is None else _hushed(thread_owners.belonging(run, owner))  # type: ignore[method-assign]
+        if owner is None:
+            exemptions.begins(self)
+        starting(self)
+
+    patches.replace(threading.Thread, "start", plain_wrapper(start, starting))
+
+
+def _mark_exits(patches: PatchSet) -> None:
+    registering: Work = atexit.register
+
+    @functools.wraps(registering)
+    def register(func: Work, /, *args: Any, **kwargs: Any) -> Work:
+        registering(func if _owner() is None else _AtExit(func), *args, **kwargs)
+        return func
+
+    patches.replace(atexit, "register", plain_wrapper(register, registering))
+
+
+def _carry(
+    patches: PatchSet,
+    owner: Any,
+    name: str,
+    works: dict[int, tuple[str | None, Callable[[Work], Work]]],
+    only: type | None = None,
+) -> None:
+    """Change what `owner.name` is handed to be done later, on instances of `only`.
+
+    `works` has, by position, the argument's name, where it may be given by that, and what becomes of it.
+    """
+    real = vars(owner)[name]
+    named = {keyword: change for keyword, change in works.values() if keyword is not None}
+
+    @functools.wraps(real)
+    def handing(*args: Any, **kwargs: Any) -> Any:
+        if only is None or isinstance(args[0], only):
+            args = tuple(
+                works[place][1](one) if place in works and callable(one) else one
+                for place, one in enumerate(args)
+            )
+            kwargs |= {name: change(kwargs[name]) for name, change in named.items() if kwargs.get(name)}
+        return real(*args, **kwargs)
+
+    patches.replace(owner, name, plain_wrapper(handing, real))
+
+
+def _owner() -> Owner | None:
+    """The episode that the running code is a part of; what a recording begins is the caller's."""
+    session = current.get()
+    if session is None:
+        return thread_owners.owner()
+    return None if session.mode.bare else session
+
+
+def along(work: Work) -> Work:
+    """The same work with the session of whoever hands it over; as it is where there is none."""
+    work, session, owner = carried(work), current.get(), _owner()
+    if session is None and owner is None:
+        return work
+    work = handed_over(work if session is None else session.outliving(work))
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        token = current.set(session)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            current.reset(token)
+
+    return worked if owner is None else thread_owners.belonging(worked, owner)
+
+
+def quietly(work: Work) -> Work:
+    """The same, for a thread that nobody waits for."""
+    return _hushed(along(work))
+
+
+def _hushed(work: Work) -> Work:
+    """A refusal ends the work and is not printed: the session keeps it, and tells it with the episode."""
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return work(*args, **kwargs)
+        except EpisodeStop:
+            return None
+
+    return worked
+
+
+class _AtExit:
+    """What an episode wants done when the process ends; as equal to that as `atexit.unregister` needs."""
+
+    def __init__(self, work: Work) -> None:
+        self._real, self._work = work, quietly(work)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._work(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self._real == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Packed(Exception):
+    """A refusal on its way out of a pool that hands on nothing else."""
+
+    def __init__(self, stop: EpisodeStop) -> None:
+        super().__init__(str(stop))
+        self.stop = stop
+
+
+def packed(work: Work) -> Work:
+    """The same, for a pool of `multiprocessing`."""
+    work = along(work)
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return work(*args, **kwargs)
+        except EpisodeStop as stop:
+            raise _Packed(stop) from stop
+
+    return worked
+
+
+def _unpacking(real: Work) -> Work:
+    @functools.wraps(real)
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return real(*args, **kwargs)
+        except _Packed as one:
+            raise one.stop from None
+
+    return plain_wrapper(waiting, real)

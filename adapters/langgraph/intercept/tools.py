@@ -1,0 +1,322 @@
+"""The gate at a tool's leaf: `_run` and `_arun` of every tool class.
+
+An answer put in there has the framework's validation before it and its formatting, artifacts, error
+handling, callbacks and tracing after it. Nothing above the leaf needs to know.
+"""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
+from langgraph.errors import GraphBubbleUp
+
+from dreamgym_kit.adapters.langgraph.intercept.answers import (
+    as_of_tool,
+    deliver,
+    encode_answer,
+    encode_failure,
+)
+from dreamgym_kit.adapters.langgraph.intercept.call_context import (
+    bare_arguments,
+    call_of,
+    config_here,
+    goes_on,
+    identity_of,
+    letting_through,
+    plain_arguments,
+    session_key,
+)
+from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
+from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.intercept.supervised import (
+    SupervisedCall,
+    copied,
+    exact_digest,
+    run_supervised,
+    run_supervised_async,
+)
+from dreamgym_kit.dream.call_log import CallPosition
+from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
+from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.guard import egress
+from dreamgym_kit.guard.sealing import sealed
+from dreamgym_kit.routing.process import find, is_outside
+from dreamgym_kit.routing.router import Route
+from dreamgym_kit.routing.schema_work import first_problem
+from dreamgym_kit.routing.session import Session
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Reply
+
+Body = Callable[..., Any]
+
+
+def sync_leaf(real: Body) -> Body:
+    """Wrap a tool class's `_run` (or a field's function given as `real(self, ...)`)."""
+    of_framework = _is_framework_leaf(real)
+
+    @functools.wraps(real)
+    def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        if is_outside() or goes_on(self):
+            return real(self, *args, **kwargs)
+        session = _session_for(self)
+        if session is None or (of_framework and not self.__dict__.get("func")):
+            return real(self, *args, **kwargs)
+        call = call_of(self, args, kwargs)
+        check_arguments(self, call, session)
+        route, place = session.admit(call, self)
+        if route is Route.DREAM:
+            answer = session.ask(call, place, identity_of(call, session), ask_person)
+            return deliver(self, answer, call.call_id)
+        if route is Route.OVERSEEN:
+            args, kwargs = copied(args, kwargs, call.args)
+            one = _admitted(self, session, call, place, args, kwargs)
+            return run_supervised(one, lambda: real(self, *args, **kwargs))
+        return run_real(session, call, place, self, lambda: real(self, *args, **kwargs))
+
+    return _finished(wrapper, real)
+
+
+def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
+    """Wrap a tool class's `_arun` (or a field's coroutine given as `real(self, ...)`)."""
+    of_framework = _is_framework_leaf(real)
+
+    @functools.wraps(real)
+    async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        if is_outside() or goes_on(self):
+            return await real(self, *args, **kwargs)
+        session = _session_for(self)
+        if session is None or (of_framework and not self.__dict__.get("coroutine")):
+            return await real(self, *args, **kwargs)
+        call = call_of(self, args, kwargs)
+        check_arguments(self, call, session)
+        route, place = session.admit(call, self)
+        if route is Route.DREAM:
+            answer = await session.ask_async(call, place, identity_of(call, session), ask_person)
+            return deliver(self, answer, call.call_id)
+        if route is Route.OVERSEEN:
+            args, kwargs = copied(args, kwargs, call.args)
+            one = _admitted(self, session, call, place, args, kwargs)
+            return await run_supervised_async(one, lambda: real(self, *args, **kwargs))
+        return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
+
+    return _finished(wrapper, real)
+
+
+def run_real(
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    tool: BaseTool | None,
+    body: Callable[[], Any],
+    *,
+    owner: object = None,
+) -> Any:
+    """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume."""
+    after, started = session.ledger.after(place), time.time()
+    fault = session.real_fault(call, place, after)
+    if fault is not None and not fault.kind.answers:
+        return _failed(session, call, place, tool, fault, after, started)
+    if fault is not None and fault.kind is FaultKind.SLOW:
+        time.sleep(fault.wait_s)
+        session.check_open(call.tool)  # the episode may have ended meanwhile
+    try:
+        with (
+            letting_through(owner if owner is not None else tool),
+            hearing() as heard,
+            session.body(call, place, GraphBubbleUp),
+            _closed(session, call, place),
+        ):
+            value = body()
+        if inspect.iscoroutine(value):
+            value = _awaited(session, call, place, value)
+    except (EpisodeStop, GraphBubbleUp):
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        raise
+    except Exception as error:
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
+            as_of_tool(error)
+        raise
+    return _told(session, call, place, tool, fault, value, heard, after, started)
+
+
+async def run_real_async(
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    tool: BaseTool | None,
+    body: Callable[[], Awaitable[Any]],
+    *,
+    owner: object = None,
+) -> Any:
+    """`run_real` for coroutines."""
+    after, started = session.ledger.after(place), time.time()
+    fault = session.real_fault(call, place, after)
+    if fault is not None and not fault.kind.answers:
+        return _failed(session, call, place, tool, fault, after, started)
+    if fault is not None and fault.kind is FaultKind.SLOW:
+        await asyncio.sleep(fault.wait_s)
+        session.check_open(call.tool)
+    try:
+        with (
+            letting_through(owner if owner is not None else tool),
+            hearing() as heard,
+            session.body(call, place, GraphBubbleUp),
+            _closed(session, call, place),
+        ):
+            value = await body()
+    except (EpisodeStop, GraphBubbleUp):
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        raise
+    except Exception as error:
+        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
+            as_of_tool(error)
+        raise
+    return _told(session, call, place, tool, fault, value, heard, after, started)
+
+
+async def _awaited(session: Session, call: Call, place: CallPosition, value: Coroutine[Any, Any, Any]) -> Any:
+    """What a plain function gives to be awaited: a pure body is not over until it is."""
+    with _closed(session, call, place):
+        return await value
+
+
+@contextmanager
+def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]:
+    """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
+    if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
+        yield
+        return
+    egress.listen()
+    with sealed(call.tool, session.latch):
+        yield
+
+
+def _failed(
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    tool: BaseTool | None,
+    fault: Fault,
+    after: str,
+    started: float,
+) -> Any:
+    """Fail a real call by plan; its tool is not reached."""
+    answer = failing(fault, call)
+    _keep(session, call, answer, place, after, started)
+    return deliver(tool, answer, call.call_id)
+
+
+def _told(
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    tool: BaseTool | None,
+    fault: Fault | None,
+    value: Any,
+    heard: Sequence[Reply],
+    after: str,
+    started: float,
+) -> Any:
+    """Keep what a real body gave and pass it on, or what the plan makes of it."""
+    answer = _with(encode_answer(tool, value), heard)
+    told = answer if fault is None else spoiled(fault, call, answer)
+    _keep(session, call, told, place, after, started)
+    if fault is None or fault.kind is FaultKind.SLOW or told is answer:
+        return value
+    return deliver(tool, told, call.call_id)
+
+
+def _with(answer: Answer, heard: Sequence[Reply]) -> Answer:
+    """An answer and the replies of people that it hangs on."""
+    return replace(answer, replies=tuple(heard)) if heard else answer
+
+
+def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
+    """Validate JSON-schema tools (all MCP tools): the framework leaves that to the server.
+
+    Raises:
+        ToolException: what is wrong, for the agent; the dream is not asked.
+    """
+    if session.mode.bare or not isinstance(tool.args_schema, dict):
+        return
+    try:
+        problem = first_problem(tool.args_schema, dict(call.args))
+    except Exception:  # noqa: BLE001  a schema with a bad or costly pattern, type or reference: the server's to judge
+        session.count("unchecked_arguments")
+        return
+    if problem is not None:
+        session.count("bad_arguments")
+        session.held(tool.name, call.call_id)
+        where = ".".join(str(part) for part in problem.absolute_path)
+        raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
+
+
+def _session_for(tool: BaseTool) -> Session | None:
+    return find(session_key(config_here(tool)), tool.name)
+
+
+def _keep(
+    session: Session, call: Call, answer: Answer, place: CallPosition, after: str, started: float
+) -> None:
+    entry = session.keep(call, answer, place, after=after, started=started)
+    if answer.provenance is Provenance.REAL:
+        session.kept_real(entry)
+
+
+def _admitted(
+    tool: BaseTool,
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> SupervisedCall:
+    """A call to be overseen, told by the very arguments that its body will get."""
+    call = replace(call, args=plain_arguments(tool, args, kwargs))
+    return SupervisedCall(
+        session=session,
+        call=call,
+        place=place,
+        tool=tool,
+        identity=identity_of(call, session),
+        exact=lambda: exact_digest(lambda: bare_arguments(tool, args, kwargs)),
+        owner=tool,
+    )
+
+
+def _finished(wrapper: Any, real: Body) -> Body:
+    """The wrapper of a leaf, its annotations as types.
+
+    The framework asks for a leaf's type hints on every call and evaluates the strings that its own
+    leaves have for annotations each time; given once as types, a call costs less than without us.
+    """
+    if _is_framework_leaf(real):
+        with contextlib.suppress(NameError, TypeError):
+            wrapper.__annotations__ = get_type_hints(real, include_extras=True)
+    return plain_wrapper(wrapper, real)
+
+
+def _is_framework_leaf(real: Body) -> bool:
+    """StructuredTool's and Tool's own leaves, which only call the field `func` or `coroutine`.
+
+    Where that field is empty the framework must go on: it raises its own NotImplementedError for an
+    async-only tool called synchronously, and runs `_run` (gated itself) for a sync-only one.
+    """
+    return real in _FRAMEWORK_LEAVES
+
+
+_FRAMEWORK_LEAVES = frozenset(
+    kind.__dict__[name] for kind in (StructuredTool, Tool) for name in ("_run", "_arun")
+)

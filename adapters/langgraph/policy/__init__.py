@@ -1,0 +1,1 @@
+"""The agent's chat model answered by a policy."""

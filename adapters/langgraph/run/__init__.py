@@ -1,0 +1,1 @@
+"""Runs of many episodes: simulate, record, evaluate, crawl, ablate."""

@@ -1,0 +1,264 @@
+"""Which directory a run writes to, and what must be the same for it to be resumed."""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, name_of_part
+from dreamgym_kit.adapters.models.named_models import learned_of
+from dreamgym_kit.dream.state.stated import stated_models
+from dreamgym_kit.errors import RunDirectoryError, StoreUnavailable, UserError
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.report.gate_rules import gate_to_record
+from dreamgym_kit.report.summary import Tally
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.engine import RunTotals
+from dreamgym_kit.rollout.events import busy_seconds, read_events
+from dreamgym_kit.rollout.rundir import EVENTS, Manifest, RunDirectory, new_run
+from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.routing.router import Mode
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.tool_models import as_data
+from dreamgym_kit.types import Episode, Spend, Task, Verdict
+
+SPENT = "spent"  # in the report's manifest
+
+
+@contextmanager
+def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDirectory]:
+    """Make the run's directory, or take it up again; one that nothing was written to is not left behind.
+
+    Raises:
+        UserError: it is in use, is there already, or is of a run that was asked for otherwise.
+    """
+    matters = _matters(request, tasks)
+    if request.shard is not None:
+        matters["shard"] = request.shard.to_record()
+    label = label_of(name_of(request.graph))
+    with leg_directory(request, label, matters, lambda: _about(request, tasks)) as directory:
+        yield directory
+
+
+class Leg(Protocol):
+    """What one leg of a run says of its directory: any request that runs a graph."""
+
+    @property
+    def settings(self) -> Settings:
+        """Whose `runs` is the folder of new directories."""
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory by name; None: a new one."""
+
+    @property
+    def resume(self) -> bool:
+        """Whether an earlier leg made it."""
+
+
+@contextmanager
+def leg_directory(
+    request: Leg,
+    label: str,
+    matters: Mapping[str, Any],
+    about: Callable[[], dict[str, Any]] = dict,
+    *,
+    begun: str | None = None,
+) -> Iterator[RunDirectory]:
+    """Make the directory of a run's first leg, or take it up again for a later one; locked while held.
+
+    One that nothing was written to is not left behind.
+
+    Args:
+        request: the leg.
+        label: what a new directory is called after.
+        matters: what every leg must have in common.
+        about: what else is written down of the first leg.
+        begun: a file in it that says that something was done, besides what the directory knows of itself.
+
+    Raises:
+        UserError: it is in use, is there already, or is of a run that was asked for otherwise.
+    """
+    started = datetime.now(UTC)
+    masked: dict[str, Any] = process_masker().plain(dict(matters))
+    if request.resume:
+        if request.directory is None:
+            raise UserError("to resume, name the run directory")
+        manifest = Manifest(run="", created_at=started.timestamp(), matters=masked)
+        directory = RunDirectory.resume(request.directory, manifest)
+    else:
+        root = request.settings.resolve(request.settings.runs)
+        run, folder = new_run(root, label, started.date())
+        if request.directory is not None:
+            root, folder = request.directory.parent, request.directory.name
+        manifest = Manifest(run=run, created_at=started.timestamp(), matters=masked, about=about())
+        directory = RunDirectory.create(root, folder, manifest)
+    with directory:
+        try:
+            yield directory
+        except BaseException:
+            if not request.resume and not (begun and (directory.path / begun).exists()):
+                directory.discard_unused()
+            raise
+
+
+def label_of(name: str) -> str:
+    """What the run directory is called after: "sales" of langgraph.json:sales, "agent" of agent.py:graph."""
+    path, colon, attribute = name.rpartition(":")
+    if not colon or path.endswith(PROJECT_FILE):
+        return attribute
+    return Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
+
+
+def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What a resumed run must have in common with its first leg; `tasks`: all of them, also of a shard."""
+    settings = request.settings
+    matters: dict[str, Any] = {
+        "mode": request.kind,
+        "graph": name_of(request.graph),
+        "tasks": tasks_digest(tasks),
+        "n": settings.simulate.repeats,
+        "seed": settings.simulate.seed,
+        "abstain": settings.simulate.on_unanswered,
+        "threshold": settings.simulate.min_confidence,
+        "steps": settings.limits.max_tool_calls,
+        "recursion": settings.limits.recursion_limit,
+        "tenant": settings.tenant,
+        "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
+    }
+    if request.mode is Mode.DREAM:
+        matters |= _of_the_dream(settings)
+    said = settings.experience
+    if request.mode is Mode.DREAM and learned_of(settings) is not None:
+        other = said.no_reasoning_model if "reasoning" in settings.simulate.disable else None
+        matters["learned"] = other or said.dir
+    if request.mode is Mode.DREAM and said.urls and said.model is not None:
+        matters["endpoint_model"] = said.model
+        matters["endpoint_judge"] = said.judge
+        matters["endpoint_calibrate"] = said.calibration_calls
+    if settings.faults and (request.mode is Mode.DREAM or request.real_faults):
+        matters["faults"] = {
+            pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
+        }
+    if request.policy is not None:
+        policy = settings.policy
+        matters["policy"] = {
+            **asdict(policy),
+            "urls": list(policy.urls),
+            "only_nodes": list(policy.only_nodes),
+        }
+    if request.weights:
+        matters["weights"] = request.weights
+    if request.judge is not None:
+        matters["judge"] = name_of_part(request.judge)
+    if request.experience is not None and not request.mode.bare:
+        matters["experience"] = name_of_part(request.experience)
+    return matters
+
+
+def _of_the_dream(settings: Settings) -> dict[str, Any]:
+    """What decides how a dream answers, where it is said."""
+    stated = stated_models(settings)
+    found = {
+        "without": list(settings.simulate.disable),
+        "match": {tool: list(said.ignore) for tool, said in settings.match.items()},
+        "models": {tool: [model.source, as_data(model.said)] for tool, model in stated.items()},
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
+    versions = {}
+    for package in ("dreamgym-kit", "langgraph", "langchain-core", "langchain"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "tasks": len(request.shard.part(tasks) if request.shard is not None else tasks),
+        "concurrency": request.settings.simulate.concurrency,
+        "recordings": _recordings(request),
+        "gate": gate_to_record(request.rules),
+        "budget": {"calls": request.settings.budget.max_calls, "usd": request.settings.budget.max_usd},
+    }
+
+
+def _recordings(request: RunRequest) -> int | None:
+    """How many the buffer held before; None while recording into one that cannot be asked.
+
+    Its server is away, or another process brings it just now what waited.
+    """
+    try:
+        return request.store.count() if request.store is not None else 0
+    except (StoreUnavailable, RunDirectoryError):
+        if request.mode is Mode.RECORD:
+            return None
+        raise
+
+
+def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> list[Episode]:
+    """A resumed run goes on with the counts and the budget that its earlier legs left.
+
+    Gives the episodes that ended with an error: they are run again, and counted as what comes of that.
+    """
+    calls: float = 0
+    usd = 0.0
+    errors = []
+    for episode in directory.episodes():
+        if episode.verdict is Verdict.ERROR and not episode.executed:
+            errors.append(episode)
+        else:
+            tally.add(episode)
+        calls += len(episode.transitions)
+        usd += episode.cost_usd
+    kept = (directory.read_report() or {}).get("manifest")
+    told = kept.get(SPENT) if isinstance(kept, dict) else None
+    if isinstance(told, dict):  # more than the journal has where episodes were cut: they run again
+        calls, usd = max(calls, _number(told.get("calls"))), max(usd, _number(told.get("usd")))
+    budget.count_earlier(calls=int(calls), usd=usd)
+    return errors
+
+
+def blocked_outside(directory: RunDirectory) -> list[JsonValue]:
+    """Real calls that were blocked outside of any episode in this leg and earlier ones.
+
+    The event log has those of a leg that was killed before its report.
+    """
+    kept = (directory.read_report() or {}).get("manifest")
+    told = kept.get("strays") if isinstance(kept, dict) else None
+    logged = [
+        event.get("text")
+        for event in read_events(directory.path / EVENTS)
+        if event.get("event") == "violation" and event.get("episode") == ""
+    ]
+    return list(dict.fromkeys([*(told if isinstance(told, list) else ()), *logged]))
+
+
+def spent(
+    directory: RunDirectory, budget: RunBudget, totals: RunTotals, *, calibration: Spend
+) -> dict[str, JsonValue]:
+    """What all legs have spent, also on episodes that were cut; `count_earlier` finds it in the report.
+
+    Args:
+        directory: its event log has the time that each leg took.
+        budget: hears of all calls where there is a limit; workers ask it for nothing else.
+        totals: of the journal, without what was cut.
+        calibration: part of the budget's dollars, which a resumed run counts from elsewhere.
+    """
+    return {
+        "calls": max(budget.calls, totals.calls),
+        "usd": round(max(budget.usd - calibration.cost_usd, totals.cost_usd), 9),
+        "seconds": busy_seconds([directory.path / EVENTS]),
+    }
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -1,0 +1,326 @@
+"""A whole run: graph, tasks and recordings in; a run directory, a summary and an answer out.
+
+`simulate` and `record` are the same path with another gate policy; what they stand on is made in `opening`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
+from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
+from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
+from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
+from dreamgym_kit.adapters.langgraph.run.directory import (
+    SPENT,
+    blocked_outside,
+    count_earlier,
+    run_directory,
+    spent,
+)
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
+from dreamgym_kit.adapters.langgraph.run.servers import servers_watched
+from dreamgym_kit.adapters.langgraph.run.setup import (
+    AnswerSources,
+    PreparedGraph,
+    answering,
+    gated_process,
+    prepared,
+    runner_of,
+    tasks_of,
+)
+from dreamgym_kit.adapters.langgraph.run.worker_spec import (
+    check_worker_compatible,
+    curve_told,
+    distributed,
+    given_of,
+    take_added,
+)
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.judge import DISAGREE
+from dreamgym_kit.findings.detectors import FAILED, Detectors
+from dreamgym_kit.guard import egress
+from dreamgym_kit.interfaces import EventSink, ExperienceModel
+from dreamgym_kit.report.gate_rules import gate_to_record, unmatched
+from dreamgym_kit.report.headline import EVALUATES
+from dreamgym_kit.report.metrics import CRITICAL, TrustPoint
+from dreamgym_kit.report.summary import RunMetrics, Tally
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.distributed import Told
+from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_at_once, run_episodes
+from dreamgym_kit.rollout.events import FanOut, unaccounted
+from dreamgym_kit.rollout.jobs import jobs_for
+from dreamgym_kit.rollout.journal import Journal
+from dreamgym_kit.rollout.records import MaskedEvents
+from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
+from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
+from dreamgym_kit.routing.process import PROCESS, strays_heard
+from dreamgym_kit.routing.router import Mode, writes_are_real
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.schema import GateSettings, Settings
+from dreamgym_kit.types import Episode, Task, Verdict, executed_told
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a run."""
+
+    directory: Path
+    summary: RunMetrics
+    totals: RunTotals
+    facts: GraphInspection
+    strays: tuple[str, ...]  # refused calls that belonged to no episode
+    warnings: tuple[str, ...]
+    stopped_by: int | None = None  # signal number
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the run, by its gate."""
+        return self.summary.verdict
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run passed."""
+        return self.verdict is Verdict.PASSED
+
+    @property
+    def exit_code(self) -> int:
+        """As the command line gives it: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran.
+
+        130 or 143 where a signal kept episodes from being run; one that found them all done changes nothing.
+        """
+        if self.stopped_by is not None and self.summary.not_run and not self.summary.executed:
+            return 128 + self.stopped_by
+        return self.summary.exit_code
+
+    def check(self, *, fail_on: Sequence[str] = ()) -> bool:
+        """Whether the run passed, also if findings of these kinds fail it; see `Summary.check`."""
+        return self.summary.check(fail_on=fail_on)
+
+    def __str__(self) -> str:
+        """The run as `simulate` prints it."""
+        from dreamgym_kit.report.terminal import render_run
+
+        return render_run(self.summary)
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """The report page, for notebooks."""
+        from dreamgym_kit.report.page.writing import inline
+
+        return inline(self.directory, str(self))
+
+
+async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None = None) -> RunResult:
+    """Run every task n times and say what happened.
+
+    Raises:
+        UserError: the graph, tasks, settings, buffer or run directory cannot be used; nothing was run.
+    """
+    switch = stop or StopSwitch()
+    check_worker_compatible(request)
+    whole = tasks_of(request)
+    tasks = request.shard.part(whole) if request.shard is not None else whole
+    settings = request.settings
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(run_directory(request, whole))
+        warnings = stack.enter_context(gated_process(request, directory.path))
+        ready = await prepared(stack, request, tasks)
+        lock = LockWatch(request.graph, settings, ready.facts, request.store)
+        warnings = [*warnings, *lock.notes]
+        lanes = episodes_at_once(request, ready.worlds, (task.world.name for task in tasks))
+        journal = directory.journal()
+        stack.callback(journal.close)
+        log = directory.events()
+        stack.callback(log.close)
+        heard = MaskedEvents(FanOut([log, events]), ready.masker)
+        stack.enter_context(strays_heard(lambda why: heard.emit("violation", episode="", text=why)))
+        budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
+        errors = count_earlier(directory, budget, tally)
+        if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
+            switch.cancel(executed_told([call for _, call in tally.executed]), code=EXECUTED)
+        at_once = kept_at_once(journal, switch, heard)
+        who = await answering(stack, request, ready.facts, directory, budget)
+        tally.charge("calibration", who.spend)
+        policy = policy_of(request)
+        label = request.label if request.label is not None else directory.manifest.run
+        _tell_start(heard, request, tasks, directory, journal)
+        work = partial(
+            run_episodes,
+            jobs_for(tasks, settings.simulate.repeats),
+            journal=journal,
+            concurrency=lanes,
+            events=heard,
+            stop=switch,
+            on_episode=partial(_count, tally, lock, switch),
+        )
+        told = Told()
+        watch = await stack.enter_async_context(
+            servers_watched(settings, request.mode, chat=who.chat, policy=request.policy is not None)
+        )
+        if settings.workers.elsewhere:
+            given = given_of(
+                request,
+                tasks,
+                folder=directory.path,
+                label=label,
+                seed=settings.simulate.seed,
+                trials=who.trials,
+            )
+            async with distributed(
+                request,
+                given,
+                budget=budget,
+                events=heard,
+                stop=switch,
+                at_once=lanes,
+                on_executed=at_once,
+            ) as workers:
+                told = workers.told
+                totals = await work(workers)
+            take_added(request.store, told)
+        else:
+            runner = runner_of(
+                request,
+                ready,
+                who,
+                events=heard,
+                budget=budget,
+                label=label,
+                seed=settings.simulate.seed,
+                policy=policy,
+                on_executed=at_once,
+            )
+            late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
+            totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
+        servers = await watch.table()
+        tally.add_missing(errors)
+        summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
+        heard.emit("run_finished", directory=str(directory.path))
+        lock.check(directory.path)
+        notes = (*told.notes, *(policy.notes if policy is not None else ()))
+        said = (
+            *warnings,
+            *(one for one in told.warnings if one not in warnings),
+            *ready.facts.warnings,
+            *_unreset(request, tasks, ready.facts),
+            *slips,
+            *notes,
+        )
+        return RunResult(
+            directory=directory.path,
+            summary=summary,
+            totals=totals,
+            facts=ready.facts,
+            strays=tuple(ready.masker.text(stray) for stray in PROCESS.told()),
+            warnings=tuple(ready.masker.text(one) for one in said),
+            stopped_by=switch.signal,
+        )
+
+
+def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) -> None:
+    tally.add(episode)
+    if lock.add(episode):
+        switch.request("a tool that dreamgym.lock does not have")
+
+
+def _tell_start(
+    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory, journal: Journal
+) -> None:
+    asked = request.settings.simulate
+    events.emit(
+        "run_started",
+        run=directory.manifest.run,
+        graph=name_of(request.graph),
+        tasks=len(tasks),
+        episodes=len(tasks) * asked.repeats,
+        n=asked.repeats,
+        seed=asked.seed,
+        kept=Counter(
+            str(done.verdict) for name, done in journal.done.items() if not journal.next_attempt(name)
+        ),
+        directory=str(directory.path),
+    )
+
+
+def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphInspection) -> list[str]:
+    """Worlds that several recorded episodes write to one after the other, each starting from the last."""
+    if request.mode is not Mode.RECORD or not any(spec.effect.changes_world for spec in facts.tools):
+        return []
+    times = Counter(task.world for task in tasks if task.world.name not in request.settings.environments)
+    return [
+        f"world {world} is recorded by {count * request.settings.simulate.repeats} "
+        f"episodes and nobody resets it: "
+        "each begins where the last one ended, and a dream abstains where they disagree. Give tasks worlds "
+        "of their own, or name what resets this one: [environments.NAME] ref"
+        for world, count in times.items()
+        if count * request.settings.simulate.repeats > 1
+    ]
+
+
+def gate_slips(
+    gate: GateSettings, facts: GraphInspection, detectors: Detectors, summary: RunMetrics | None = None
+) -> list[tuple[str, str]]:
+    """Names in the gate of no tool and no kind of finding, neither known before nor met in the run."""
+    tools = [*facts.specs(), *(tool.name for tool in (summary.tools if summary else ()))]
+    found = (group.kind for group in (summary.findings if summary else ()))
+    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *found]
+    return unmatched(gate, dict.fromkeys(tools), dict.fromkeys(kinds))
+
+
+def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint]:
+    """What each threshold gave on held-out recordings; nothing where nothing was mined in this run."""
+    if not isinstance(first, ChainedExperience):
+        return []
+    return [TrustPoint(one.threshold, one.answered, one.exact) for one in first.curve(settings.tenant)]
+
+
+def _finish(
+    directory: RunDirectory,
+    request: RunRequest,
+    totals: RunTotals,
+    tally: Tally,
+    who: AnswerSources,
+    ready: PreparedGraph,
+    told: Told,
+    servers: Sequence[JsonValue],
+    budget: RunBudget,
+) -> tuple[RunMetrics, list[str]]:
+    """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
+    manifest: dict[str, Any] = {
+        "mode": request.mode.value,
+        "run": directory.manifest.run,
+        "graph": name_of(request.graph),
+        "directory": str(directory.path),
+        "not_run": totals.total - totals.finished,
+        SPENT: spent(directory, budget, totals, calibration=who.spend),
+        "stopped": totals.stopped,
+        "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
+        "gate": gate_to_record(request.rules),
+        **({EVALUATES: request.evaluates} if request.evaluates else {}),
+    }
+    if outside := egress.reached_outside():
+        manifest["reached"] = outside
+    if request.mode.bare:
+        lost = unaccounted(directory.path / EVENTS, directory.episodes())
+        manifest |= {"unaccounted": lost.writes} if lost.writes else {}
+        manifest |= {"unaccounted_calls": lost.calls} if lost.calls else {}
+    if who.support.rows:
+        manifest["reasoned_support"] = who.support.table()
+    if servers:
+        manifest["servers"] = list(servers)
+    curve = _curve(who.recorded, request.settings) or curve_told(told)
+    summary = tally.summary(ready.masker.plain(manifest), curve)
+    slips = gate_slips(request.rules, ready.facts, ready.detectors, summary)
+    if slips:
+        names = ready.masker.plain([pattern for pattern, _ in slips])
+        summary = replace(summary, manifest={**summary.manifest, "unmatched": names})
+    with egress.exempt():
+        directory.write_report(summary.to_json())
+    return summary, [sentence for _, sentence in slips]

@@ -1,0 +1,1 @@
+"""Continued training on the real tools, supervised."""

@@ -1,0 +1,313 @@
+"""From the dream to the real tools: a policy that was trained in a dream goes on learning from real calls.
+
+    gate      held-out tasks in the dream: success with its interval, coverage; nothing real runs
+    canaries  a few tasks in shadow on the real tools: reads real, writes dreamed, all compared
+    learning  the loop of any training, its episodes at the stage that was asked for
+
+Every real call goes by one overseer, over all three parts and all legs of a run. The audit log, the episodes,
+the checkpoints and the weights stay whatever ends it, and the result says what did.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
+from dreamgym_kit.adapters.langgraph.s2r.directory import s2r_directory
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
+    EarlierRecordings,
+    RealCalls,
+    approver_of,
+    bounds_of,
+    open_audit,
+    overseer_over,
+    refuse_after_divergence,
+)
+from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult, report_of
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
+from dreamgym_kit.adapters.langgraph.training.train import train
+from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, model_of, sides_of
+from dreamgym_kit.adapters.trainers.distributed import require_alone
+from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.interfaces import EventSink, Group
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.rollout.events import FanOut
+from dreamgym_kit.rollout.records import MaskedEvents
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.tasks import tasks_digest
+from dreamgym_kit.routing.router import Mode, Stage
+from dreamgym_kit.s2r.audit import AUDIT, CLOSED, AuditLog, entries_of
+from dreamgym_kit.s2r.divergence import figures
+from dreamgym_kit.s2r.gate import (
+    CanaryFigures,
+    DreamFigures,
+    Word,
+    canary_facts,
+    canary_figures,
+    canary_word,
+    dream_facts,
+    dream_figures,
+    dream_word,
+)
+from dreamgym_kit.s2r.limits import Stopped, Why
+from dreamgym_kit.s2r.overseer import RealOverseer
+from dreamgym_kit.settings.schema import WorkersSettings
+from dreamgym_kit.training.alarms import LOGPROBS, STALE_WEIGHTS, TOKENIZER
+from dreamgym_kit.training.background_loop import BackgroundLoop
+from dreamgym_kit.training.batching import version_of
+from dreamgym_kit.training.plan import step_seed
+from dreamgym_kit.types import Task
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.local import LocalPolicy
+
+_WEIGHTS_CANARIES = (STALE_WEIGHTS, LOGPROBS, TOKENIZER)  # alarms that say so of the weights that act
+GATE, CANARIES, TRAINING = "gate", "canaries", "training"
+
+
+def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = None) -> S2rResult:
+    """Go on from the dream on the real tools, as far as gate, budget and stage allow.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        UserError: something cannot be used as asked; no real call was made.
+    """
+    require_extra("train")
+    require_alone("s2r")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
+    # Real calls stay under one overseer: workers that settings give to other commands are none of its.
+    request = replace(request, settings=replace(request.settings, workers=WorkersSettings()))
+    switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
+    bounds_of(request.settings)
+    learn, held_out = sides_of(TrainRequest(**_shared(request)))
+    if not held_out:
+        raise UserError("no held-out task: the gate has nothing to try. Nothing was run.")
+    approver = request.approver or approver_of(request.settings)
+    if stage is Stage.APPROVE and approver is None:
+        raise UserError(
+            "approve: every write waits for a yes, and nobody is there to give it: name a function "
+            '(s2r.approver = "module:function"), or run it at a terminal. Nothing was run.'
+        )
+    model = model_of(request.settings)
+    with ExitStack() as stack:
+        directory = stack.enter_context(s2r_directory(request, stage, learn, held_out, model))
+        audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
+        refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
+        log = stack.enter_context(closing(directory.events()))
+        heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.experience.key_env))
+        store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")
+        dream = request.experience or chained_experience(store, request.settings)
+        request = replace(request, store=store, experience=dream)  # one for all parts: it is mined once
+        overseer = overseer_over(
+            audit,
+            request.settings,
+            experience=dream,
+            store=store,
+            approver=approver,
+            on_stop=lambda stopped: _told(stopped, heard, switch),
+        )
+        run = _Run(request, directory, audit, overseer, stage, heard, switch)
+        return run.go(learn, held_out, model)
+
+
+class _Run:
+    """One leg."""
+
+    def __init__(
+        self,
+        request: S2rRequest,
+        directory: RunDirectory,
+        audit: AuditLog,
+        overseer: RealOverseer,
+        stage: Stage,
+        events: EventSink,
+        stop: StopSwitch,
+    ) -> None:
+        self._request, self._directory, self._audit = request, directory, audit
+        self._overseer, self._stage, self._events, self._stop = overseer, stage, events, stop
+        self._dream: DreamFigures | None = None
+        self._canaries: CanaryFigures | None = None
+
+    def go(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> S2rResult:
+        """Gate, canaries, learning."""
+        self._begin(learn, held_out, model)
+        self._learn_the_tools()
+        word, training = self._gate(learn, held_out, model), None
+        ready = word.passed and self._overseer.stopped is None and not self._stop.requested
+        if ready and not self._request.gate_only:
+            training = self._learn()
+            if training.trained.alarm is not None:
+                alarm = training.trained.alarm
+                why = Why.CANARY if alarm.alarm in _WEIGHTS_CANARIES else Why.ALARM
+                self._overseer.stop(Stopped(why, f"{alarm.alarm}: {alarm.text}"))
+        if self._overseer.stopped is None or self._overseer.stopped.why is not Why.AUDIT:
+            self._audit.append(CLOSED, real_calls=self._overseer.limits.calls)
+        result = self._result(word, training)
+        self._directory.write_report(report_of(result))
+        return result
+
+    def _learn_the_tools(self) -> None:
+        """Mine the recordings before anything real is under way: it takes long, and a tool would wait."""
+        dream = self._request.experience
+        if isinstance(dream, ChainedExperience):
+            with dream.following.lock:
+                dream.following.knowledge(self._request.settings.tenant)
+
+    def _begin(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> None:
+        said = self._request.settings.s2r
+        self._audit.append(
+            "begun",
+            run=self._directory.manifest.run,
+            stage=self._stage.value,
+            budget=said.max_calls,
+            most=dict(said.max_calls_per_tool),
+            rates={**said.rate_per_tool, "*": said.rate},
+            unheld=list(said.auto_approve),
+            approver=said.approver or ("given" if self._request.approver is not None else ""),
+            graph=name_of(self._request.graph),
+            learned_from=tasks_digest(learn),
+            held_out=tasks_digest(held_out),
+            policy=process_masker().text(str(model)),
+            weights=_weights_digest(model),
+            earlier_calls=self._overseer.limits.calls,
+        )
+
+    # The gate
+
+    def _gate(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> Word:
+        if any(entry.kind == "open" for entry in entries_of(self._audit.path)):
+            return Word(True)
+        said = self._request.settings.s2r
+        with BackgroundLoop() as aside, closing(_served(model)) as policy:
+            self._events.emit("gate_started", episodes=len(held_out) * said.preflight_repeats)
+            groups = self._collected(
+                aside, policy, GATE, held_out, said.preflight_repeats, Mode.DREAM, Stage.SHADOW
+            )
+            self._dream = dream_figures(groups)
+            word = dream_word(self._dream, said)
+            self._audit.append("gate", passed=word.passed, text=word.text, **dream_facts(self._dream))
+            self._events.emit("gate", passed=word.passed, text=word.text)
+            if not word.passed or self._stop.requested or self._request.gate_only:
+                return word
+            if said.canaries:
+                word = self._try_canaries(aside, policy, learn[: said.canaries])
+        if word.passed and self._overseer.stopped is None and not self._stop.requested:
+            self._audit.append("open", text=word.text)
+        return word
+
+    def _try_canaries(self, aside: BackgroundLoop, policy: "LocalPolicy", tasks: Sequence[Task]) -> Word:
+        assert self._dream is not None
+        self._events.emit("canaries_started", episodes=len(tasks))
+        groups = self._collected(aside, policy, CANARIES, tasks, 1, Mode.S2R, Stage.SHADOW)
+        self._canaries = canary_figures(groups)
+        word = canary_word(self._canaries, self._dream, self._request.settings.s2r)
+        self._audit.append("canaries", passed=word.passed, text=word.text, **canary_facts(self._canaries))
+        self._events.emit("canaries", passed=word.passed, text=word.text)
+        if not word.passed and not self._stop.requested:
+            self._overseer.stop(Stopped(Why.CANARY, "; ".join(word.reasons)))
+        return word
+
+    def _collected(
+        self,
+        aside: BackgroundLoop,
+        policy: "LocalPolicy",
+        name: str,
+        tasks: Sequence[Task],
+        n: int,
+        mode: Mode,
+        stage: Stage,
+    ) -> list[Group]:
+        """Episodes of one part, in a directory of their own."""
+        settings = self._request.settings
+        place = self._directory.path / name
+        request = RunRequest(
+            graph=self._request.graph,
+            tasks=tasks,
+            settings=settings,
+            mode=mode,
+            store=self._request.store,
+            experience=self._request.experience,
+            directory=place,
+            resume=(place / "manifest.json").exists(),
+            policy=policy,
+            overseer=self._overseer if mode is Mode.S2R else None,
+            stage=stage,
+            must_be_said=True,
+            must_reset=self._stage is not Stage.SHADOW,
+            label=f"s2r-{self._directory.manifest.run}:{name}",
+        )
+        with aside.held(open_rollouts(request, events=self._events, stop=self._stop)) as rollouts:
+            seed = step_seed(settings.train.seed, 0, 1)
+            return aside.run(rollouts.collect(tasks, n, step=0, seed=seed))
+
+    # Learning
+
+    def _learn(self) -> TrainResult:
+        directory = self._directory.path / TRAINING
+        label = f"s2r-{self._directory.manifest.run}"
+        request = TrainRequest(
+            **_shared(self._request),
+            mode=Mode.S2R,
+            directory=directory,
+            resume=(directory / "manifest.json").exists(),
+            real=RealCalls(self._overseer, self._stage, label),
+        )
+        return train(request, events=self._events, stop=self._stop)
+
+    def _result(self, word: Word, training: TrainResult | None) -> S2rResult:
+        limits, divergence = self._overseer.limits, self._overseer.divergence
+        return S2rResult(
+            directory=self._directory.path,
+            gate=word,
+            dream=self._dream,
+            canaries=self._canaries,
+            real_calls=limits.calls,
+            budget=limits.bounds.calls,
+            by_tool=limits.by_tool,
+            compared=figures(divergence.tallies) if divergence is not None else {},
+            withheld=self._overseer.withheld,
+            stopped=self._overseer.stopped,
+            training=training,
+            head=self._audit.head,
+            stopped_by=self._stop.signal,
+            executed=self._stop.reason if self._stop.code is not None else "",
+        )
+
+
+def _shared(request: S2rRequest) -> dict[str, Any]:
+    return {
+        "graph": request.graph,
+        "tasks": request.tasks,
+        "settings": request.settings,
+        "held_out": request.held_out,
+        "store": request.store,
+        "experience": request.experience,
+    }
+
+
+def _served(model: Path) -> "LocalPolicy":
+    from dreamgym_kit.adapters.models.local import open_local
+
+    return open_local(model, version=version_of(0), lockstep=True)
+
+
+def _told(stopped: Stopped, events: EventSink, switch: StopSwitch) -> None:
+    events.emit("real_calls_stopped", why=stopped.why.value, text=stopped.text)
+    switch.request(stopped.text)
+
+
+def _weights_digest(model: Path) -> str:
+    """Names the weights that acted."""
+    found = hashlib.sha256()
+    for path in sorted(model.glob("*.safetensors")):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()

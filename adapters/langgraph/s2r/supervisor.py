@@ -1,0 +1,205 @@
+"""What oversees the real calls of a run, put together: limits, audit log, approver, and the dream beside it.
+
+The dream that real answers are held against never sees what the same run has recorded: a tool that changed
+would soon agree with itself.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
+from dreamgym_kit.adapters.stores.factory import is_far
+from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.llm_audit import as_seen
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.guard import egress
+from dreamgym_kit.interfaces import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
+from dreamgym_kit.routing.router import Stage
+from dreamgym_kit.s2r.approvals import RuleApprover
+from dreamgym_kit.s2r.audit import AuditLog, entries_of
+from dreamgym_kit.s2r.divergence import Divergence, Forms
+from dreamgym_kit.s2r.limits import ALL, Bounds, RealLimits, Stopped, Why
+from dreamgym_kit.s2r.overseer import RealOverseer
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.types import Answer, Transition, World
+
+_FORM_ROWS = 500  # newest recordings that a tool's form is read from
+
+
+@dataclass(frozen=True, slots=True)
+class RealCalls:
+    """What a training on the way to the real tools is given.
+
+    Attributes:
+        overseer: lets real calls through.
+        stage: how far it goes.
+        label: what the ids of the recorded episodes begin with.
+    """
+
+    overseer: RealOverseer
+    stage: Stage
+    label: str
+
+
+class EarlierRecordings:
+    """Implements `interfaces.TransitionStore` over another one: this run's own rows are not seen.
+
+    Args:
+        store: the buffer.
+        own: what the episodes of this run begin with.
+    """
+
+    def __init__(self, store: TransitionStore, own: str) -> None:
+        self._store, self._own = store, own
+        self.far = is_far(store)
+
+    def put(self, transitions: Sequence[Transition]) -> int:
+        """See `TransitionStore.put`."""
+        return self._store.put(transitions)
+
+    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+        """See `TransitionStore.exact`."""
+        return list(self._earlier(self._store.exact(tool, key, world, tenant=tenant)))
+
+    def scan(
+        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+    ) -> Iterator[Transition]:
+        """See `TransitionStore.scan`."""
+        return self._earlier(self._store.scan(tenant=tenant, tool=tool, world=world))
+
+    def search(self, query: HybridQuery) -> list[Hit]:
+        """See `TransitionStore.search`."""
+        return [hit for hit in self._store.search(query) if not self._is_own(hit.transition)]
+
+    def evict(self, room: Room, *, now: float | None = None) -> int:
+        """See `TransitionStore.evict`."""
+        return self._store.evict(room, now=now)
+
+    def count(self) -> int:
+        """See `TransitionStore.count`."""
+        return self._store.count()
+
+    def close(self) -> None:
+        """See `TransitionStore.close`."""
+        self._store.close()
+
+    def _earlier(self, rows: Iterable[Transition]) -> Iterator[Transition]:
+        return (row for row in rows if not self._is_own(row))
+
+    def _is_own(self, row: Transition) -> bool:
+        return row.episode.startswith(self._own)
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """What a person allowed.
+
+    Raises:
+        UserError: nobody said how many real calls there may be.
+    """
+    said = settings.s2r
+    if said.max_calls is None:
+        raise UserError(
+            f"{settings.where('s2r', 'max_calls')}: say how many real calls there may be (--max-calls "
+            "N, or max_calls = N under [s2r]). Nothing was run."
+        )
+    return Bounds(said.max_calls, dict(said.max_calls_per_tool), {**said.rate_per_tool, ALL: said.rate})
+
+
+def approver_of(settings: Settings) -> Approver | None:
+    """The function that settings name as the approver; None where they name none.
+
+    Raises:
+        UserError: it cannot be loaded, or is no function.
+    """
+    reference = settings.s2r.approver
+    if reference is None:
+        return None
+    where = settings.where("s2r", "approver")
+    rule = load_named(reference, kind="approver", where=where, folder=settings.folder)
+    if not callable(rule):
+        raise UserError(f"{where}: approver '{reference}' is of type {type(rule).__name__}, not a function.")
+    return RuleApprover(rule, reference)
+
+
+def divergence_over(
+    experience: ExperienceModel | None, store: TransitionStore | None, settings: Settings
+) -> Divergence:
+    """What holds real answers against the dream."""
+
+    def models() -> ToolModels:
+        if not isinstance(experience, ChainedExperience):
+            return ToolModels()
+        with experience.following.lock:
+            return experience.following.knowledge(settings.tenant).models
+
+    def seen(answer: Answer, tool: str) -> str:
+        return as_seen(answer, tool, models())
+
+    @cache
+    def forms() -> Forms:
+        rows: dict[str, deque[Transition]] = defaultdict(lambda: deque(maxlen=_FORM_ROWS))
+        with egress.exempt():  # the buffer is the kit's own file
+            for row in store.scan(tenant=settings.tenant) if store is not None else ():
+                rows[row.call.tool].append(row)
+        return Forms({tool: list(some) for tool, some in rows.items()})
+
+    return Divergence(seen, lambda spec: forms().of(spec))
+
+
+def overseer_over(
+    audit: AuditLog,
+    settings: Settings,
+    *,
+    experience: ExperienceModel | None,
+    store: TransitionStore | None,
+    approver: Approver | None,
+    on_stop: Callable[[Stopped], None] | None = None,
+) -> RealOverseer:
+    """An overseer as settings have it; what an earlier leg did stands in the log and counts."""
+    overseer = RealOverseer(
+        RealLimits(bounds_of(settings)),
+        audit,
+        divergence=divergence_over(experience, store, settings),
+        approver=approver,
+        approval_s=settings.s2r.approval_timeout_s,
+        unheld=frozenset(settings.s2r.auto_approve),
+        on_stop=on_stop,
+    )
+    unanswered = set()
+    for entry in entries_of(audit.path):
+        if entry.kind == "call":
+            overseer.count_earlier(str(entry.facts.get("tool")), str(entry.facts.get("episode")))
+            unanswered.add(entry.number)
+        elif entry.kind in ("answered", "unknown"):
+            unanswered.discard(entry.facts.get("call"))
+    for number in sorted(unanswered):
+        audit.append("unknown", call=number, text="its process ended before it did; it may have taken effect")
+    return overseer
+
+
+def refuse_after_divergence(audit: AuditLog, *, instead: str) -> None:
+    """What ended because the dream was wrong does not go on with the same dream.
+
+    Args:
+        audit: the log of all that was done so far.
+        instead: what a person can do, beside recording the tools again.
+
+    Raises:
+        UserError: an earlier leg ended so.
+    """
+    for entry in entries_of(audit.path):
+        if entry.kind == "stopped" and Why(str(entry.facts.get("why"))).final:
+            raise UserError(
+                f"{audit.path}: ended because {entry.facts.get('text')}. Record the real tools again, and "
+                f"{instead}. Nothing was run."
+            )
+
+
+def open_audit(path: Path) -> AuditLog:
+    """The audit log of a run, made or gone on with; the guard leaves the kit's own file alone."""
+    with egress.exempt():
+        return AuditLog(path)

@@ -1,0 +1,420 @@
+"""Groups of episodes for a training: everything is opened once, then collected from as often as asked.
+
+Graph, gate, buffer, experience models, checkers and worlds stay open while the policy's weights change.
+The episodes of each collection are kept in a directory of their own below the rollouts', named after step
+and seed (`step-000012-5f1d02c4`) and journalled as those of any run; one that was broken off is begun anew.
+
+While a step is collected the process is guarded as in any dream: what may be written is the rollouts'
+directory. Between steps the guard is down, so that a trainer in this process writes where it likes. Where
+it works while the next step is collected, it does so inside of `aside`.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
+from dreamgym_kit.adapters.langgraph.analysis.references import (
+    check_expectations,
+    check_inputs,
+    check_resets,
+    checkers_of,
+    episodes_at_once,
+    real_worlds,
+)
+from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
+from dreamgym_kit.adapters.langgraph.run.directory import run_directory
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.setup import (
+    AnswerSources,
+    PreparedGraph,
+    answering,
+    gated_process,
+    prepared,
+    runner_of,
+    tasks_of,
+)
+from dreamgym_kit.adapters.langgraph.run.worker_spec import (
+    check_worker_compatible,
+    distributed,
+    given_of,
+    weights_of,
+)
+from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy
+from dreamgym_kit.curriculum.makers import OfGiven
+from dreamgym_kit.errors import EndpointError, RunDirectoryError, UnknownName, UserError
+from dreamgym_kit.guard import egress
+from dreamgym_kit.interfaces import ChatEndpoint, Checker, EpisodeRunner, EventSink, Group, Rollout
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.distributed import DistributedRunner
+from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
+from dreamgym_kit.rollout.events import FanOut, NoEvents
+from dreamgym_kit.rollout.jobs import Job, jobs_for
+from dreamgym_kit.rollout.journal import JournalReader
+from dreamgym_kit.rollout.records import MaskedEvents
+from dreamgym_kit.rollout.rundir import EPISODES, Manifest, RunDirectory, half_made
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.routing.process import awake, holding
+from dreamgym_kit.routing.router import Mode
+from dreamgym_kit.turns import Turn
+from dreamgym_kit.types import Episode, Task, Verdict
+
+MOST_AT_ONCE = 256  # episodes; each may hold a thread while it waits for the policy
+
+
+@asynccontextmanager
+async def open_rollouts(
+    request: RunRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
+) -> AsyncIterator["Rollouts"]:
+    """Open what a request names, to collect from: `request.tasks`, and what is admitted later.
+
+    `request.policy` answers; without one the graph's own models do, and there are no turns. In
+    `Mode.RECORD` the tools are the real ones, in `Mode.S2R` those that are overseen.
+
+    Raises:
+        UserError: the graph, tasks, settings, buffer or directory cannot be used; nothing was run.
+    """
+    check_worker_compatible(request, learns=True)
+    tasks, switch = tasks_of(request), stop or StopSwitch()
+    workers: DistributedRunner | None = None
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(run_directory(request, tasks))
+        if not request.mode.bare:
+            stack.enter_context(holding())  # between its steps too, while a trainer works
+        opened = AsyncExitStack()
+        with gated_process(request, directory.path) as warnings:
+            try:
+                ready = await prepared(opened, request, tasks)
+                notes = LockWatch(request.graph, request.settings, ready.facts, request.store).notes
+                budget = RunBudget(request.settings.budget.max_calls, request.settings.budget.max_usd)
+                who = await answering(opened, request, ready.facts, directory, budget)
+                if request.settings.workers.elsewhere:
+                    workers = await opened.enter_async_context(
+                        _workers(request, tasks, directory, ready, who, budget, switch)
+                    )
+            except BaseException:
+                await opened.aclose()
+                raise
+        rollouts = Rollouts(
+            request, directory, ready, who, budget, tasks, events or NoEvents(), switch, workers
+        )
+        rollouts.warnings.extend((*warnings, *notes, *ready.facts.warnings))
+        try:
+            yield rollouts
+        finally:
+            with gated_process(request, directory.path):
+                await opened.aclose()
+
+
+def _workers(
+    request: RunRequest,
+    tasks: Sequence[Task],
+    directory: RunDirectory,
+    ready: PreparedGraph,
+    who: AnswerSources,
+    budget: RunBudget,
+    stop: StopSwitch,
+) -> DistributedRunner:
+    """Workers that stay open over all collections; they hear what each of them is."""
+    given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=who.trials)
+    at_once = _at_once(request, who, ready, {task.world.name for task in tasks})
+    return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
+
+
+def _at_once(request: RunRequest, who: AnswerSources, ready: PreparedGraph, worlds: Collection[str]) -> int:
+    """Episodes at once: as settings have it where tools or an endpoint are asked, else all.
+
+    One, where they write to a real system that they share.
+    """
+    if request.mode is Mode.DREAM and request.policy is not None and who.chat is None:
+        return MOST_AT_ONCE
+    return min(MOST_AT_ONCE, episodes_at_once(request, ready.worlds, worlds))
+
+
+@dataclass(slots=True)
+class _Step:
+    """What came of one step so far."""
+
+    episodes: dict[str, Episode] = field(default_factory=dict)  # by id
+    turns: dict[str, tuple[Turn, ...]] = field(default_factory=dict)  # by episode
+    gone: list[EndpointError] = field(default_factory=list)
+
+    def keep(self, episode: Episode) -> None:
+        self.episodes[episode.id] = episode
+
+    def keep_turns(self, episode: str, turns: Sequence[Turn], told: Mapping[str, Any] | None) -> None:
+        """Keep what a worker's policy said; nothing is learned from weights that it was not `told` of."""
+        self.turns[episode] = tuple(turns)
+        if told is None:
+            return
+        others = sorted({turn.version for turn in turns} - {told["version"]})
+        if others:
+            why = f"a worker was answered by {others[0]!a} where {told['version']!a} was to answer"
+            self.gone.append(EndpointError("stale_weights", why))
+
+
+class Rollouts:
+    """Implements `interfaces.Collector`. Made by `open_rollouts`; one collection at a time."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        directory: RunDirectory,
+        ready: PreparedGraph,
+        who: AnswerSources,
+        budget: RunBudget,
+        tasks: Sequence[Task],
+        events: EventSink,
+        stop: StopSwitch,
+        workers: DistributedRunner | None = None,
+    ) -> None:
+        self._workers, self._admitted = workers, list[Task]()
+        self.warnings: list[str] = []
+        self._made: set[str] = set()  # admitted later: who judges them is said by whoever made them
+        judge: Any = None if request.judge is None else OfGiven(request.judge, self._made, ready.checkers)
+        self._request = replace(request, judge=judge)
+        self._directory = directory
+        self._ready = ready
+        self._who = who
+        self._budget = budget
+        self._known = {task.id for task in tasks}
+        self._worlds = {task.world.name for task in tasks}
+        self._events = events
+        self._stop = stop
+        self._policy = policy_of(request)
+        self._told = weights_of(request.policy) if workers is not None else None
+
+    @property
+    def path(self) -> Path:
+        """The directory that the steps' directories lie in."""
+        return self._directory.path
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of how the policy stands in for the graph's models."""
+        here = self._policy.notes if self._policy is not None else {}
+        return (*here, *(self._workers.told.notes if self._workers is not None else ()))
+
+    @property
+    def chat(self) -> ChatEndpoint | None:
+        """The dream's own model, where settings name an endpoint; charged to the run's budget."""
+        return self._who.chat
+
+    def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
+        """Let more tasks be collected from, held to what those that were opened with are held to.
+
+        Their own checkers judge them, also where the request has a judge for those that it opened with.
+
+        Args:
+            tasks: whose ids may be known already.
+            judges: checkers that no setting names, by the name that tasks have for them.
+
+        Raises:
+            UserError: one of them cannot be run; none is admitted.
+        """
+        request, ready = self._request, self._ready
+        check_inputs(tasks, ready.facts)
+        check_expectations(tasks, ready.facts)
+        if request.must_reset:
+            check_resets(tasks, ready.facts, request.settings)
+        own = judges or {}
+        named = [task for task in tasks if task.checker not in own]
+        found = {**checkers_of(request.settings, named), **own}
+        worlds = real_worlds(request.settings, {task.world.name for task in tasks} - set(ready.worlds))
+        ready.checkers.update(found)
+        ready.worlds.update(worlds)
+        self._worlds |= {task.world.name for task in tasks}
+        if self._workers is not None:
+            if own:
+                raise UserError(
+                    f"checkers of made tasks ({', '.join(sorted(own))}) are objects of this process, and "
+                    "workers are processes of their own; leave workers out, or name the checker in settings."
+                )
+            self._admitted.extend(tasks)
+        self._made.update({task.id for task in tasks} - self._known)
+        self._known.update(task.id for task in tasks)
+
+    async def collect(self, tasks: Sequence[Task], n: int, *, step: int, seed: int) -> list[Group]:
+        """See `Collector.collect`.
+
+        Raises:
+            EndpointError: the policy's server is gone.
+            UserError: a task is none of those that were opened.
+        """
+        self._check(tasks, n)
+        drawn = _number(seed, step)
+        label = f"step-{step:06}-{drawn:08x}"
+        jobs, came = jobs_for(tasks, n), _Step()
+        if self._request.mode is Mode.S2R:  # the first of every task before the second of any: they say more
+            jobs.sort(key=lambda job: job.sibling)
+        with self._directory_of(label, tasks, n, step, seed) as directory:
+            if self._affords(len(jobs)):
+                await self._run(jobs, directory, label, drawn, came)
+        if came.gone:
+            raise came.gone[0]
+        return [_group(task, n, came, self._stop.reason) for task in tasks]
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """In the block, this context and the threads that it starts write and connect as they like.
+
+        For a trainer that works while a step is collected; never around code of the agent's.
+        """
+        with egress.exempt(threads=True):
+            yield
+
+    async def _run(
+        self, jobs: Sequence[Job], directory: RunDirectory, label: str, drawn: int, came: _Step
+    ) -> None:
+        request, settings = self._request, self._request.settings
+        dreams = request.mode is Mode.DREAM
+        with (
+            closing(directory.journal()) as journal,
+            closing(directory.events()) as log,
+            gated_process(request, self._directory.path),
+            awake() if request.mode.bare else nullcontext(),
+        ):
+            policy = self._policy_for(label, drawn, came) if self._workers is None else None
+            events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)
+            at_once = kept_at_once(journal, self._stop, events)
+            whole = f"{request.label or self._directory.manifest.run}:{label}"
+            if self._workers is not None:
+                self._workers.on_executed = at_once
+                await self._prepare(self._workers, whole, drawn, label, events, came)
+            runner: EpisodeRunner = self._workers or runner_of(
+                request,
+                self._ready,
+                self._who,
+                events=events,
+                budget=self._budget,
+                label=whole,
+                seed=drawn,
+                policy=policy,
+                on_turns=came.turns.__setitem__,
+                on_executed=at_once,
+            )
+            for wave in self._waves(jobs):
+                try:
+                    if policy is not None and dreams:
+                        await policy.announce(job.episode for job in wave)
+                    await run_episodes(
+                        wave,
+                        runner,
+                        journal=journal,
+                        concurrency=self._at_once,
+                        events=events,
+                        stop=self._stop,
+                        on_episode=came.keep,
+                        limit_s=settings.limits.max_seconds if self._workers is None else None,
+                    )
+                finally:
+                    if policy is not None:
+                        await policy.dismiss()
+
+    async def _prepare(
+        self,
+        workers: DistributedRunner,
+        label: str,
+        drawn: int,
+        scope: str,
+        events: EventSink,
+        came: _Step,
+    ) -> None:
+        """Let the workers begin this collection, under the weights that this process serves now."""
+        workers.events, workers.gone = events, came.gone.append
+        workers.on_turns = lambda episode, turns: came.keep_turns(episode, turns, self._told)
+        policy = self._request.policy
+        changed = self._told is not None and getattr(policy, "version", "") != self._told["version"]
+        if changed:
+            self._told = weights_of(policy)
+        if self._told is not None and (changed or "served" in self._told):  # a server may have been restarted
+            await workers.load(self._told)
+        if self._admitted:
+            await workers.admit(self._admitted)
+            self._admitted.clear()
+        await workers.prepare({"label": label, "seed": drawn, "scope": scope})
+
+    @property
+    def _at_once(self) -> int:
+        return _at_once(self._request, self._who, self._ready, self._worlds)
+
+    def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
+        """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""
+        if self._request.mode is not Mode.DREAM:
+            return [jobs]
+        return [jobs[first : first + self._at_once] for first in range(0, len(jobs), self._at_once)]
+
+    def _policy_for(self, label: str, drawn: int, came: _Step) -> ModelPolicy | None:
+        if self._policy is None:
+            return None
+        return replace(self._policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
+
+    def _affords(self, episodes: int) -> bool:
+        """Whether real calls are left for so many; a step that would break off half-way is not begun."""
+        overseer = self._request.overseer
+        return overseer is None or overseer.affords(episodes)
+
+    def _check(self, tasks: Sequence[Task], n: int) -> None:
+        if n < 1:
+            raise ValueError("n is 1 or more")
+        for task in tasks:
+            if task.id not in self._known:
+                known = sorted(self._known)
+                raise UnknownName("task", task.id, known=known, source="collect", where="the opened tasks")
+
+    @contextmanager
+    def _directory_of(
+        self, label: str, tasks: Sequence[Task], n: int, step: int, seed: int
+    ) -> Iterator[RunDirectory]:
+        """The step's directory, made anew."""
+        with egress.exempt():
+            there = self.path / label
+            ours = (there / "manifest.json").is_file() or half_made(there)
+            if there.is_symlink() or (there.exists() and not ours):
+                raise UserError(f"{there}: is in the way of the step's episodes; move it, or remove it.")
+            if ours and there.exists() and _executed_in(there):  # what ran stays told of
+                there.rename(there.with_name(f"{label}-executed-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
+            shutil.rmtree(there, ignore_errors=True)
+            mode = self._request.kind
+            matters = {"mode": mode, "step": step, "n": n, "seed": seed, "tasks": [task.id for task in tasks]}
+            at = datetime.now(UTC).timestamp()
+            run = f"{self._directory.manifest.run}-{label}"
+            directory = RunDirectory.create(self.path, label, Manifest(run, at, matters))
+        with directory:
+            yield directory
+
+
+def _executed_in(step: Path) -> bool:
+    try:
+        return any(episode.executed for episode in JournalReader(step / EPISODES))
+    except RunDirectoryError:
+        return False  # damaged, and made anew as any step that was broken off
+
+
+def _group(task: Task, n: int, came: _Step, why: str) -> Group:
+    rollouts = []
+    for job in jobs_for([task], n):
+        episode = came.episodes.get(job.episode) or _unfinished(job, why)
+        rollouts.append(Rollout(episode, came.turns.get(job.episode, ())))
+    return Group(task.id, tuple(rollouts))
+
+
+def _unfinished(job: Job, why: str) -> Episode:
+    return Episode(
+        id=job.episode,
+        task=job.task.id,
+        sibling=job.sibling,
+        world=job.task.world,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=why or "it was not finished",
+        stop="cancelled",
+    )
+
+
+def _number(*parts: object) -> int:
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big") >> 1

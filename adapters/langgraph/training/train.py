@@ -1,0 +1,285 @@
+"""A policy learns: graph, tasks, recordings and a model directory in; a run directory with weights out.
+
+Puts the parts together. What must be the same for a resume stands in `training_directory`; the loop itself is
+`training.loop`, who runs the episodes `rollouts`, who changes the weights `adapters.trainers`. In a dream no
+real tool runs while it learns; an evaluation on the real tools is asked for by name.
+"""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from dreamgym_kit.adapters.langgraph.run.evaluation import under_faults
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.servers import servers_watched
+from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
+from dreamgym_kit.adapters.langgraph.training.directory import goes_on, training_directory, write_report
+from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
+from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, model_of, sides_of
+from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
+from dreamgym_kit.interfaces import EventSink, PolicyServer
+from dreamgym_kit.replay.masking import process_masker
+from dreamgym_kit.report.training import training_of
+from dreamgym_kit.rollout.events import FanOut
+from dreamgym_kit.rollout.records import MaskedEvents
+from dreamgym_kit.rollout.rundir import RunDirectory, half_made
+from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.routing.process import PROCESS
+from dreamgym_kit.routing.router import CallRouter, Mode, Stage
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.training.background_loop import BackgroundLoop
+from dreamgym_kit.training.batching import version_of
+from dreamgym_kit.training.loop import TrainingLoop
+from dreamgym_kit.training.plan import TrainParts, TrainPlan
+from dreamgym_kit.training.records import write_learned_from
+from dreamgym_kit.training.weight_check import KNOWN_TEXT
+from dreamgym_kit.types import Task
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.trainers.distributed import Others
+    from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
+
+ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
+MADE = "made"  # tasks that the curriculum made
+
+
+def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None = None) -> TrainResult:
+    """Train the policy and say what it was worth; all of several processes get the first one's result.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        FirstStopped: this is one of several processes, and the first one failed.
+        UserError: something cannot be used as asked; nothing was learned.
+    """
+    require_extra("train")
+    from dreamgym_kit.adapters.trainers.distributed import leading, lends_a_hand, run_rank
+
+    if lends_a_hand():
+        return cast("TrainResult", run_rank())
+    with leading() as others:
+        return others.done(_trained(request, others, events=events, stop=stop or StopSwitch()))
+
+
+def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop: StopSwitch) -> TrainResult:
+    """Open what a training is made of, and run it from its last checkpoint."""
+    learn, held_out = sides_of(request)
+    model = model_of(request.settings)
+    options = options_of(request.settings)
+    options.check()
+    with ExitStack() as stack:
+        directory = stack.enter_context(training_directory(request, learn, held_out, model))
+        log = stack.enter_context(closing(directory.events()))
+        heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.experience.key_env))
+        parts = _Parts(stack, request, directory, heard, stop)
+        policy, trainer = parts.policy(model), parts.trainer(model, options, others)
+        collector = parts.collector(
+            ROLLOUTS,
+            [*learn, *held_out],
+            policy,
+            request.mode,
+            request.settings.train.faults if request.mode is Mode.DREAM else None,
+        )
+        wanted = request.settings.train
+        # where an episode costs real calls, all are learned from and none is spent on measuring
+        examiner = None if request.mode is Mode.S2R else parts.examiner(held_out, policy) or collector
+        loop = TrainingLoop(
+            TrainPlan(
+                tasks=learn,
+                held_out=held_out,
+                train=wanted,
+                alarms=request.settings.alarms,
+                temperature=request.settings.policy.temperature,
+            ),
+            TrainParts(
+                collector=collector,
+                trainer=trainer,
+                policy=policy,
+                examiner=examiner if held_out else None,
+                real=wanted.eval_real or request.mode is Mode.RECORD,
+                chooser=curriculum_of(
+                    request.settings,
+                    learn,
+                    held_out,
+                    collector,
+                    store=request.store if request.experience is None else None,
+                    folder=directory.path / MADE,
+                    judged_apart=request.judge is not None,
+                ),
+                known_ids=_known_ids(trainer),
+            ),
+            folder=directory.path,
+            aside=parts.aside,
+            events=heard,
+            stop=stop,
+        )
+        asks = bool(request.settings.policy.urls)
+        watching = servers_watched(request.settings, request.mode, chat=collector.chat, policy=asks)
+        watch = stack.enter_context(parts.aside.held(watching))
+        write_learned_from(directory.path, (task.id for task in learn))
+        goes_on(directory, planned=wanted.steps)
+        with collector.aside():  # the trainer writes while episodes are guarded
+            trained = loop.run()
+        servers = parts.aside.run(watch.table())
+        write_report(directory, trained, planned=wanted.steps, servers=servers)
+        return TrainResult(
+            directory=directory.path,
+            training=training_of(directory),
+            trained=trained,
+            warnings=tuple(
+                dict.fromkeys(
+                    (
+                        *collector.warnings,
+                        *collector.notes,
+                        *_ignored(trainer),
+                        *impatience(getattr(policy, "impatient", 0)),
+                    )
+                )
+            ),
+            strays=tuple(process_masker().text(stray) for stray in PROCESS.told()),
+            stopped_by=stop.signal,
+        )
+
+
+class _Parts:
+    """Opens what a training is made of; all of it is closed with the stack."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        request: TrainRequest,
+        directory: RunDirectory,
+        events: EventSink,
+        stop: StopSwitch,
+    ) -> None:
+        self._stack, self._request, self._directory = stack, request, directory
+        self._events, self._stop = events, stop
+        self.aside = stack.enter_context(BackgroundLoop())
+
+    def policy(self, model: Path) -> PolicyServer:
+        """The policy in this process, or behind the servers that settings name."""
+        settings = self._request.settings
+        if settings.policy.urls:
+            from dreamgym_kit.adapters.models.remote import open_remote
+
+            source, most = settings.where("policy", "urls"), settings.alarms.stale_weights
+            remote = self._stack.enter_context(
+                closing(open_remote(settings.policy, source=source, most=most))
+            )
+            remote.check(
+                temperature=settings.policy.temperature, adapters=settings.train.lora_rank is not None
+            )
+            return remote
+        import torch
+
+        from dreamgym_kit.adapters.models.local import open_local
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"  # where the trainer's copy lies
+        opened = open_local(model, version=version_of(0), lockstep=True, device=device)
+        return self._stack.enter_context(closing(opened))
+
+    def trainer(self, model: Path, options: "GrpoOptions", others: "Others") -> "TrlTrainer":
+        path = self._directory.path
+        return others.trainer(model.absolute(), path.absolute() / CHECKPOINTS, options, logs=path / LOGS)
+
+    def examiner(self, held_out: Sequence[Task], policy: PolicyServer) -> Rollouts | None:
+        """Who measures, where that is not who collects: really, without its faults, or by the checkers."""
+        asked = self._request
+        if asked.mode is not Mode.DREAM or not held_out:
+            return None
+        if asked.settings.train.eval_real:
+            return self.collector(EXAMINED, held_out, policy, Mode.RECORD)
+        if asked.settings.train.faults is not None or asked.judge is not None:
+            return self.collector(EXAMINED, held_out, policy, Mode.DREAM)
+        return None
+
+    def collector(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        policy: PolicyServer,
+        mode: Mode,
+        faults: float | None = None,
+    ) -> Rollouts:
+        """Open graph, gate and buffer; real tools get nothing to keep their calls in.
+
+        `faults`: share of the calls that fail; None: as settings have it.
+        """
+        dreams, real = not mode.bare, self._request.real
+        place = self._directory.path / name
+        if half_made(place):
+            shutil.rmtree(place)
+        request = RunRequest(
+            graph=self._request.graph,
+            tasks=tasks,
+            settings=under_faults(self._request.settings, faults),
+            mode=mode,
+            store=self._request.store if dreams else None,
+            experience=self._request.experience if dreams else None,
+            judge=self._request.judge if name == ROLLOUTS else None,
+            directory=place,
+            resume=(place / "manifest.json").exists(),
+            policy=policy,
+            must_reset=CallRouter(mode, stage=real.stage if real else Stage.SHADOW).writes_are_real,
+            overseer=real.overseer if real else None,
+            stage=real.stage if real else Stage.SHADOW,
+            label=f"{real.label}:{name}" if real else None,
+            trains=dreams,
+        )
+        opening: AbstractAsyncContextManager[Rollouts] = open_rollouts(
+            request, events=self._events, stop=self._stop
+        )
+        return self._stack.enter_context(self.aside.held(opening))
+
+
+def _known_ids(trainer: "TrlTrainer") -> list[int]:
+    """What the trained model's own tokenizer and template make of the known text."""
+    told = [{"role": message.role, "content": message.content} for message in KNOWN_TEXT]
+    text = trainer.tokenizer.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
+    ids: list[int] = trainer.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _ignored(trainer: "TrlTrainer") -> list[str]:
+    return [f"{folder}: is no whole checkpoint, and was passed over" for folder in trainer.ignored]
+
+
+def impatience(batches: int) -> list[str]:
+    """What a person should know of batches that lockstep began without everybody."""
+    if not batches:
+        return []
+    told = (
+        f"{batches} times an episode asked the policy nothing for so long that the others went on without "
+        "it: who shared a batch hung on time there, so the same training made again, or resumed, may differ "
+        "in the last bits; a tool or node that takes minutes is the usual cause"
+    )
+    return [told]
+
+
+def options_of(settings: Settings) -> GrpoOptions:
+    """How a trainer is to learn, by `[train]` and `[policy]`."""
+    said = settings.train
+    return GrpoOptions(
+        algorithm=said.algorithm,
+        loss=said.loss_type,
+        learning_rate=said.lr,
+        warmup_steps=said.warmup,
+        clip=said.clip_ratio,
+        beta=said.beta,
+        gae=said.gae_lambda,
+        value_rate=said.value_lr,
+        value_weight=said.value_weight,
+        dpo_beta=said.dpo_beta,
+        max_grad_norm=said.grad_clip,
+        temperature=settings.policy.temperature,
+        micro_batches=said.micro_batches,
+        max_completion=settings.policy.max_output,
+        lora=None if said.lora_rank is None else LoraOptions(rank=said.lora_rank, alpha=2 * said.lora_rank),
+        adapter_beside=said.lora_rank is not None and bool(settings.policy.urls),
+        seed=said.seed,
+        save_every=said.save_every,
+        keep=said.keep_checkpoints,
+        report_to=said.report_to,
+    )

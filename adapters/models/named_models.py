@@ -1,0 +1,165 @@
+"""Models that settings and callers name: behind a server, or a model directory in this process.
+
+The dream's model decides what tools answer and nothing else: it judges no episode and plays no user. Training
+is only done with a directory whose gate lies beside it and is of its very weights.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dreamgym_kit.adapters.models.endpoint import open_endpoint
+from dreamgym_kit.adapters.trainers.folders import digest_of_folder
+from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.guard import egress
+from dreamgym_kit.interfaces import ChatEndpoint
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.training.distil.gate import FILE, Gate, read_gate
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+    from dreamgym_kit.adapters.models.local import LocalPolicy
+
+Named = ChatEndpoint | str | Path | None
+"""An endpoint of one's own; a model directory; or, where `policy.urls` are set, what the server calls it."""
+
+
+def directory_of(settings: Settings) -> Path | None:
+    """The language model's directory that is to answer in this process; None where there is none."""
+    if settings.experience.dir is None or learned_of(settings) is not None:
+        return None
+    return settings.resolve(settings.experience.dir)
+
+
+def learned_of(settings: Settings) -> Path | None:
+    """The directory of a model that learned to decide in closed words of its own; None: it is no such one."""
+    if settings.experience.dir is None:
+        return None
+    folder = settings.resolve(settings.experience.dir)
+    with egress.exempt():  # the kit's own files
+        return folder if (folder / LEARNED_FILE).is_file() else None
+
+
+def open_experience(settings: Settings) -> "OpenAIEndpoint | LocalPolicy | None":
+    """Where the dream's model answers; None where settings name none. To be closed by who opens it.
+
+    Raises:
+        MissingExtra: it is a directory, and the packages of the extra `train` are not installed.
+        UserError: it cannot be used; says which file or setting, and what to do.
+    """
+    folder = directory_of(settings)
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"{settings.where('experience', 'dir')}: {folder}: is no model directory.")
+    return open_endpoint(settings) if folder is None else open_directory(folder)
+
+
+def open_directory(folder: Path) -> "LocalPolicy":
+    """A model directory in this process, on a GPU where there is one."""
+    from dreamgym_kit.adapters.models.local import open_local
+    from dreamgym_kit.adapters.trainers.extra import require_extra
+
+    require_extra("an experience model in process")
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return open_local(folder, version=folder.name, device=device)
+
+
+def gate_of_settings(settings: Settings) -> Gate | None:
+    """The gate that the dream's model has passed; None: it was never tried.
+
+    Raises:
+        UserError: the file that settings name cannot be read, or is of other weights.
+    """
+    folder, named = directory_of(settings), settings.experience.acceptance
+    path = settings.resolve(named) if named is not None else folder / FILE if folder is not None else None
+    if path is None or (named is None and not path.exists()):
+        return None
+    return read_gate(path, weights=None if folder is None else digest_of_folder(folder))
+
+
+def allowance(settings: Settings, gate: Gate | None, *, training: bool) -> Callable[[str], str | None] | None:
+    """Why a tool's calls may not be put to the dream's model; None where all may.
+
+    Raises:
+        UserError: training is to be done with a directory that has no gate.
+    """
+    if gate is None:
+        folder = directory_of(settings)
+        if training and folder is not None:
+            raise UserError(
+                f"{folder}: was never tried on held-out recordings, and training with it would learn its "
+                "errors; try it: dreamgym-kit experience eval, which writes its gate."
+            )
+        return None
+
+    def barred(tool: str) -> str | None:
+        return None if gate.may_answer(tool, training=training) else gate.why_not(tool)
+
+    return barred
+
+
+class NamedPolicy:
+    """Stands for a policy that workers open by its name; in this process nobody asks it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def chat(self, request: ChatRequest) -> ChatReply:  # noqa: ARG002  the port's form
+        """See `ChatEndpoint.chat`."""
+        raise UserError(f"the policy {self.name} answers in workers only")
+
+
+def with_policy(policy: Named, settings: Settings) -> Settings:
+    """Settings in which `policy.model` is the named one; a directory is looked up from the current folder."""
+    if not isinstance(policy, (str, Path)):
+        return settings
+    name = str(policy) if settings.policy.urls else str(Path(policy).absolute())
+    return settings.with_overrides({"policy.model": name})
+
+
+def weights_of(policy: Named, settings: Settings) -> str:
+    """The digest of the model directory that is named; "" where another one answers, or a server does.
+
+    `settings`: those that `with_policy` gave.
+    """
+    said = settings.policy
+    if not isinstance(policy, (str, Path)) or said.urls or said.model is None:
+        return ""
+    return model_digest(Path(said.model))
+
+
+@contextmanager
+def opened_policy(policy: Named, settings: Settings) -> Iterator[ChatEndpoint | None]:
+    """An endpoint of the caller's stays open; a policy that is named is opened, and closed again.
+
+    `settings`: those that `with_policy` gave.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed.
+        UserError: it is no model that can be used, or a server lacks what a policy needs; says what to do.
+    """
+    if policy is None or not isinstance(policy, (str, Path)):
+        yield policy
+        return
+    said = settings.policy
+    if said.model is None:
+        raise UserError("no policy is named")
+    if settings.workers.elsewhere:
+        yield NamedPolicy(said.model)
+        return
+    if said.urls:
+        from dreamgym_kit.adapters.models.remote import open_remote
+
+        with closing(open_remote(said, source=settings.where("policy"))) as remote:
+            remote.check(temperature=said.temperature)
+            yield remote
+        return
+    from dreamgym_kit.adapters.models.local import open_local
+
+    with closing(open_local(Path(said.model))) as local:
+        yield local

@@ -1,0 +1,313 @@
+"""Where spans go: an OTLP/JSON file, or an OTLP/HTTP endpoint.
+
+The file holds one ExportTraceServiceRequest a line, the form that collectors read
+(https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/). The SDK encodes; protobuf's JSON has the
+ids in base64, OTLP wants them in hex, and that is all that is changed here.
+
+To an endpoint the SDK's own exporter sends. It decides encoding, compression, proxies, certificates,
+time-outs and further tries (all by the usual OTEL_EXPORTER_OTLP_* variables) and tells its result only as
+success or failure, with the reason in a log. A session of requests that remembers the last answer gives the
+reason to a person. It follows no redirect, since headers hold keys, and takes none for success. Answers are
+read with a bound in size and time: a server that drips, sends without end or unpacks to gigabytes costs no
+more than one that says "ok".
+"""
+
+import base64
+import io
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import requests
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.util.re import parse_env_headers
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.masking import Masker
+from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.rollout.atomic_files import open_plain, refused, require_replaceable, write_whole
+
+_IDS = ("traceId", "spanId", "parentSpanId")
+_spell = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+class FileSink:
+    """Writes beside `path` and puts the file in its place at the end: a reader finds the old or the new one.
+
+    Use as a context manager.
+
+    Raises:
+        RunDirectoryError: the file cannot be written; what stood there still does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._beside = path.with_name(f".{path.name}.new")
+
+    def send(self, spans: Sequence[ReadableSpan]) -> None:
+        """Write spans as one line."""
+        line = _spell(as_otlp_json(spans)).encode("utf-8") + b"\n"
+        try:
+            write_whole(self._descriptor, line)
+        except OSError as error:
+            raise refused(self._path, "cannot be written", error) from error
+
+    def __enter__(self) -> Self:
+        require_replaceable(self._path)
+        try:
+            self._beside.unlink(missing_ok=True)
+        except OSError as error:
+            raise refused(self._path, "cannot be written", error) from error
+        self._descriptor = open_plain(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            try:
+                os.fsync(self._descriptor)
+            finally:
+                os.close(self._descriptor)
+            if kind is None:
+                self._beside.replace(self._path)
+        except OSError as refusal:
+            raise refused(self._path, "cannot be written", refusal) from refusal
+        finally:
+            with suppress(OSError):
+                self._beside.unlink(missing_ok=True)
+
+
+def as_otlp_json(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
+    """Give spans as an ExportTraceServiceRequest in OTLP's JSON encoding."""
+    request: dict[str, Any] = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+    for resource in request.get("resourceSpans", ()):
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                for name in _IDS:
+                    if name in span:
+                        span[name] = base64.b64decode(span[name]).hex()
+    return request
+
+
+TRACES = "/v1/traces"
+_BY_DEFAULT = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_LONGEST = 300  # characters of what an endpoint says; cut once secrets are masked, not before
+_PATIENCE_S = 10.0
+
+
+class _HeardSession(requests.Session):
+    """Remembers how the last request ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcome = "no answer"
+        self.status = 0
+        self.refused = 0  # spans that were refused, as the endpoint counts them
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        options |= {"allow_redirects": False, "stream": True}
+        self.status = 0
+        try:
+            response = read_answer(super().request(*args, **options), _patience(options.get("timeout")))
+        except requests.RequestException as error:
+            self.outcome = _connection_failure(error)
+            raise
+        self.status = response.status_code
+        kind = response.headers.get("content-type", "")
+        if 200 <= response.status_code < 300 and kind.startswith("text/html"):
+            self.status = 0
+            self.outcome = f"HTTP {response.status_code} with a web page, as of a login: no OTLP endpoint"
+            return response
+        said = response.text if not 200 <= response.status_code < 300 else ""
+        self.outcome = " ".join(f"HTTP {response.status_code} {response.reason or ''} {said}".split())
+        if not said and "protobuf" in kind:
+            self._hear(response.content)
+        return response
+
+    def _hear(self, content: bytes) -> None:
+        try:
+            partial = ExportTraceServiceResponse.FromString(content).partial_success
+        except DecodeError:
+            return
+        self.refused += partial.rejected_spans
+        self.outcome = partial.error_message or self.outcome
+
+
+class EndpointSink:
+    """Sends spans, one request a batch. Use as a context manager.
+
+    Attributes:
+        sent: spans that the endpoint took.
+        refused: spans that it answered for and did not take, by its own count.
+
+    Raises:
+        UserError: the address or its headers cannot be used, or the endpoint does not take the spans.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.url = traces_url(url)
+        self.sent = 0
+        secrets = [word for value in headers.values() for word in (value, *value.split())]
+        self._masker = Masker(secrets)
+        self._session = _HeardSession()
+        with _silenced():
+            self._exporter = OTLPSpanExporter(endpoint=self.url, headers=headers, session=self._session)
+
+    @property
+    def refused(self) -> int:
+        """See the class."""
+        return self._session.refused
+
+    @property
+    def said(self) -> str:
+        """How the last request ended, without secrets."""
+        return self._masker.text(one_line(self._session.outcome))[:_LONGEST]
+
+    def send(self, spans: Sequence[ReadableSpan]) -> None:
+        """Send a batch; returns once it was taken."""
+        with _silenced():
+            try:
+                taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
+            except requests.RequestException:  # older exporters let it through
+                taken = False
+        if not taken or not 200 <= self._session.status < 300:
+            raise UserError(
+                f"{self.url}: did not take the spans ({self.said}); {self.sent:,} were taken before. Nothing "
+                "of the run is lost: the same command sends all of them again, under the same ids."
+            )
+        self.sent += len(spans)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with _silenced():
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+def traces_url(url: str) -> str:
+    """The address for spans: as given where it ends with /v1/traces, else below the base that is given.
+
+    Raises:
+        UserError: it is no http(s) URL, or holds a user, a key or a query. What it holds is not repeated.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UserError("-o otel: an endpoint is an http or https URL, such as http://localhost:4318.")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UserError(
+            "-o otel: no user, key or query in the URL; put headers in a variable and name it with "
+            "--otel-headers."
+        )
+    path = parts.path.rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path if path.endswith(TRACES) else path + TRACES}"
+
+
+def headers_from(variable: str | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Headers out of an environment variable: `key=value,key=value`, as in OTEL_EXPORTER_OTLP_HEADERS.
+
+    Args:
+        variable: its name; None: the usual ones, where they are set.
+        environ: default: the process's environment.
+
+    Raises:
+        UserError: the named one is not set or holds no headers. Its content is not repeated.
+    """
+    known = os.environ if environ is None else environ
+    if variable is None:
+        return _parsed(next((known[name] for name in _BY_DEFAULT if known.get(name)), ""))
+    if not variable.isidentifier():
+        raise UserError(
+            "--otel-headers: name an environment variable that holds the headers, not the headers themselves."
+        )
+    text = known.get(variable, "")
+    if not text.strip():
+        raise UserError(f"--otel-headers: the environment variable {variable} is not set.")
+    headers = _parsed(text)
+    if not headers or len(headers) != len([part for part in text.split(",") if part.strip()]):
+        raise UserError(
+            f"--otel-headers: {variable} holds no headers that can be read; write key=value,key=value, a "
+            "comma inside a value as %2C."
+        )
+    return headers
+
+
+def _parsed(text: str) -> dict[str, str]:
+    with _silenced():
+        return dict(parse_env_headers(text, liberal=True))
+
+
+def _patience(timeout: Any) -> float:
+    """Seconds of a request's time-out, which requests also takes as (connect, read)."""
+    said = timeout[-1] if isinstance(timeout, tuple) else timeout
+    return float(said) if isinstance(said, int | float) else _PATIENCE_S
+
+
+def _connection_failure(error: requests.RequestException) -> str:
+    """The innermost reason: requests wraps what the system said several times."""
+    found: BaseException = error
+    while (inner := found.__cause__ or found.__context__) is not None:
+        found = inner
+    said = getattr(found, "strerror", None) or str(found) or type(found).__name__
+    return f"{type(error).__name__}: {said}"
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep the SDK's log from stderr: it repeats headers that it cannot read, and every try that failed."""
+    log = logging.getLogger("opentelemetry")
+    before, quiet = log.propagate, logging.NullHandler()
+    log.addHandler(quiet)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.propagate = before
+        log.removeHandler(quiet)
+
+
+MOST = 65_536  # bytes of an answer that are read; a refusal of spans is a few hundred
+
+
+def read_answer(response: requests.Response, seconds: float) -> requests.Response:
+    """Give a streamed answer as one that is read, cut where it is too long.
+
+    Raises:
+        requests.ReadTimeout: it has not ended within `seconds`.
+    """
+    until, body = time.monotonic() + seconds, bytearray()
+    try:
+        for part in response.iter_content(1):  # more would wait for more
+            body += part
+            if len(body) >= MOST:
+                break
+            if time.monotonic() > until:
+                raise requests.ReadTimeout("the answer did not end in time")
+    finally:
+        response.close()
+    read = requests.Response()
+    read.status_code, read.reason, read.url = response.status_code, response.reason, response.url
+    read.headers = response.headers
+    read.encoding = "utf-8"
+    read.raw = io.BytesIO(bytes(body[:MOST]))
+    return read

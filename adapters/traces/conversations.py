@@ -1,0 +1,297 @@
+"""Conversations as messages or rows of training sets: OpenAI, Responses, LangChain, Anthropic, TRL, ShareGPT.
+
+A record is a conversation when it has `messages`, a request and its `response.output`, TRL's prompt and
+completion, ShareGPT's from and value, or steps of text (ReAct). Those steps become calls of one tool,
+`take_action`; a thought among them is no call, and is counted. The tools beside it give descriptions.
+
+Calls and answers are joined by id where there is one, else by name and order. Ids are not to be trusted: some
+recorders give all calls of a conversation one id, some answers have none. An answer goes to the oldest open
+call of its id in the latest turn that asked, then to older turns.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, Unread
+from dreamgym_kit.adapters.traces.values import Reply, answer, arguments, decoded, reply, text_of
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.serialization import JsonValue, escaped
+from dreamgym_kit.types import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The model asks for a call."""
+
+    turn: int
+    tool: str
+    args: JsonValue
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A tool's answer."""
+
+    reply: Reply
+    call_id: str | None = None
+    tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """A part of a conversation that looks like a call or an answer and is neither."""
+
+    why: str
+
+
+Said = Asked | Told | Unclear
+
+
+def joined(
+    said: Iterable[Said], *, episode: str, line: int, descriptions: Mapping[str, str]
+) -> Iterator[SeenCall | Unread]:
+    """Give every call with its answer, in the order asked, and every answer that has no call."""
+    asked: list[Asked] = []
+    open_calls: list[int] = []
+    answers: dict[int, Reply] = {}
+    for item in said:
+        if isinstance(item, Asked):
+            open_calls.append(len(asked))
+            asked.append(item)
+        elif isinstance(item, Told):
+            place = _find(item, asked, open_calls)
+            if place is None:
+                yield Unread(line, f"an answer{_named(item)} to no call in this conversation")
+            else:
+                open_calls.remove(place)
+                answers[place] = item.reply
+        else:
+            yield Unread(line, item.why)
+    for place, call in enumerate(asked):
+        read = arguments(call.args)
+        yield SeenCall(
+            line=line,
+            episode=episode,
+            tool=call.tool,
+            args=read.args,
+            answer=answer(answers.get(place)),
+            call_id=call.call_id,
+            description=descriptions.get(call.tool, ""),
+            turn=call.turn,
+            bare=read.bare,
+        )
+
+
+def _find(told: Told, asked: list[Asked], open_calls: list[int]) -> int | None:
+    """The open call that an answer belongs to."""
+    if told.call_id is not None:
+        fitting = [place for place in open_calls if asked[place].call_id == told.call_id]
+    else:
+        fitting = [place for place in open_calls if told.tool in (None, asked[place].tool)]
+    if not fitting:
+        return None
+    latest = asked[fitting[-1]].turn
+    return next(place for place in fitting if asked[place].turn == latest)
+
+
+def _named(told: Told) -> str:
+    return f" of {told.tool}" if told.tool else f" ({told.call_id})" if told.call_id else ""
+
+
+_TOOL_ROLES = frozenset({"tool", "function"})
+
+
+def is_conversation(value: Mapping[str, JsonValue]) -> bool:
+    """Whether a record is of this form."""
+    return isinstance(value.get("messages"), list) or _responses(value) is not None
+
+
+def read_conversation(record: Record) -> Iterator[Item]:
+    """Give the calls of one conversation."""
+    value = record.value
+    messages: list[JsonValue] = value.get("messages") or []
+    tools: JsonValue = value.get("tools")
+    if (responses := _responses(value)) is not None:
+        asked_with = value.get("responses_create_params") or {}
+        before = asked_with.get("input") if isinstance(asked_with, dict) else None
+        messages = [*(before if isinstance(before, list) else []), *responses]
+        tools = asked_with.get("tools") if isinstance(asked_with, dict) else tools
+    yield from _calls_of(record, said_in(messages), tools)
+
+
+def _calls_of(record: Record, said: Iterable[Said], tools: JsonValue) -> Iterator[Item]:
+    """Give the calls of a conversation that stands in a record."""
+    found = False
+    for item in joined(
+        said,
+        episode=episode_of(record.value),
+        line=record.line,
+        descriptions=descriptions_in(tools),
+    ):
+        found = True
+        yield item
+    if not found:
+        yield Passed("conversation without calls")
+
+
+def episode_of(value: Mapping[str, JsonValue]) -> str:
+    """The conversation's own id, or one made of its content: importing twice gives the same."""
+    for key in ("trace_id", "conversation_id", "episode_id", "id"):
+        name = value.get(key)
+        if isinstance(name, (str, int)) and not isinstance(name, bool) and name != "":
+            return str(name)
+    return f"conversation-{digest(value)[:20]}"
+
+
+def descriptions_in(tools: JsonValue) -> dict[str, str]:
+    """Tool descriptions by name, from a list of tool schemas or its JSON text."""
+    found: dict[str, str] = {}
+    listed = decoded(tools)
+    for tool in listed if isinstance(listed, list) else []:
+        spec = tool.get("function", tool) if isinstance(tool, dict) else None
+        if isinstance(spec, dict) and isinstance(spec.get("name"), str):
+            found[spec["name"]] = text_of(spec.get("description")) or ""
+    return found
+
+
+def said_in(messages: Sequence[JsonValue]) -> Iterator[Said]:
+    """What a list of messages or Responses items says, in order."""
+    turn, told = 0, True
+    for message in messages:
+        if not isinstance(message, dict):
+            yield Unclear("a message that is no object")
+            continue
+        if message.get("type") == "function_call":  # items: calls of one turn stand side by side
+            turn += told
+            told = False
+            yield _asked(turn, message, message.get("call_id"))
+        elif message.get("type") == "function_call_output":
+            told = True
+            yield Told(reply(message.get("output")), text_of(message.get("call_id")))
+        else:
+            told = True
+            turn += 1
+            yield from _message(turn, message)
+
+
+def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Said]:
+    role = message.get("role") or message.get("type")
+    if role in _TOOL_ROLES:
+        yield _tool_message(message)
+        return
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        spec = call.get("function", call) if isinstance(call, dict) else None
+        yield _asked(turn, spec, call.get("id") if isinstance(call, dict) else None)
+    if isinstance(message.get("function_call"), dict):
+        yield _asked(turn, message["function_call"], None)
+    content = message.get("content")
+    for block in content if isinstance(content, list) else []:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_use" and not calls:
+            yield _asked(turn, block, block.get("id"))
+        elif kind == "tool_result":
+            yield _result_block(block)
+
+
+def _asked(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
+    name = spec.get("name") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(name, str) or not name:
+        return Unclear("a call without a tool's name")
+    args = next((spec[key] for key in ("arguments", "args", "input") if key in spec), None)
+    return Asked(turn, name, args, text_of(call_id))
+
+
+def _tool_message(message: Mapping[str, JsonValue]) -> Told:
+    content = message.get("content")
+    found = reply(
+        {**message, "tool_call_id": message.get("tool_call_id"), "content": content}
+    )  # status "error" is LangChain's
+    return Told(found, text_of(message.get("tool_call_id")), text_of(message.get("name")))
+
+
+def _result_block(block: Mapping[str, JsonValue]) -> Told:
+    failed = block.get("is_error") is True
+    found = reply(
+        {"content": block.get("content"), "tool_call_id": "", "status": "error" if failed else None}
+    )
+    return Told(Reply(found.content, found.error), text_of(block.get("tool_use_id")))
+
+
+def _responses(value: Mapping[str, JsonValue]) -> list[JsonValue] | None:
+    response = value.get("response")
+    output = response.get("output") if isinstance(response, dict) else value.get("output")
+    kinds = (
+        {item.get("type") for item in output if isinstance(item, dict)} if isinstance(output, list) else {}
+    )
+    known = {"function_call", "function_call_output", "message", "reasoning"}
+    return output if isinstance(output, list) and known & set(kinds) else None
+
+
+STEP_TOOL = "take_action"
+_SHAREGPT_CALLS = frozenset({"function_call", "tool_call"})
+_SHAREGPT_ANSWERS = frozenset({"observation", "tool", "function_response"})
+
+
+def is_row(value: Mapping[str, JsonValue]) -> bool:
+    """Whether a record is of one of these forms."""
+    return (
+        isinstance(value.get("conversations"), list)
+        or (isinstance(value.get("prompt"), list) and isinstance(value.get("completion"), list))
+        or _steps(value) is not None
+    )
+
+
+def read_row(record: Record) -> Iterator[Item]:
+    """Give the calls of one row."""
+    value = record.value
+    if isinstance(value.get("conversations"), list):
+        yield from _calls_of(record, _sharegpt_said(value["conversations"]), value.get("tools"))
+    elif (steps := _steps(value)) is not None:
+        yield from _text_steps(record, steps)
+    else:
+        said = said_in([*value["prompt"], *value["completion"]])
+        yield from _calls_of(record, said, value.get("tools"))
+
+
+def _sharegpt_said(parts: list[JsonValue]) -> Iterator[Said]:
+    turn, told = 0, True
+    for part in parts:
+        who = part.get("from") if isinstance(part, dict) else None
+        if who in _SHAREGPT_CALLS:
+            turn += told
+            told = False
+            asked = decoded(part.get("value"))
+            for call in asked if isinstance(asked, list) else [asked]:
+                if isinstance(call, dict) and isinstance(call.get("name"), str):
+                    yield Asked(turn, call["name"], call.get("arguments", call.get("parameters")))
+                else:
+                    yield Unclear("a function_call whose value is no JSON object with a name")
+        elif who in _SHAREGPT_ANSWERS:
+            told = True
+            yield Told(reply(part.get("value")))
+        else:
+            told = True
+
+
+def _steps(value: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
+    steps = value.get("steps")
+    fits = (
+        isinstance(steps, list) and steps and all(isinstance(one, dict) and "action" in one for one in steps)
+    )
+    return steps if fits else None
+
+
+def _text_steps(record: Record, steps: list[dict[str, Any]]) -> Iterator[Item]:
+    episode = episode_of(record.value)
+    for number, step in enumerate(steps, start=1):
+        action = step["action"]
+        if not isinstance(action, str):
+            yield Unread(record.line, f"step {number}: an action that is no text")
+        elif action.lstrip().lower().startswith(("think:", "think[")):
+            yield Passed("thought")
+        else:
+            seen = Answer(escaped(reply(step["observation"]).content)) if "observation" in step else None
+            yield SeenCall(record.line, episode, STEP_TOOL, {"action": action}, seen, turn=number)

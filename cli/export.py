@@ -1,0 +1,243 @@
+"""`dreamgym-kit export`: a run as files that other programs read; `-o` of the commands that make runs."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from dreamgym_kit.cli import options
+from dreamgym_kit.cli.output import say, tell
+
+if TYPE_CHECKING:
+    from dreamgym_kit.report.metrics import RunMetrics
+    from dreamgym_kit.rollout.rundir import RunDirectory
+    from dreamgym_kit.serialization import JsonValue
+
+EXAMPLES = (
+    "dreamgym-kit export -o junit.xml -o report.html",
+    "dreamgym-kit export -o md:$GITHUB_STEP_SUMMARY",
+    "dreamgym-kit export runs/2026-11-21-desk-7f3a -o otel:spans.jsonl",
+    "dreamgym-kit export -o otel:http://localhost:4318 --otel-headers OTLP_HEADERS",
+    "dreamgym-kit export runs/2026-11-21-train-desk-7f3a -o png:curves",
+)
+_FORMATS = {".xml": "xml", ".md": "md", ".html": "html", ".json": "json"}
+_PREFIXES = ("xml", "md", "html", "json", "otel", "png")
+_TRAINING = ("html", "json", "png")
+_EPISODES = ("xml", "md", "html", "json", "otel")
+
+Outputs = Annotated[
+    list[str],
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="FILE.xml (JUnit), FILE.md, FILE.html, FILE.json, otel:FILE|URL, png:DIR (a training's curves); "
+        "md:FILE adds to FILE.",
+        show_default=False,
+    ),
+]
+Headers = Annotated[
+    str | None,
+    typer.Option(
+        "--otel-headers",
+        metavar="VARIABLE",
+        help="Environment variable with the endpoint's headers: key=value,key=value.",
+        show_default=False,
+    ),
+]
+
+
+class Target(NamedTuple):
+    """One thing to write."""
+
+    format: str  # of _PREFIXES
+    place: str
+    append: bool = False
+
+    @property
+    def said(self) -> str:
+        """As it was typed."""
+        return f"-o {self.place}" if not self.append else f"-o {self.format}:{self.place}"
+
+
+def command(output: Outputs, run: options.Run = None, otel_headers: Headers = None) -> None:
+    """Write a run as JUnit, Markdown, HTML, JSON or OTel.
+
+    The extension says which, or what stands before a colon. A training has a page, JSON and curves.
+    """
+    from dreamgym_kit.cli.running import opened, summary_of
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.report.training import is_training
+
+    targets, directory = targets_of(output), opened(run)
+    training = is_training(directory)
+    for target in targets:
+        if target.format not in (_TRAINING if training else _EPISODES):
+            what = "a training" if training else "a run of episodes"
+            raise UserError(f"{target.said}: {directory.path} is {what}, which has no such form.")
+    if otel_headers is not None and not any(one.format == "otel" for one in targets):
+        raise UserError("--otel-headers goes with -o otel:URL.")
+    if training:
+        _write_training(directory, targets)
+        return
+    summary = summary_of(directory)
+    for target in targets:
+        if target.format == "otel":
+            _write_spans(directory, target.place, otel_headers)
+        else:
+            write(target, summary, directory.path)
+            say(f" {target.place}")
+
+
+def targets_of(said: Sequence[str] | None) -> list[Target]:
+    """What each `-o` names.
+
+    Raises:
+        UserError: one has neither a known extension nor a known prefix.
+    """
+    return [_target(one) for one in said or ()]
+
+
+def _target(said: str) -> Target:
+    from dreamgym_kit.errors import UserError
+
+    prefix, colon, place = said.partition(":")
+    if colon and prefix in _PREFIXES and place:
+        return Target(prefix, place, append=prefix not in ("otel", "png"))
+    form = _FORMATS.get(Path(said).suffix)
+    if form is None:
+        raise UserError(
+            f"-o {said}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
+            "colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run."
+        )
+    return Target(form, said)
+
+
+def write(target: Target, summary: "RunMetrics", directory: Path, *, data: "JsonValue" = None) -> None:
+    """Write one form of a run.
+
+    Args:
+        target: which, and where.
+        summary: its figures.
+        directory: where it is.
+        data: the JSON form, where that is not the summary's.
+
+    Raises:
+        UserError: it cannot be written there.
+    """
+    from dreamgym_kit.report.junit import junit
+    from dreamgym_kit.report.markdown import markdown
+
+    if target.format == "html":
+        write_page(directory, _file(target))
+        return
+    look = looker(directory)
+    text = {
+        "xml": lambda: junit(summary, look),
+        "md": lambda: markdown(summary, look),
+        "json": lambda: _json(data if data is not None else summary.to_json()),
+    }[target.format]()
+    _put(target, text)
+
+
+def looker(directory: Path) -> Callable[[str], str]:
+    """The command that shows an episode of a run."""
+    from dreamgym_kit.cli.running import near, pasted
+
+    place = shlex.quote(near(directory))
+    return lambda episode: f"dreamgym-kit report {place} --episode {pasted(episode)}"
+
+
+def write_page(directory: Path, target: Path) -> str:
+    """Write a run's page, or a training's, and give the link to it with what to look at first.
+
+    Raises:
+        RunDirectoryError: it cannot be written there; what stood there still does.
+    """
+    from urllib.parse import quote
+
+    from dreamgym_kit.cli.running import near
+    from dreamgym_kit.report.page.training import training_page
+    from dreamgym_kit.report.page.writing import page_of, write_page
+    from dreamgym_kit.report.sanitize import one_line
+    from dreamgym_kit.report.training import is_training, training_of
+    from dreamgym_kit.rollout.atomic_files import write_atomically
+    from dreamgym_kit.rollout.rundir import RunDirectory
+
+    opened, link = RunDirectory.open(directory), target.absolute().as_uri()
+    if is_training(opened):
+        html = training_page(training_of(opened), name=directory.name)
+        write_atomically(target, html.encode("utf-8"))
+        return link
+    page = page_of(opened, place=shlex.quote(near(directory)))
+    write_page(page, target)
+    for warning in page.warnings:
+        tell(f"warning: {one_line(warning)}")
+    if page.look_at is None:
+        return link
+    name, step = page.look_at
+    return f"{link}#e={quote(name, safe='', errors='replace')}" + (f"&s={step}" if step is not None else "")
+
+
+def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> None:
+    from dreamgym_kit.report.training import training_of
+
+    for target in targets:
+        if target.format == "png":
+            from dreamgym_kit.adapters.plots.training import draw_training
+
+            draw_training(training_of(directory), Path(target.place))
+        elif target.format == "json":
+            _put(target, _json({"directory": str(directory.path), **training_of(directory).to_json()}))
+        else:
+            write_page(directory.path, _file(target))
+        say(f" {target.place}")
+
+
+def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> None:
+    from dreamgym_kit.adapters.otel import require_extra
+    from dreamgym_kit.report.sanitize import one_line
+
+    require_extra("export -o otel:")
+    from dreamgym_kit.adapters.otel.exporting import export_run
+
+    done = export_run(directory, place, headers=headers)
+    for warning in done.warnings:
+        tell(f"warning: {one_line(warning)}")
+    traces = "1 trace" if done.episodes == 1 else f"{done.episodes:,} traces"
+    refused = f", {done.refused:,} refused" if done.refused else ""
+    say(f" {one_line(done.to)}  {traces}, {done.spans:,} spans{refused}")
+
+
+def _file(target: Target) -> Path:
+    """Where a page goes: a file of its own, which is replaced in one step."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.rollout.atomic_files import is_folder
+
+    file = Path(target.place)
+    if is_folder(file) or not is_folder(file.absolute().parent):
+        raise UserError(f"{target.said}: name a file in a folder that is there.")
+    return file
+
+
+def _json(value: "JsonValue") -> str:
+    import json
+
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def _put(target: Target, text: str) -> None:
+    """A prefix adds, since $GITHUB_STEP_SUMMARY holds other steps' too; a device or pipe is fine."""
+    from dreamgym_kit.errors import UserError
+    from dreamgym_kit.guard import egress
+
+    file = Path(target.place)
+    try:
+        with egress.exempt():  # the file was named on our own command line
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a" if target.append else "w", encoding="utf-8", errors="backslashreplace") as out:
+                out.write(text)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; the run itself is kept.") from None

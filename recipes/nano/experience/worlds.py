@@ -1,0 +1,326 @@
+"""What is recorded of the desk's worlds, and how well a model does in worlds that nothing was learned from.
+
+Recorded are colleagues at work, probes, and a read crawl. A probe stays with one customer and writes at
+random, each write followed by a look at what it may have changed: that gives pairs of before and after,
+refusals, and what is rare in good work. All of it runs for real on desks in memory.
+
+To measure, each recorded call is asked in the state that the true answers before it led to: once with a read
+crawl of its world known beforehand, once without any recording of it. `Arms` says who answers when, at one
+threshold, beside mined rules.
+"""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dreamgym_kit.dream.learned.deciding import Decided
+from dreamgym_kit.dream.learned.evaluation import Tried, tried
+from dreamgym_kit.dream.learned.experience import LearnedExperience
+from dreamgym_kit.dream.learned.layered import SURE
+from dreamgym_kit.dream.state.dreaming import Knowledge, Told
+from dreamgym_kit.dream.state.history import Recording, step_of
+from dreamgym_kit.dream.state.mining import pooled, renamed
+from dreamgym_kit.recipes.desk.cases import (
+    CITIES,
+    CUSTOMER_IDS,
+    NAMES,
+    ORDER_IDS,
+    PAYMENT_IDS,
+    Case,
+    make_case,
+    split_of,
+)
+from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, refund_share, scratch_desk
+from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition, World, history_digest
+
+READS = frozenset({"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"})
+DESTRUCTIVE = frozenset({"refund_payment", "send_mail", "delete_customer"})
+COLLEAGUES = (Habits("senior"), Habits("junior"), Habits("slip", seed="1"))
+PROBES = 4  # in a world
+
+_FOREIGN = 0.12  # share of writes to what this world does not have
+_AGAIN = 0.2  # share of writes that repeat an earlier one
+_TOPICS = ("return", "repair", "refund", "identity", "complaint", "delete")
+_REASONS = ("address", "missing", "complaint")
+_BODIES = ("We have sent your order again.", "Your broken item was refunded.")
+_ODD_AMOUNTS = ("0.00", "10.00", "24.60", "900.00", "-5.00", "all of it")
+
+
+class Notes:
+    """Works one desk in memory and writes down what it said, as the gate would."""
+
+    def __init__(self, desk: Desk, seed: int, episode: str) -> None:
+        self._desk, self._world, self._episode = desk, World("desk", seed), episode
+        self._split = split_of(seed)
+        self._writes: list[str] = []
+        self.rows: list[Transition] = []
+
+    def do(self, tool: str, args: Mapping[str, JsonValue]) -> Reply:
+        """Make one call, for real on this desk."""
+        call = Call(tool, dict(args))
+        try:
+            value, error = self._desk.call(tool, args), None
+        except DeskError as refused:
+            value, error = None, str(refused)
+        effect = Effect.READ if tool in READS else Effect.DESTRUCTIVE if tool in DESTRUCTIVE else Effect.WRITE
+        self.rows.append(
+            Transition(
+                call,
+                Answer(content=value, error=error, error_type="ToolException" if error else None),
+                effect,
+                self._episode,
+                len(self.rows) + 1,
+                self._world,
+                after=history_digest(self._writes),
+                split=self._split,
+            )
+        )
+        if effect.changes_world:
+            self._writes.append(call.key)
+        return Reply(value, error)
+
+
+def recorded(worlds: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
+    """Everything that is recorded of these worlds, episode by episode."""
+    for world in worlds:
+        yield from worked(world)
+        yield crawl(world)
+
+
+def worked(world: int) -> Iterator[tuple[Transition, ...]]:
+    """What colleagues and probes do in a world."""
+    for place, habits in enumerate(COLLEAGUES):
+        rows = colleague(world, habits, f"colleague-{place}-{world}")
+        if rows:
+            yield rows
+    for number in range(PROBES):
+        yield probe(world, number)
+
+
+def colleague(seed: int, habits: Habits, episode: str) -> tuple[Transition, ...]:
+    """The world's own request, worked by somebody with habits."""
+    case = make_case(seed)
+    with scratch_desk(case.rows) as desk:
+        notes = Notes(desk, seed, episode)
+
+        def answer(use: ToolUse) -> Reply:
+            if use.tool == "refund_quote":
+                return Reply(dict(refund_share(**use.args)))
+            return notes.do(use.tool, use.args) if use.tool in OPERATIONS else Reply({})
+
+        run_script(case.text, habits, answer)
+        return tuple(notes.rows)
+
+
+def crawl(seed: int) -> tuple[Transition, ...]:
+    """Every read with every id that is found, starting from the names; it writes nothing."""
+    case = make_case(seed)
+    with scratch_desk(case.rows) as desk:
+        notes = Notes(desk, seed, f"crawl-{seed}")
+        for customer in case.rows["customers"]:
+            notes.do("find_customer", {"name": customer[1]})
+            for order in notes.do("list_orders", {"customer_id": customer[0]}).value or []:
+                for read in ("get_order", "list_payments", "track_parcel"):
+                    notes.do(read, {"order_id": order["order_id"]})
+        return tuple(notes.rows)
+
+
+def probe(seed: int, number: int) -> tuple[Transition, ...]:
+    """Random writes to the things of one customer, each followed by a look."""
+    case = make_case(seed)
+    with scratch_desk(case.rows) as desk:
+        prober = _Prober(case, Notes(desk, seed, f"probe-{number}-{seed}"), number)
+        prober.work()
+        return tuple(prober.notes.rows)
+
+
+class _Prober:
+    """Somebody who tries things out on one customer."""
+
+    def __init__(self, case: Case, notes: Notes, number: int) -> None:
+        self.notes = notes
+        self._case = case
+        self._chance = random.Random(f"probe {case.seed} {number}")  # noqa: S311  reproducible, not secret
+        self._customer, self._name = self._chance.choice(case.rows["customers"])[:2]
+        self._orders = [row[0] for row in case.rows["orders"] if row[1] == self._customer]
+        self._looks = self._chance.random() < 0.8  # at everything before the first write
+
+    def work(self) -> None:
+        """Look, then write and look, five times."""
+        if self._looks:
+            self._look_around()
+        done: list[tuple[str, dict[str, str]]] = []
+        for _ in range(5):
+            if done and self._chance.random() < _AGAIN:
+                tool, args = self._chance.choice(done)
+            else:
+                tool, args = self._drawn()
+            done.append((tool, args))
+            self.notes.do(tool, args)
+            self._look_at(args)
+
+    def _look_around(self) -> None:
+        self.notes.do("find_customer", {"name": self._name})
+        self.notes.do("list_orders", {"customer_id": self._customer})
+        for order in self._orders:
+            self.notes.do("get_order", {"order_id": order})
+            self.notes.do("list_payments", {"order_id": order})
+
+    def _drawn(self) -> tuple[str, dict[str, str]]:
+        pick, foreign = self._chance, self._chance.random() < _FOREIGN
+        order = pick.choice(ORDER_IDS if foreign else self._orders)
+        customer = pick.choice(CUSTOMER_IDS) if foreign else self._customer
+        match pick.randrange(9):
+            case 0 | 1:
+                return "cancel_order", {"order_id": order}
+            case 2 | 3 | 4:
+                return "refund_payment", self._refund(order, foreign=foreign)
+            case 5:
+                return "update_address", {"customer_id": customer, "city": pick.choice(CITIES)}
+            case 6:
+                return "reship_order", {"order_id": order}
+            case number:
+                more = ("send_mail", "delete_customer") if number == 7 else ()
+                tool = pick.choice(("create_ticket", *more, "escalate"))
+                return tool, self._about(tool, customer, order)
+
+    def _refund(self, order: str, *, foreign: bool) -> dict[str, str]:
+        mine = [row for row in self._case.rows["payments"] if row[1] == order]
+        if foreign or not mine:
+            return {"payment_id": self._chance.choice(PAYMENT_IDS), "amount": "21.80"}
+        payment = self._chance.choice(mine)
+        amount = payment[2] if self._chance.random() < 0.6 else self._chance.choice(_ODD_AMOUNTS)
+        return {"payment_id": payment[0], "amount": amount}
+
+    def _about(self, tool: str, customer: str, order: str) -> dict[str, str]:
+        pick = self._chance
+        if tool == "create_ticket":
+            return {"customer_id": customer, "topic": pick.choice(_TOPICS)}
+        if tool == "send_mail":
+            return {"customer_id": customer, "body": pick.choice(_BODIES)}
+        if tool == "escalate":
+            return {"target_id": pick.choice((customer, order)), "reason": pick.choice(_REASONS)}
+        return {"customer_id": customer}
+
+    def _look_at(self, args: Mapping[str, str]) -> None:
+        """At what a write may have changed, and now and then at something else."""
+        payment = args.get("payment_id")
+        order = args.get("order_id") or next(
+            (row[1] for row in self._case.rows["payments"] if row[0] == payment), None
+        )
+        if payment is not None and order is not None:
+            self.notes.do("list_payments", {"order_id": order})
+        elif order is not None:
+            read = self._chance.choice(("get_order", "get_order", "track_parcel", "list_payments"))
+            self.notes.do(read, {"order_id": order})
+        else:
+            self.notes.do("find_customer", {"name": self._name})
+            self.notes.do("list_orders", {"customer_id": args.get("customer_id", self._customer)})
+        if self._chance.random() < 0.15:
+            self.notes.do("find_customer", {"name": self._chance.choice(NAMES)})
+
+
+THRESHOLD = 0.5
+
+Support = Callable[[str, Decided], float]
+
+
+class Count(NamedTuple):
+    """Calls, those that were answered, and those whose answer was the true one."""
+
+    calls: int = 0
+    answered: int = 0
+    exact: int = 0
+
+    def more(self, *, answered: bool, exact: bool) -> "Count":
+        """With one call more."""
+        return Count(self.calls + 1, self.answered + answered, self.exact + (answered and exact))
+
+    @property
+    def share(self) -> float:
+        """0..1 of all calls: exactly answered."""
+        return self.exact / self.calls if self.calls else 0.0
+
+    @property
+    def right(self) -> float:
+        """0..1 of the answered calls: exactly answered; 1 where none was."""
+        return self.exact / self.answered if self.answered else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Who answers, by name; each gives whether it answers, and whether that is exact."""
+
+    support: Support
+    threshold: float = THRESHOLD
+
+    def of(self, one: Tried) -> Mapping[str, tuple[bool, bool]]:
+        """All arms on one call."""
+        rules = (_support(one.mined), one.mined_exact)
+        model = (self.support(one.step.tool, one.made) if one.made is not None else 0.0, one.made_exact)
+        known = one.mined is not None and one.mined.basis.startswith(("view", "line"))
+        repeats = one.mined is not None and one.mined.provenance is Provenance.RECORDED
+        asked = rules[0] < self.threshold or (one.step.writes and rules[0] < SURE and not known)
+        said = {
+            "recorded": rules if repeats else (0.0, False),
+            "composed": rules,
+            "nano": rules if known and not one.step.writes else model,
+            "layered": max(rules, model, key=lambda pair: pair[0]) if asked else rules,
+        }
+        return {arm: (support >= self.threshold, exact) for arm, (support, exact) in said.items()}
+
+
+def _support(told: Told | None) -> float:
+    return told.support if told is not None else 0.0
+
+
+def ask_held_out(
+    model: LearnedExperience, knowledge: Knowledge, worlds: Sequence[int], *, unseen: bool
+) -> list[Tried]:
+    """Ask every call that colleagues and probes make in these worlds; `knowledge` is of other worlds."""
+    episodes = [recording(rows) for world in worlds for rows in worked(world)]
+    in_symbols = [renamed(one, knowledge.models) for one in episodes]
+    crawled = [] if unseen else [recording(crawl(world)) for world in worlds]
+    pool = pooled([renamed(one, knowledge.models) for one in crawled], knowledge.models)
+    known = Knowledge(knowledge.models, pool, knowledge.calibration)
+    return asyncio.run(tried(model, known, in_symbols, unseen=unseen))
+
+
+def recording(rows: Sequence[Transition]) -> Recording:
+    """An episode as rules see it, of whatever split: to be measured, never to be learned from."""
+    return Recording(rows[0].episode, f"{rows[0].tenant}/{rows[0].world}", tuple(map(step_of, rows)))
+
+
+def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:
+    """By arm, by tool, and for "reads", "writes", "refused" and "all"."""
+    found: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
+    for one in tries:
+        kinds = ["all", one.step.tool, "writes" if one.step.writes else "reads"]
+        kinds += ["refused"] if one.step.failed and one.step.writes else []
+        for arm, (answered, exact) in arms.of(one).items():
+            for kind in kinds:
+                found[arm][kind] = found[arm][kind].more(answered=answered, exact=exact)
+    return {arm: dict(counts) for arm, counts in found.items()}
+
+
+def figures_of(tries: Sequence[Tried], arms: Arms) -> dict[str, JsonValue]:
+    """What is kept beside the weights: shares by arm and kind."""
+    return {
+        arm: {kind: [one.calls, round(one.share, 4), round(one.right, 4)] for kind, one in counts.items()}
+        for arm, counts in counted(tries, arms).items()
+    }
+
+
+def expected_error(tries: Iterable[Tried], support: Support, bins: int = 10) -> float:
+    """Expected calibration error of what the model decided: mean distance of support and exactness."""
+    points = [(support(one.step.tool, one.made), one.made_exact) for one in tries if one.made is not None]
+    total = 0.0
+    for number in range(bins):
+        inside = [one for one in points if number == min(int(one[0] * bins), bins - 1)]
+        total += abs(sum(one[0] for one in inside) - sum(one[1] for one in inside))
+    return total / len(points) if points else 0.0

@@ -1,0 +1,154 @@
+"""What is printed below unanswered calls comes true, and `-k` selects tasks."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AGENT = """
+import json, os
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+@tool
+def book(room: str, note: str) -> dict:
+    "Book."
+    if note == "not today please":
+        raise ValueError("closed")
+    return {"room": room, "note": note}
+
+@tool
+def tell(to: str, body: str) -> str:
+    "Tell."
+    return f"sent to {to}"
+
+@tool
+def find(text: str) -> list:
+    "Find."
+    return [text]
+
+def model(state):
+    calls = json.loads(state["messages"][0].content)
+    done = sum(message.type == "ai" for message in state["messages"])
+    if done == len(calls):
+        return {"messages": [AIMessage("done")]}
+    name, arguments = calls[done]
+    return {"messages": [AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": str(done)}])]}
+
+flow = StateGraph(MessagesState)
+flow.add_node("model", model)
+flow.add_node("tools", ToolNode([book, tell, find], handle_tool_errors=True))
+flow.add_edge(START, "model")
+flow.add_conditional_edges("model", lambda state: "tools" if state["messages"][-1].tool_calls else END)
+flow.add_edge("tools", "model")
+graph = flow.compile()
+"""
+SETTINGS = '[tools]\nbook = "write"\ntell = "destructive"\nfind = "read"\n'
+
+
+@pytest.fixture
+def tasks(project: Path) -> Any:
+    """Write tasks: each a list of the calls that the agent makes."""
+    (project / "booker.py").write_text(AGENT)
+    (project / "dreamgym.toml").write_text(SETTINGS)
+
+    def write(**tasks: list[Any]) -> None:
+        rows = [
+            {
+                "id": name.replace("_", "-"),
+                "input": {"messages": [{"role": "user", "content": json.dumps(calls)}]},
+                "expect": {"max": {}},
+            }
+            for name, calls in tasks.items()
+        ]
+        (project / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return write
+
+
+def simulate(run: Any, *more: str) -> tuple[str, dict[str, Any]]:
+    done = run("simulate", "booker.py:graph", "--tasks", "tasks.jsonl", *more)
+    report = run("report", "--json")
+    return done.stdout, json.loads(report.stdout)
+
+
+def test_the_lines_answer_as_many_calls_as_they_say(tasks: Any, project: Path, run: Any) -> None:
+    def asked(note: str, body: str) -> dict[str, Any]:
+        booked, told = ["book", {"room": "r1", "note": note}], ["tell", {"to": "ann", "body": body}]
+        return {"books": [booked], "tells_ann": [told], "finds": [["find", {"text": body}]]}
+
+    tasks(**asked("with two beds", "Your room is r1."))
+    run("record", "booker.py:graph", "--tasks", "tasks.jsonl", "--yes")
+    tasks(**asked("two beds, please", "It is r1."))
+    said, report = simulate(run)
+    assert report["counts"] == {"passed": 0, "failed": 0, "inconclusive": 3, "errors": 0}
+    assert {one["tool"]: (one["why"], one["ignore"]) for one in report["unanswered"]} == {
+        "book": ("only `note` differs from a recording", ["note"]),
+        "tell": ("only `body` differs from a recording", ["body"]),
+        "find": ("only `text` differs from a recording", []),  # a read: what it looks for decides its answer
+    }
+    lines = said.splitlines()
+    place = next(at for at, line in enumerate(lines) if "(answers 2):" in line)
+    block = "\n".join(line.strip() for line in lines[place + 1 : place + 4])
+    assert tomllib.loads(block)["match"].keys() == {"book", "tell"}
+    assert lines[place + 4] == "Otherwise: dreamgym-kit record"
+    (project / "dreamgym.toml").write_text(f"{SETTINGS}{block}\n")
+    said, report = simulate(run)
+    assert report["counts"] == {"passed": 2, "failed": 0, "inconclusive": 1, "errors": 0}
+    assert "To answer these: dreamgym-kit record -k finds" in said.splitlines()
+
+
+def test_no_line_is_offered_where_recordings_say_that_the_argument_matters(
+    tasks: Any, project: Path, run: Any
+) -> None:
+    tasks(
+        open=[["book", {"room": "r1", "note": "with two beds"}]],
+        closed=[["book", {"room": "r1", "note": "not today please"}]],
+    )
+    run("record", "booker.py:graph", "--tasks", "tasks.jsonl", "--yes")
+    tasks(a=[["book", {"room": "r1", "note": "two beds, please"}]])
+    said, report = simulate(run)
+    assert [one["ignore"] for one in report["unanswered"]] == [[]]
+    assert "[match]" not in said
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("books", {"ann-books", "ben-books"}),
+        ("BOOKS and not ben", {"ann-books"}),
+        ("ben or (cy and tells)", {"ben-books", "cy-tells"}),
+        ("not (books or cy)", {"dan"}),
+    ],
+)
+def test_a_run_of_some_tasks(
+    tasks: Any, project: Path, run: Any, expression: str, selected: set[str]
+) -> None:
+    nothing: list[Any] = []
+    tasks(ann_books=nothing, ben_books=nothing, cy_tells=nothing, dan=nothing)
+    _, report = simulate(run, "-k", expression)
+    assert {one["task"] for one in report["list"]} == selected
+
+
+@pytest.mark.parametrize(
+    ("expression", "code", "said"),
+    [
+        ("nobody", 5, "selects none of 1 tasks"),
+        ("a and", 2, "its end stands where a word is expected"),
+        ("(a", 2, "a '\\(' is not closed"),
+        ("a b", 2, "'b' stands where 'and' or 'or' is expected"),
+    ],
+)
+def test_what_selects_nothing_runs_nothing(
+    tasks: Any, project: Path, run: Any, expression: str, code: int, said: str
+) -> None:
+    tasks(a=[])
+    done = run("simulate", "booker.py:graph", "--tasks", "tasks.jsonl", "-k", expression)
+    assert done.returncode == code
+    assert re.search(said, done.stderr)
+    assert not (project / "runs").exists()

@@ -1,0 +1,132 @@
+"""What an ended episode amounts to: the task's expectations and its checker, judged once, at the end.
+
+An episode that did not come to its own end (the dream abstained, a limit, a refusal) is inconclusive and no
+checker is asked: half an episode proves nothing either way. A checker that raises makes it an error. What the
+agent did before the dream abstained stays done: where that alone makes success impossible, whatever would
+have come next, the episode has failed (`judge_cut_off`).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.interfaces import Checker, Judgement, Outcome
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.threads import awaited
+from dreamgym_kit.types import Transition, Verdict, error_line
+
+
+async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
+    """Judge an episode that came to its end: expectations first, then the checker."""
+    missed = unmet(outcome.task.expect, outcome.transitions)
+    if missed:
+        return Judgement(Verdict.FAILED, missed, 0.0)
+    if checker is not None:
+        return await _ask(checker, outcome)
+    if outcome.task.expect:
+        return Judgement(Verdict.PASSED, "every expectation held", 1.0)
+    return Judgement(Verdict.INCONCLUSIVE, "finished; the task has no checker and no expectations")
+
+
+async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> Judgement:
+    """Judge an episode that the dream could not go on with: inconclusive, unless it was lost before.
+
+    Calls that are forbidden, or more than are allowed, stay made. A checker knows of more where it has a
+    method `lost(outcome)` that gives a sentence, or "" (see `interfaces.Checker`).
+
+    Args:
+        outcome: what was done so far.
+        checker: of the task.
+        why: what the dream could not tell.
+    """
+    expect = {name: value for name, value in outcome.task.expect.items() if name != "calls"}
+    lost = unmet(expect, outcome.transitions)
+    try:
+        lost = lost or await _lost(checker, outcome)
+    except BaseException as error:
+        if _goes_on(error):
+            raise
+        return Judgement(Verdict.ERROR, f"{_raised('the checker', error)}; before that, {why}")
+    if not lost:
+        return Judgement(Verdict.INCONCLUSIVE, why)
+    return Judgement(Verdict.FAILED, f"{lost}; then the dream could not go on: {why}", 0.0)
+
+
+async def _lost(checker: Checker | None, outcome: Outcome) -> str:
+    ask = getattr(checker, "lost", None)
+    if ask is None:
+        return ""
+    said = await awaited(ask(outcome))
+    if not isinstance(said, str):
+        raise TypeError(f'lost() gives a sentence or "", not {said!r:.80}')
+    return said
+
+
+def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:
+    """The first expectation that does not hold, as a sentence; None when all do."""
+    called = Counter(entry.call.tool for entry in transitions)
+    for tool in expect.get("calls") or ():
+        if not called[str(tool)]:
+            return f"{tool} was never called"
+    for pattern in expect.get("forbid") or ():
+        found = next((tool for tool in called if fnmatchcase(tool, str(pattern))), None)
+        if found:
+            return f"{found} was called, which the task forbids"
+    for tool, most in (expect.get("max") or {}).items():
+        if called[tool] > most:
+            return f"{tool} was called {called[tool]} times; the task allows {most}"
+    return None
+
+
+async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
+    try:
+        return as_judgement(await awaited(checker(outcome)))
+    except BaseException as error:
+        if _goes_on(error):
+            raise
+        return Judgement(Verdict.ERROR, _raised("the checker", error))
+
+
+def _goes_on(error: BaseException) -> bool:
+    """Whether an exception is not the checker's: the run ends, or the gate refused something."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, EpisodeStop | GeneratorExit | KeyboardInterrupt)
+
+
+def _raised(what: str, error: BaseException) -> str:
+    return f"{what} raised {error_line(error)}"
+
+
+def as_judgement(said: object) -> Judgement:
+    """A checker's word: a judgement, True or False, or a reward in 0..1 (success is 1).
+
+    Raises:
+        TypeError: none of these.
+    """
+    match said:
+        case Judgement():
+            return _checked(said)
+        case bool():
+            verdict = Verdict.PASSED if said else Verdict.FAILED
+            return Judgement(verdict, f"the checker said {said}", float(said))
+        case int() | float() if 0 <= said <= 1:
+            verdict = Verdict.PASSED if said >= 1 else Verdict.FAILED
+            return Judgement(verdict, f"the checker gave {said!r} of 1", float(said))
+    raise TypeError(f"a checker returns a judgement, True, False or a number in 0..1, not {said!r:.80}")
+
+
+def _checked(said: Judgement) -> Judgement:
+    """A checker's own judgement, whose fields nothing has looked at yet."""
+    reward = said.reward
+    if not isinstance(said.verdict, Verdict):
+        raise TypeError(f"the verdict of a checker's judgement is a Verdict, not {said.verdict!r:.80}")
+    if not isinstance(said.reason, str):
+        raise TypeError(f"the reason of a checker's judgement is text, not {said.reason!r:.80}")
+    if reward is not None and not 0 <= reward <= 1:
+        raise TypeError(f"the reward of a checker's judgement is in 0..1, or None, not {reward!r:.80}")
+    return said if said.reason.strip() else replace(said, reason="the checker gives no reason")

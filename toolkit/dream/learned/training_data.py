@@ -1,0 +1,265 @@
+"""The rule-based annotator: recorded calls as lessons, with words, reasons, outcomes and changes.
+
+No teacher is needed: the outcome is the recorded answer's, the changes are those that later reads show, and
+the reason is the path of a decision tree that is mined for each tool over the very facts that the model is
+told. Which facts are told is decided here as well: those of few values, or numbers that a tree cuts, as far
+as they say anything about the outcome.
+"""
+
+import itertools
+import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.dream.learned.call_facts import Met
+from dreamgym_kit.dream.learned.codec import MOST_WHY, Said
+from dreamgym_kit.dream.learned.vocabulary import (
+    OPEN,
+    POINTERS,
+    UNKNOWN,
+    FactWords,
+    ToolWords,
+    Vocabulary,
+    is_pointed,
+    pointed,
+    value_word,
+)
+from dreamgym_kit.dream.state.trees import Case, Feature, Node, grow, predict
+from dreamgym_kit.dream.state.values import as_number
+from dreamgym_kit.serialization import JsonValue
+
+_FEW = 8  # values of a fact that has words
+_RECURS = 2  # worlds in which a value has to be met
+_MOST_CUTS, _MOST_CANDIDATES = 3, 32
+_MOST_FACTS = 14  # of one tool
+_TELLS = 0.01  # bits about the outcome, from which on a fact is told
+_MOST_REFUSALS = 12
+_CASES = 3_000  # that a tree is grown from
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One call as a model is taught it."""
+
+    tool: str
+    record: tuple[str, ...]
+    said: Said
+    world: str
+    unseen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """Words, and lessons in them; `trees` say why."""
+
+    vocabulary: Vocabulary
+    trees: Mapping[str, Node]
+    lessons: tuple[Lesson, ...]
+
+
+def taught(calls: Sequence[Met]) -> Taught:
+    """Fix the words, mine the trees, tell the lessons."""
+    by_tool: dict[str, list[Met]] = defaultdict(list)
+    for one in calls:
+        by_tool[one.tool].append(one)
+    words: dict[str, ToolWords] = {}
+    trees: dict[str, Node] = {}
+    for tool in sorted(by_tool):
+        words[tool], trees[tool] = _of_tool(by_tool[tool])
+    vocabulary = Vocabulary(words)
+    lessons = tuple(told for one in calls if (told := lesson(one, vocabulary, trees)) is not None)
+    return Taught(vocabulary, trees, lessons)
+
+
+def lesson(one: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Lesson | None:
+    """A call as a lesson; None where its outcome has no word."""
+    words = vocabulary.tools.get(one.tool)
+    outcome = words.outcome(one.form) if words is not None else None
+    if words is None or outcome is None:
+        return None
+    why = _why(one, words, trees[one.tool])
+    known = one.looked is None or all(name in one.looked for name in words.changes)
+    changes = _changes(one, words) if known and one.changes is not None else None
+    record = vocabulary.record(one.tool, one.facts)
+    return Lesson(one.tool, record, Said(why, outcome, changes), one.world, one.unseen)
+
+
+def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
+    forms = Counter(one.form for one in calls if one.form is not None)
+    worlds: dict[str, set[str]] = defaultdict(set)
+    for one in calls:
+        worlds[one.form or ""].add(one.world)
+    refusals = tuple(form for form, _ in forms.most_common(_MOST_REFUSALS) if len(worlds[form]) >= _RECURS)
+    outcomes = ToolWords(refusals=refusals)
+    told = [(one, outcome) for one in calls if (outcome := outcomes.outcome(one.form)) is not None]
+    facts = _few_valued(calls) | _candidate_steps(calls)
+    tree = grow([_case(one, facts, outcome) for one, outcome in told[:_CASES]])
+    used = set(_features(tree))
+    facts = {name: _cut(name, one, used) for name, one in facts.items()}
+    tells = {
+        name: _bits([(one.facts.get(name), outcome) for one, outcome in told], words)
+        for name, words in facts.items()
+        if words is not None
+    }
+    in_tree = {feature[1] for feature in used}
+    worth = [name for name in tells if name in in_tree or tells[name] > _TELLS]
+    kept = sorted(worth, key=lambda name: (name not in in_tree, -tells[name], name))[:_MOST_FACTS]
+    order = [name for name in facts if name in kept]
+    chosen = {name: words for name in order if (words := facts[name]) is not None}
+    return ToolWords(chosen, refusals, _changed(calls)), tree
+
+
+def _few_valued(calls: Sequence[Met]) -> dict[str, FactWords | None]:
+    """Facts with a few values that recur; those that always say the same are no facts."""
+    worlds: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    met: Counter[str] = Counter()
+    for one in calls:
+        for name, value in one.facts.items():
+            worlds[name][value_word(value)].add(one.world)
+            met[name] += 1
+    found: dict[str, FactWords | None] = {}
+    for name, values in worlds.items():
+        recurring = sorted(value for value, where in values.items() if len(where) >= _RECURS)
+        tells = len(values) > 1 or (met[name] < len(calls) and "~" not in name)  # "never the same" is nothing
+        if len(values) <= _FEW and recurring and tells:
+            found[name] = FactWords(tuple(recurring))
+    return found
+
+
+def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
+    """Numbers of many values, cut wherever a tree may want to."""
+    numbers: dict[str, list[float]] = defaultdict(list)
+    others: set[str] = set()
+    for one in calls:
+        for name, value in one.facts.items():
+            number = as_number(value)
+            if number is None:
+                others.add(name)
+            else:
+                numbers[name].append(number)
+    found: dict[str, FactWords | None] = {}
+    for name, values in numbers.items():
+        distinct = sorted(set(values))
+        if name in others or len(distinct) <= _FEW:
+            continue
+        middles = [(low + high) / 2 for low, high in itertools.pairwise(distinct)]
+        every = max(1, len(middles) // _MOST_CANDIDATES)
+        found[name] = FactWords(cuts=tuple(middles[every // 2 :: every]))
+    return found
+
+
+def _case(one: Met, facts: Mapping[str, FactWords | None], outcome: str) -> Case:
+    return Case(_asked(one, facts), outcome, one.world)
+
+
+def _asked(one: Met, facts: Mapping[str, FactWords | None]) -> dict[Feature, Hashable]:
+    """The facts as a tree asks for them: equal to a word, or from a cut on."""
+    found: dict[Feature, Hashable] = {}
+    for name, words in facts.items():
+        if words is None or name not in one.facts:
+            continue
+        value = one.facts[name]
+        number = as_number(value)
+        if words.cuts and number is not None:
+            place = bisect_right(words.cuts, number)
+            found.update({("from", name, repr(cut)): at < place for at, cut in enumerate(words.cuts)})
+        elif not words.cuts:
+            found["is", name] = words.word(value)
+    return found
+
+
+def _features(node: Node) -> Iterable[Feature]:
+    if node.feature is not None:
+        yield node.feature
+    for branch in node.branches:
+        if branch is not None:
+            yield from _features(branch)
+
+
+def _cut(name: str, words: FactWords | None, used: set[Feature]) -> FactWords | None:
+    """A number keeps the cuts that its tree uses, and has no words where that uses none."""
+    if words is None or not words.cuts:
+        return words
+    cuts = tuple(cut for cut in words.cuts if ("from", name, repr(cut)) in used)[:_MOST_CUTS]
+    return FactWords(cuts=cuts) if cuts else None
+
+
+def _bits(pairs: Sequence[tuple[JsonValue, str]], words: FactWords) -> float:
+    """What a fact tells about the outcome, in bits a call."""
+    parts: dict[str, Counter[str]] = defaultdict(Counter)
+    for value, outcome in pairs:
+        parts["" if value is None else words.word(value)][outcome] += 1
+    whole: Counter[str] = Counter()
+    for counts in parts.values():
+        whole.update(counts)
+    total = whole.total()
+    inside = sum(counts.total() * _entropy(counts) for counts in parts.values())
+    return _entropy(whole) - inside / total if total else 0.0
+
+
+def _entropy(counts: Counter[str]) -> float:
+    total = counts.total()
+    return -sum(one / total * math.log2(one / total) for one in counts.values())
+
+
+def _changed(calls: Sequence[Met]) -> dict[str, dict[str, JsonValue]]:
+    """By changed fact, the words of its new values, those that tell most first, `OPEN` last."""
+    worlds: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    values: dict[tuple[str, str], JsonValue] = {}
+    for one in calls:
+        for name, old, new in one.changes or ():
+            values[name, value_word(new)] = new
+            for word in (*_pointers(one, old, new), value_word(new)):
+                worlds[name][word].add(one.world)
+                counts[name][word] += 1
+    found: dict[str, dict[str, JsonValue]] = {}
+    for name, told in counts.items():
+        recurring = [word for word, _ in told.most_common() if len(worlds[name][word]) >= _RECURS]
+        few = [word for word in recurring if not is_pointed(word)]
+        kept = [word for word in recurring if is_pointed(word) or len(few) <= _FEW]
+        found[name] = {word: values.get((name, word)) for word in (*kept, OPEN)} if kept else {}
+    return {name: words for name, words in found.items() if words}
+
+
+def _pointers(one: Met, old: JsonValue, new: JsonValue) -> Iterable[str]:
+    """The words by which an argument tells this value."""
+    for name in one.args:
+        for sign in POINTERS:
+            if pointed(f"{sign}{name}", one.args, old) == new:
+                yield f"{sign}{name}"
+
+
+def _changes(one: Met, words: ToolWords) -> tuple[tuple[str, str], ...]:
+    told = []
+    for name, old, new in one.changes or ():
+        if name in words.changes:
+            said = {*_pointers(one, old, new), value_word(new)}
+            told.append((name, next((word for word in words.changes[name] if word in said), OPEN)))
+    return tuple(sorted(told))
+
+
+def _why(one: Met, words: ToolWords, tree: Node) -> tuple[tuple[str, str], ...]:
+    """The facts that the tree asked on its way, the first ones first."""
+    asked = _asked(one, _as_grown(words, tree))
+    found: dict[str, str] = {}
+    for test in predict(tree, asked).path:
+        name = test.feature[1]
+        known = words.facts.get(name)
+        if known is not None and name not in found:
+            found[name] = known.word(one.facts[name]) if name in one.facts else UNKNOWN
+    return tuple(found.items())[:MOST_WHY]
+
+
+def _as_grown(words: ToolWords, tree: Node) -> dict[str, FactWords | None]:
+    """The facts that a tree asks for, cut where it cuts."""
+    found: dict[str, FactWords | None] = {}
+    cuts: dict[str, set[float]] = defaultdict(set)
+    for feature in _features(tree):
+        if feature[0] == "from":
+            cuts[feature[1]].add(float(feature[2]))
+        else:
+            found[feature[1]] = words.facts.get(feature[1])
+    return found | {name: FactWords(cuts=tuple(sorted(some))) for name, some in cuts.items()}

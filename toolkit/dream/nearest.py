@@ -1,0 +1,128 @@
+"""What an unanswered call came nearest to, and whether `[match]` could answer it.
+
+The nearest recording is of the same tool in the same environment and differs in the fewest arguments.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from dreamgym_kit.canonical import canonical
+from dreamgym_kit.dream.faults import took_effect
+from dreamgym_kit.dream.matching import Match
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Call, Nearest, Transition
+
+_MOST_WRITES = 5
+_MOST_READ = 5_000  # recordings of one tool that are compared with a call
+_NAMED = 3
+_MISSING = object()
+
+
+class Placed(NamedTuple):
+    """A recording and the state that it met, as `[match]` compares states."""
+
+    entry: Transition
+    after: str
+
+
+def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match: Match) -> Nearest | None:
+    """The recording of this tool that differs least; None where there is none.
+
+    Args:
+        call: what nobody could answer.
+        situation: where it stands.
+        recorded: the environment's recordings of all tools.
+        match: which arguments need not be equal.
+    """
+    same = [one for one in recorded if one.entry.call.tool == call.tool][:_MOST_READ]
+    if not same:
+        return None
+    ignored = match.ignored(call.tool)
+    after = match.after(situation.history) if match.ignore else situation.after
+
+    def distance(one: Placed) -> tuple[object, ...]:
+        names = differing(one.entry.call.args, call.args, ignored)
+        far = (_length(one.entry.call.args.get(name)) - _length(call.args.get(name)) for name in names)
+        elsewhere, task = one.after != after, one.entry.task != situation.task
+        return len(names), elsewhere, task, sum(map(abs, far)), one.entry.step
+
+    found = min(same, key=distance)
+    entry, names = found.entry, differing(found.entry.call.args, call.args, ignored)
+    here = [one.entry for one in same if one.after == after]
+    wordings = found.after == after and _are_wordings(names, call, entry, here)
+    return Nearest(
+        episode=entry.episode,
+        step=entry.step,
+        call=entry.call,
+        content=entry.answer.content,
+        error=entry.answer.error,
+        differs=tuple(names),
+        elsewhere=found.after != after,
+        writes=_writes_before(entry, recorded) if found.after != after else (),
+        ignore=tuple(sorted({*names, *ignored})) if wordings else (),
+    )
+
+
+def only_differs(found: Nearest) -> str:
+    """Say in which arguments a call differs from its nearest recording; at least one does."""
+    named = [f"`{name}`" for name in found.differs[:_NAMED]]
+    named += [f"{len(found.differs) - _NAMED} more"] if len(found.differs) > _NAMED else []
+    told = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    made = " made after other writes" if found.elsewhere else ""
+    return f"only {told} differ{'s'[: len(named) == 1]} from a recording{made}"
+
+
+def differing(
+    recorded: Mapping[str, JsonValue], now: Mapping[str, JsonValue], ignored: Collection[str] = ()
+) -> list[str]:
+    """The arguments that are not equal as recordings are looked up: 1 is 1.0, and True is neither."""
+    names = [*recorded, *(name for name in now if name not in recorded)]
+    return [
+        name
+        for name in names
+        if name not in ignored and not _same(recorded.get(name, _MISSING), now.get(name, _MISSING))
+    ]
+
+
+def _same(recorded: object, now: object) -> bool:
+    if recorded is _MISSING or now is _MISSING:
+        return recorded is now
+    if type(recorded) is str or type(now) is str:
+        return recorded == now
+    return canonical(recorded) == canonical(now)
+
+
+def _length(value: JsonValue) -> int:
+    return len(value) if isinstance(value, str) else 0 if value is None else len(canonical(value))
+
+
+def _are_wordings(names: Sequence[str], call: Call, entry: Transition, here: Sequence[Transition]) -> bool:
+    """Whether a person may say of these arguments that they do not matter.
+
+    They are texts of several words of a write, and no recordings from this state that differ in nothing
+    else say that one went well and the other failed.
+    """
+    if not names or not entry.effect.changes_world:
+        return False
+    if not all(_is_wording(entry.call.args.get(name)) and _is_wording(call.args.get(name)) for name in names):
+        return False
+    alike = [one for one in here if not differing(one.call.args, call.args, names)]
+    return len({one.answer.error for one in alike}) == 1
+
+
+def _is_wording(value: JsonValue) -> bool:
+    return isinstance(value, str) and len(value.split()) > 1
+
+
+def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call, ...]:
+    """The last changes of a recorded episode before one of its calls."""
+    writes = [
+        one.entry
+        for one in recorded
+        if one.entry.episode == entry.episode
+        and one.entry.step < entry.step
+        and one.entry.effect.changes_world
+        and took_effect(one.entry.answer)
+    ]
+    return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MOST_WRITES:])

@@ -1,0 +1,184 @@
+"""Where each episode stands: knowledge mined from the tenant's recordings, and the state after a history.
+
+Whoever answers calls asks here: the chain, which answers from the state, and the model behind it, whose
+answers have to fit it. An episode is followed on from where it was followed to last time. What is told of
+a call is taken into the state whoever told it, so that an answer is known to all that come later.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
+from dreamgym_kit.dream.state.advance import TOLD, forget
+from dreamgym_kit.dream.state.audit import learn
+from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, known_after
+from dreamgym_kit.dream.state.curve import CurvePoint
+from dreamgym_kit.dream.state.denials import no_denials
+from dreamgym_kit.dream.state.dreaming import Knowledge, follow
+from dreamgym_kit.dream.state.history import Step, recordings, step_of
+from dreamgym_kit.dream.state.stated import StatedModel
+from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.volatile import Renaming
+from dreamgym_kit.dream.state.worlds import start
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Provenance, Transition
+
+AllRecordings = Callable[[str], Iterable[Transition]]
+"""Gives every transition recorded for one tenant, in the order recorded."""
+
+_MOST_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
+_REAL = (Provenance.REAL, Provenance.RECORDED)
+
+
+class StateTracker:
+    """States of episodes over one mining of the recordings. Hold `lock` while asking.
+
+    Args:
+        all_recordings: what tool models are mined from, once per tenant.
+        stated: what a person declared or a model drafted of tools, by tool.
+        calibrated: whether worlds are held out to learn what support is worth; costs most of the mining.
+    """
+
+    def __init__(
+        self,
+        all_recordings: AllRecordings,
+        *,
+        stated: Mapping[str, StatedModel] | None = None,
+        calibrated: bool = True,
+    ) -> None:
+        self._all, self._stated, self._calibrated = all_recordings, stated, calibrated
+        self._knowledge: dict[str, Knowledge] = {}
+        self._asking: dict[str, frozenset[str]] = {}
+        self._no_denials: dict[str, frozenset[tuple[str, str]]] = {}
+        self._episodes: OrderedDict[tuple[str, str, str], TrackedEpisode] = OrderedDict()
+        self._keeps_known = False
+        self.lock = threading.Lock()
+
+    def keep_known(self) -> None:
+        """Keep also what no view shows (`claims.Known`): what a model says is held against it."""
+        self._keeps_known = True
+
+    def knowledge(self, tenant: str) -> Knowledge:
+        """What was mined for a tenant."""
+        if tenant not in self._knowledge:
+            rows = list(self._all(tenant))
+            self._asking[tenant] = frozenset(row.call.tool for row in rows if row.call.replies)
+            self._knowledge[tenant] = learn(
+                recordings(rows), stated=self._stated, calibrated=self._calibrated
+            )
+        return self._knowledge[tenant]
+
+    def asking(self, tenant: str) -> frozenset[str]:
+        """Tools that asked a person in some recording: what they answer hangs on a reply."""
+        self.knowledge(tenant)
+        return self._asking[tenant]
+
+    def no_denials(self, tenant: str) -> frozenset[tuple[str, str]]:
+        """Failures of reads that recordings show of things that are there."""
+        if tenant not in self._no_denials:
+            knowledge = self.knowledge(tenant)
+            episodes = (one for recorded in knowledge.pool.episodes.values() for one in recorded)
+            self._no_denials[tenant] = no_denials(knowledge.models, episodes)
+        return self._no_denials[tenant]
+
+    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
+        """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
+        knowledge = self._knowledge.get(tenant)
+        return knowledge.curve if knowledge is not None else ()
+
+    def follow(self, situation: Situation) -> "TrackedEpisode":
+        """The state after the episode's history, from where it was followed to last time."""
+        knowledge = self.knowledge(situation.tenant)
+        key = (situation.tenant, str(situation.world), situation.episode)  # its name may come again elsewhere
+        history = situation.history
+        followed = self._episodes.get(key)
+        if followed is None or not followed.precedes(history):
+            followed = TrackedEpisode(
+                start(knowledge.pool, knowledge.models, world_of(situation)),
+                Renaming(knowledge.models.fresh),
+                keeps_known=self._keeps_known,
+            )
+        for entry in list(history)[len(followed.entries) :]:
+            followed.take(knowledge, entry)
+        followed.state = replace(followed.state, spoken=situation.spoken)
+        self._episodes[key] = followed
+        self._episodes.move_to_end(key)
+        while len(self._episodes) > _MOST_EPISODES:
+            self._episodes.popitem(last=False)
+        return followed
+
+
+class TrackedEpisode:
+    """An episode as far as it was followed."""
+
+    def __init__(self, state: State, renaming: Renaming, *, keeps_known: bool = False) -> None:
+        self.state, self.renaming = state, renaming
+        self.known = Known()
+        self._keeps_known = keeps_known
+        self.entries: list[tuple[str, int, Answer]] = []
+
+    def precedes(self, history: Sequence[Transition]) -> bool:
+        """Whether this is an earlier point of that history."""
+        return len(self.entries) <= len(history) and all(
+            entry == _mark(later) for entry, later in zip(self.entries, history, strict=False)
+        )
+
+    def take(self, knowledge: Knowledge, entry: Transition) -> None:
+        """Go on by one answered call."""
+        self.entries.append(_mark(entry))
+        if entry.effect.runs_in_dream:
+            return
+        if entry.answer.abstained:
+            if entry.effect.changes_world:
+                self._done_unseen(knowledge, entry, ())
+            return
+        if fault_kind(entry.answer) not in (None, FaultKind.SLOW):
+            # what a fault says is no fact; a write that went through under it has changed something unseen
+            if entry.effect.changes_world and took_effect(entry.answer):
+                self._done_unseen(knowledge, entry, self.claims(entry.answer.changes))
+            return
+        step = self.renaming.step(step_of(entry))
+        confidence = TOLD if entry.answer.provenance in _REAL else entry.answer.support
+        before = self.state
+        self.state = follow(knowledge, before, step, confidence=confidence)
+        claims = self.claims(entry.answer.changes)
+        if entry.answer.provenance is Provenance.REASONED and knowledge.models.advances(step):
+            self.state = claimed(knowledge.models, before, self.state, step, claims, confidence)
+        self._take_known(knowledge, before, step, claims)
+
+    def _take_known(self, knowledge: Knowledge, before: State, step: Step, claims: tuple[Claim, ...]) -> None:
+        if self._keeps_known:
+            self.known = known_after(self.known, knowledge.models, before, step, claims)
+
+    def claims(self, changes: Iterable[Mapping[str, JsonValue]]) -> tuple[Claim, ...]:
+        """Told changes in the state's own names of made-up ids."""
+        return tuple(
+            Claim(
+                str(self.renaming.symbolic(one.entity)),
+                one.field,
+                self.renaming.symbolic(one.value),
+            )
+            for one in claims_of(changes)
+        )
+
+    def _done_unseen(self, knowledge: Knowledge, entry: Transition, claims: tuple[Claim, ...]) -> None:
+        """A write was done whose answer nobody saw."""
+        before = self.state
+        step: Step = self.renaming.step(step_of(entry))._replace(seen=None, failed=False)
+        self.state = forget(knowledge.models, before, step)
+        if claims:
+            self.state = claimed(knowledge.models, before, self.state, step, claims, entry.answer.support)
+        self._take_known(knowledge, before, step, claims)
+
+
+def world_of(situation: Situation) -> str:
+    """A situation's world, as recordings name it."""
+    return f"{situation.tenant}/{situation.world}"
+
+
+def _mark(entry: Transition) -> tuple[str, int, Answer]:
+    """Tells the calls of one episode apart, and an episode that is run again from its first run."""
+    return entry.call.key, entry.step, entry.answer

@@ -1,0 +1,160 @@
+"""The same again: a write made twice, also where a time-out hid that it took effect, and calls in circles."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.findings.case import Case, brief, called, severity_of, timed_out, took_effect
+from dreamgym_kit.findings.values import ids
+from dreamgym_kit.findings.words import deed_of, negated, stem
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Finding, Transition
+
+_SAME_ANSWERS = 4  # polling three times for something that does not come is patience
+_SAME_ERRORS = 3
+
+
+def loop(case: Case) -> Iterator[Finding]:
+    """Name each call that was made over and over while nothing changed.
+
+    Four equal answers, or three equal errors, without a write that succeeded in between; other calls may
+    lie in between, so circles of any length are found. Waiting that paid off is no circle: the last answer
+    was another one. Critical where the episode ended at a limit.
+    """
+    groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    names: dict[tuple[str, str, int], str] = {}
+    written = 0
+    for step in case.steps:
+        answer = step.answer
+        if step.effect.changes_world and answer.error is None:
+            written += 1  # told by repeated_write
+            continue
+        if answer.abstained:
+            continue
+        key = (step.call.key, digest([answer.content, answer.error]), written)
+        groups[key].append(step.step)
+        names[key] = called(step) + (": the same error" if answer.error is not None else ": the same answer")
+    errors = {step.step for step in case.steps if step.answer.error is not None}
+    last = {key[0]: key for key, _ in sorted(groups.items(), key=lambda group: group[1][-1])}
+    for key, steps in groups.items():
+        if last[key[0]][:2] != key[:2]:
+            continue
+        if len(steps) >= (_SAME_ERRORS if steps[0] in errors else _SAME_ANSWERS):
+            severity = "critical" if case.stop == "limit" else "warning"
+            yield Finding("loop", f"{names[key]} {len(steps)} times", tuple(steps), severity)
+
+
+_FIGURE = re.compile(r"-?\d+(\.\d+)?")
+_AGAIN = re.compile(r"\b(again|once more|one more|another one|the same|repeat|resend)\b", re.IGNORECASE)
+_ASKS = re.compile(r"\b(check|see|look|tell|show|why|when|where|status|was|were|happen\w*)\b", re.IGNORECASE)
+
+
+def repeated_write(case: Case) -> Iterator[Finding]:
+    """Name each world-changing call that was made more than once with equal arguments.
+
+    A repeat after a failure that says that nothing happened is a plain retry and not named; one after
+    a time-out is, unless the agent looked in between and saw that nothing had changed. One that the tool
+    turned away ("already cancelled") is named too, as a warning. Not named is what the user asked for once
+    more, knowing of the first, and a value that is set back in between.
+    """
+    for found in repeated_writes(case.steps):
+        group = [step for step in case.steps if step.step in found.steps]
+        if not all(_asked_again(case, one, later) for one, later in pairwise(group)):
+            yield found
+
+
+def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:
+    """The same over calls alone."""
+    groups: dict[str, list[Transition]] = defaultdict(list)
+    for entry in transitions:
+        if entry.effect.changes_world:
+            groups[_alike(entry)].append(entry)
+    return [
+        _finding(group)
+        for group in groups.values()
+        if _counts(group, transitions) and not _all_set_back(group, transitions)
+    ]
+
+
+def _alike(entry: Transition) -> str:
+    """The same for calls that mean the same: "5.00" is 5.0, and P1 is p1."""
+    return digest([entry.call.tool, {name: _plain(value) for name, value in entry.call.args.items()}])
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return value
+    text = str(value).strip().casefold()
+    if _FIGURE.fullmatch(text):
+        whole, _, part = text.partition(".")
+        return f"{whole}.{part.rstrip('0')}".rstrip(".")
+    return text
+
+
+def _asked_again(case: Case, first: Transition, later: Transition) -> bool:
+    """Whether the user, told of the first call, asked for another; a time-out tells nobody anything."""
+    place = case.place(first)
+    if place is None or timed_out(first):
+        return False
+    heard = [text for at, text in case.said("user", before=later) if at > place]
+    return any(_AGAIN.search(text) and not _ASKS.search(text) and not negated(text) for text in heard)
+
+
+def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) -> bool:
+    """Whether the same setting had another value between each two of these calls."""
+    deed = deed_of(group[0].call.tool)
+    if deed is None or stem("update") not in deed.verbs:
+        return False
+    return all(
+        any(
+            one.step < entry.step < later.step and _sets_otherwise(entry, one) and took_effect(entry)
+            for entry in transitions
+        )
+        for one, later in pairwise(group)
+    )
+
+
+def _sets_otherwise(entry: Transition, other: Transition) -> bool:
+    if entry.call.tool != other.call.tool or entry.call.args.keys() != other.call.args.keys():
+        return False
+    return [entry.call.args[name] != value for name, value in other.call.args.items()].count(True) == 1
+
+
+def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:
+    """Whether one of these calls was made though an earlier one may have taken effect."""
+    acted = [entry for entry in group if took_effect(entry)]
+    missed = sum(
+        timed_out(entry) and _seen_unchanged(entry, later, transitions) for entry, later in pairwise(acted)
+    )
+    again = [entry for entry in group if acted and entry.step > acted[0].step and not entry.answer.abstained]
+    return len(again) - missed > 0
+
+
+def _seen_unchanged(first: Transition, second: Transition, transitions: Sequence[Transition]) -> bool:
+    """Whether a read about the same thing gave the same answer before and after the first call."""
+    about = ids(first.call.args)
+    reads: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for entry in transitions:
+        told = entry.answer.error is None and not entry.answer.abstained
+        near = about & (ids(entry.call.args) | ids(entry.answer.content))
+        if told and near and not entry.effect.changes_world and entry.step < second.step:
+            reads[entry.call.key].append((entry.step, digest(entry.answer.content)))
+    return any(
+        before[0] < first.step < after[0] and before[1] == after[1]
+        for seen in reads.values()
+        for before, after in pairwise(seen)
+    )
+
+
+def _finding(group: list[Transition]) -> Finding:
+    first = group[0]
+    hidden = ", after a time-out" if any(timed_out(entry) for entry in group[:-1]) else ""
+    times = "twice" if len(group) == 2 else f"{len(group)} times"
+    return Finding(
+        kind="repeated_write",
+        text=f"{first.call.tool} {brief(*first.call.args.values())} called {times}{hidden}",
+        steps=tuple(entry.step for entry in group),
+        severity=severity_of(first.effect) if sum(map(took_effect, group)) > 1 else "warning",
+    )

@@ -1,0 +1,355 @@
+"""The gate's rules over a run, what was measured, where each broke, and the verdict that follows.
+
+One computation for terminal, JSON, JUnit, Markdown, the page and exit codes. The rules asked for are in the
+summary's manifest (`gate`), as settings and flags gave them; that nothing real ran is asked for always.
+
+A rule that does not hold gives the run a verdict: failed where the agent or the dream did wrong, error where
+too many episodes are errors, inconclusive where too little is known to judge. The worst of them is the run's,
+in that order; a run whose rules all hold has passed.
+
+A name in the gate that fits nothing there is, as a rule with a slip in it would hold for ever, is told beside
+the rule and as a warning, never refused: `delete_*` may be there for a tool to come.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.executed import executed_of
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.schema import GateSettings, declared
+from dreamgym_kit.types import Verdict
+
+if TYPE_CHECKING:
+    from dreamgym_kit.report.metrics import EpisodeLine, FindingGroup, RunMetrics
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
+_CRITICAL = "critical"
+REAL = "real_calls"  # the rule that always holds
+EPISODES = "episodes"  # all of them ended
+_PRECEDENCE = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
+_MOST_PLACES = 9
+_MOST_NAMED = 6
+Places = tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the gate and what became of it."""
+
+    key: str  # its setting: "min_pass_rate", "forbid delete_*"
+    passed: bool
+    measured: str
+    limit: str
+    why: str = ""  # a sentence, where it broke
+    at: Places = ()  # (episode, step) where it broke
+    broken: Verdict = Verdict.FAILED  # of the run, where it broke
+
+
+def gate_to_record(gate: GateSettings) -> dict[str, JsonValue]:
+    """Give the settings as a manifest keeps them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(gate).items()}
+
+
+def gate_of(record: JsonValue, *, judges: bool = True) -> GateSettings:
+    """Read the settings back.
+
+    A run of an earlier version kept only what was asked for, by other names. It was never held to today's
+    defaults, but for one: where it judged an agent, an episode that failed is a failure of its run.
+
+    Args:
+        record: as `gate_to_record` gave it, or as earlier versions did.
+        judges: whether the run judged an agent: it was a dream.
+
+    Raises:
+        UserError: a value cannot be.
+    """
+    record = record if isinstance(record, Mapping) else {}
+    known = {field.name for field in fields(GateSettings)}
+    renamed = {key.was: name for name, key in declared(GateSettings).items()}
+    said: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
+    if "max_errors" not in record:
+        said = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **said}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in said.items()
+        if name in known
+    }
+    for name, value in values.items():
+        if not _fits(name, value):
+            raise UserError(f"the run's own gate: gate.{name} cannot be {str(value)[:60]!a}; was it edited?")
+    return GateSettings(**values)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in ("forbid", "fail_on"):
+        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    if name == "max_calls_per_tool":
+        return isinstance(value, Mapping) and all(isinstance(most, int) for most in value.values())
+    if value is None:
+        return name != "max_errors"
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def rules_of(summary: "RunMetrics", *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
+    """Judge a run by its rules, those that always hold first.
+
+    Args:
+        summary: the run.
+        fail_on: kinds of findings that fail it, besides those of its gate.
+    """
+    gate = gate_of(summary.fact("gate"), judges=summary.fact("mode") in (None, "dream"))
+    kinds = tuple(dict.fromkeys([*gate.fail_on, *fail_on]))
+    return (
+        *_real(summary),
+        *_finished(summary),
+        *_pass_rates(summary, gate),
+        *_verdicts(summary, gate),
+        *(_contradictions(summary, gate.max_contradictions) if gate.max_contradictions is not None else ()),
+        *(_forbidden(summary, pattern) for pattern in gate.forbid),
+        *(_most_calls(summary, pattern, most) for pattern, most in gate.max_calls_per_tool.items()),
+        *(_kind(summary, kind) for kind in kinds),
+        *(_detectors(summary) if kinds else ()),
+        *_limits(summary, gate),
+    )
+
+
+def verdict_of(rules: Sequence[Rule]) -> Verdict:
+    """Of a run, by what became of its rules."""
+    broken = {rule.broken for rule in rules if not rule.passed}
+    return next((verdict for verdict in _PRECEDENCE if verdict in broken), Verdict.PASSED)
+
+
+def _real(summary: "RunMetrics") -> Iterator[Rule]:
+    """In a dream nothing real ran; and in any run nothing went past the gate, or tried to."""
+    strays = summary.fact("strays")
+    blocked = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
+    ran = len(summary.executed)
+    passed = ran == 0 and blocked == 0
+    if summary.recorded and passed:
+        return
+    told = [executed_of(summary)] if ran else []
+    told += [f"{blocked} real call{'s'[: blocked != 1]} blocked"] if blocked else []
+    places = tuple((episode, None) for episode, _ in (*summary.executed, *summary.violations))
+    yield Rule(REAL, passed, f"{ran} executed, {blocked} blocked", "none allowed", ", ".join(told), places)
+
+
+def _finished(summary: "RunMetrics") -> Iterator[Rule]:
+    """All episodes ended; what some would have shown nobody knows."""
+    left = summary.not_run
+    if left > 0 or not summary.episodes:
+        why = f"{left} episode{'s'[: left != 1]} not run: {summary.fact('stopped') or 'the run was stopped'}"
+        why = why if left > 0 else "no episode was run"
+        yield Rule(EPISODES, False, f"{left} not run", "all must end", why, (), Verdict.INCONCLUSIVE)
+
+
+def _pass_rates(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
+    interval = summary.interval
+    broken = tuple(
+        (line.id, line.anomaly_step) for line in summary.episodes if line.verdict is Verdict.FAILED
+    )
+    wanted = (
+        ("min_pass_rate", "the pass rate", gate.min_pass_rate, summary.rate),
+        (
+            "min_pass_rate_low",
+            "the lower bound of the pass rate",
+            gate.min_pass_rate_low,
+            interval and interval[0],
+        ),
+    )
+    for key, what, least, measured in wanted:
+        if least is None:
+            continue
+        unknown = measured is None or summary.not_run > 0
+        passed = measured is not None and measured >= least - 1e-12
+        down = key == "min_pass_rate_low"  # a bound promises no more than is known
+        told = "no conclusive episode" if measured is None else _percent(measured, least, down=down)
+        why = "" if passed else f"{what} is {told}, required is {_percent(least)}"
+        why = "no episode is conclusive" if measured is None else why
+        verdict = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
+        yield Rule(key, passed, told, f"required {_percent(least)}", why, () if passed else broken, verdict)
+
+
+def _verdicts(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
+    """Shares of episodes that were not judged."""
+    total = len(summary.episodes)
+    if gate.max_inconclusive is not None and total:
+        most, count = gate.max_inconclusive, summary.inconclusive
+        passed = count <= most * total + 1e-9
+        measured = f"{_percent(count / total, most)} of episodes"
+        why = "" if passed else f"{count} of {total} episodes {'is' if count == 1 else 'are'} inconclusive"
+        at = () if passed else _having(summary, Verdict.INCONCLUSIVE)
+        limit = f"at most {_percent(most)} allowed"
+        yield Rule("max_inconclusive", passed, measured, limit, why, at, Verdict.INCONCLUSIVE)
+    most, count = gate.max_errors, summary.errors
+    allowed = most * total if 0 < most < 1 else most
+    passed = count <= allowed + 1e-9
+    limit = f"at most {_percent(most) if 0 < most < 1 else f'{most:g}'} allowed"
+    why = "" if passed else f"{count} of {total} episodes ended with an error"
+    at = () if passed else _having(summary, Verdict.ERROR)
+    verdict = Verdict.INCONCLUSIVE if summary.not_run else Verdict.ERROR  # a resume runs them again
+    yield Rule("max_errors", passed, f"{count} of {total} episodes", limit, why, at, verdict)
+
+
+def _having(summary: "RunMetrics", verdict: Verdict) -> Places:
+    return tuple((line.id, None) for line in summary.episodes if line.verdict is verdict)
+
+
+def _contradictions(summary: "RunMetrics", most: int) -> Iterator[Rule]:
+    answers = sum(group.count for group in summary.findings if group.kind == _CONTRADICTS)
+    judges = summary.counts.get(_DISAGREE, 0)
+    passed = answers + judges <= most
+    told = f"{answers} answers contradict the ledger, and the judges disagree {judges} times"
+    at = _places(summary, lambda group: group.kind == _CONTRADICTS) if not passed else ()
+    limit = f"at most {most} allowed"
+    yield Rule("max_contradictions", passed, str(answers + judges), limit, told * (not passed), at)
+
+
+def _forbidden(summary: "RunMetrics", pattern: str) -> Rule:
+    used = [(line, tool) for line in summary.episodes for tool in line.uses if fnmatchcase(tool[0], pattern)]
+    calls = sum(tool[1] for _, tool in used)
+    names = _some(sorted({tool[0] for _, tool in used}))
+    why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
+    places = tuple((line.id, tool[2]) for line, tool in used)
+    measured = f"{_calls_told(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
+    return Rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _no_such(summary: "RunMetrics", pattern: str, what: str) -> str:
+    """Says of a name that fits nothing that it does; the end of the run noted which do."""
+    unmatched = summary.fact("unmatched")
+    return f", no such {what}" if isinstance(unmatched, list) and pattern in unmatched else ""
+
+
+def _most_calls(summary: "RunMetrics", pattern: str, most: int) -> Rule:
+    counts = {line: _calls(line, pattern) for line in summary.episodes}
+    over = tuple((line.id, _first(line, pattern)) for line, calls in counts.items() if calls > most)
+    highest = max(counts.values(), default=0)
+    times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
+    told = f"the agent called {pattern} {times}" if over else ""
+    unknown = _no_such(summary, pattern, "tool") if not highest else ""
+    measured = f"{_calls_told(highest)} in an episode{unknown}"
+    return Rule(f"max_calls_per_tool {pattern}", not over, measured, f"at most {most} allowed", told, over)
+
+
+def _calls(line: "EpisodeLine", pattern: str) -> int:
+    return sum(calls for tool, calls, _ in line.uses if fnmatchcase(tool, pattern))
+
+
+def _first(line: "EpisodeLine", pattern: str) -> int:
+    return min(step for tool, _, step in line.uses if fnmatchcase(tool, pattern))
+
+
+def _kind(summary: "RunMetrics", kind: str) -> Rule:
+    def meant(group: "FindingGroup") -> bool:
+        return group.severity == _CRITICAL if kind == _CRITICAL else fnmatchcase(group.kind, kind)
+
+    groups = [group for group in summary.findings if meant(group)]
+    count = sum(group.count for group in groups)
+    why = f"{groups[0].text}{f', and {count - 1} more' if count > 1 else ''}" if groups else ""
+    found = f"{count} finding{'s'[: count != 1]}{_no_such(summary, kind, 'kind') if not count else ''}"
+    return Rule(f"fail_on {kind}", not count, found, "none allowed", why, _places(summary, meant))
+
+
+def _detectors(summary: "RunMetrics") -> Iterator[Rule]:
+    """What a failed detector would have found nobody knows, so it passes no gate that asks for findings."""
+    failed = [group for group in summary.findings if group.kind == _DETECTOR_FAILED]
+    if failed:
+        places = _places(summary, lambda group: group.kind == _DETECTOR_FAILED)
+        count, why = sum(group.count for group in failed), failed[0].text
+        yield Rule("detectors", False, f"{count} failed", "none may fail", why, places, Verdict.ERROR)
+
+
+def _limits(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
+    if gate.max_usd is not None:
+        passed = summary.spent_usd <= gate.max_usd
+        measured, limit = _beside(gate.max_usd, summary.spent_usd, 2), _money(gate.max_usd)
+        why = "" if passed else f"the run cost USD {measured}, the gate allows {limit}"
+        yield Rule("max_usd", passed, f"USD {measured}", f"at most {limit} allowed", why)
+    if gate.max_seconds is not None:
+        passed = summary.elapsed_s <= gate.max_seconds
+        measured = _beside(gate.max_seconds, summary.elapsed_s, 0)
+        why = "" if passed else f"the run took {measured} s, the gate allows {gate.max_seconds:g}"
+        yield Rule("max_seconds", passed, f"{measured} s", f"at most {gate.max_seconds:g} allowed", why)
+
+
+def _places(summary: "RunMetrics", meant: Callable[["FindingGroup"], bool]) -> Places:
+    chosen = [group for group in summary.findings if meant(group)]
+    return tuple(place for group in chosen for place in group.at)
+
+
+def _percent(share: float, limit: float | None = None, *, down: bool = False) -> str:
+    """In whole percent where that says it, and never rounded onto a limit that it misses."""
+    if limit is None or abs(share - limit) < 1e-12:
+        return f"{round(share * 100, _MOST_PLACES):g}%"
+    return f"{_beside(limit * 100, share * 100, 0, down=down)}%"
+
+
+def _beside(limit: float, measured: float, places: int, *, down: bool = False) -> str:
+    """A figure with as many more places as it takes to stand on its own side of a limit."""
+
+    def rounded(to: int) -> float:
+        return floor(round(measured * 10**to, _MOST_PLACES)) / 10**to if down else round(measured, to)
+
+    while places < _MOST_PLACES and _side(rounded(places), limit) != _side(measured, limit):
+        places += 1
+    return f"{rounded(places):.{places}f}"
+
+
+def _side(one: float, other: float) -> int:
+    return (one > other) - (one < other)
+
+
+def _money(limit: float) -> str:
+    return f"{limit:.2f}" if round(limit, 2) == limit else f"{limit:g}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _calls_told(count: int) -> str:
+    return f"{count} call{'s'[: count != 1]}"
+
+
+def unmatched(gate: GateSettings, tools: Iterable[str], kinds: Iterable[str]) -> list[tuple[str, str]]:
+    """The patterns of the gate that fit nothing, each with a sentence that names what may have been meant."""
+    tools, kinds = list(tools), list(kinds)
+    of_tools = [
+        (
+            pattern,
+            f"gate: {_rule(gate, pattern)} '{pattern}' fits no tool of this graph{_near(pattern, tools)}",
+        )
+        for pattern in dict.fromkeys([*gate.forbid, *gate.max_calls_per_tool])
+        if not _fits_any(pattern, tools)
+    ]
+    return of_tools + [
+        (pattern, f"gate: fail_on '{pattern}' fits no kind of finding{_near(pattern, kinds)}")
+        for pattern in gate.fail_on
+        if not _fits_any(pattern, kinds)
+    ]
+
+
+def _rule(gate: GateSettings, pattern: str) -> str:
+    return "forbid" if pattern in gate.forbid else "max_calls_per_tool"
+
+
+def _fits_any(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _near(pattern: str, known: list[str]) -> str:
+    alike = {name.casefold(): name for name in known}
+    near = get_close_matches(pattern.casefold(), list(alike), n=1)
+    return f"; did you mean '{alike[near[0]]}'?" if near else ""

@@ -1,0 +1,361 @@
+"""The figures of a run and every judgement that a report makes from them.
+
+Rates, intervals, what counts as an anomaly, whether the gate holds: decided here and nowhere else, so
+that terminal, JSON and exit codes cannot disagree. `summary` counts them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from signal import Signals
+
+from dreamgym_kit.codec import NEVER
+from dreamgym_kit.report.gate_rules import Rule, rules_of, verdict_of
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
+from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Effect, Executed, Provenance, Spend, Verdict
+
+SUMMARY_SCHEMA = 2
+CRITICAL = "critical"
+GROUNDED = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS)
+SURE = 0.5  # support below which an answer of these is a presumption: the dream gives no more to a guess
+MARKS = "!xE-."  # of an episode, the worst first
+_MARKS = {Verdict.FAILED: "x", Verdict.ERROR: "E", Verdict.INCONCLUSIVE: "-", Verdict.PASSED: "."}
+RECORDING = (
+    "record",
+    "s2r-staged",
+    "s2r-approve",
+    "s2r-live",
+)  # modes in which real tools run; "staged" is old
+_BLOCKED = ("violation", "executed")  # how an episode ended in which a real call ran or was blocked
+EFFECT_ORDER = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.CONTROL, Effect.PURE)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What was done with one tool over the run."""
+
+    name: str
+    effect: Effect
+    calls: int
+    episodes: int
+    errors: int  # answers that told the agent of a failure that no fault plan made
+    repeated: int  # calls that some repeated_... finding points at
+    wrong: int  # calls that some critical finding points at
+    provenance: Mapping[str, int]  # provenance -> answers
+    presumed: int = field(
+        default=0, metadata=NEVER
+    )  # answers of code that nothing vouched for, given since the threshold let them
+
+    @property
+    def dreamt(self) -> int:
+        """Answers that no real tool gave and no fault plan made."""
+        return sum(
+            count
+            for said, count in self.provenance.items()
+            if said not in (Provenance.REAL, Provenance.FAULT, Provenance.SCRIPTED)
+        )
+
+    @property
+    def grounded(self) -> int:
+        """Dreamt answers that rest on recordings and rules."""
+        return sum(self.provenance.get(said, 0) for said in GROUNDED) - self.presumed
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Calls of one tool that nobody could answer, all for one reason."""
+
+    tool: str
+    why: str
+    calls: int
+    tasks: tuple[str, ...]
+    ignore: tuple[str, ...]  # with these in `[match]` recordings would answer; empty where they may matter
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    """All findings of one kind about one tool, worst place first."""
+
+    kind: str
+    severity: str
+    tool: str | None  # of the last step in evidence; None where a finding names no step
+    effect: Effect | None
+    text: str  # the first finding's sentence
+    count: int
+    at: tuple[tuple[str, int | None], ...]  # (episode, last step)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLine:
+    """One episode in a list or a matrix."""
+
+    id: str
+    task: str
+    sibling: int
+    verdict: Verdict
+    reason: str
+    stop: str
+    calls: int
+    anomaly: str | None = None  # the worst finding's sentence, or the violation
+    anomaly_step: int | None = None
+    elapsed_s: float = 0.0
+    cost_usd: float = 0.0
+    uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
+    faults: int = 0  # calls that a plan made to fail
+    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
+
+    @property
+    def counted(self) -> bool:
+        """Whether its findings may lead a report: it was judged, or a real call ran or was blocked in it."""
+        return self.verdict.conclusive or self.stop in _BLOCKED
+
+    @property
+    def mark(self) -> str:
+        """One character: ! anomaly, x failed, E error, - inconclusive, . passed."""
+        return "!" if self.anomaly is not None and self.counted else _MARKS[self.verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class TrustPoint:
+    """What mined answers of this much support were worth on held-out recordings.
+
+    Attributes:
+        threshold: 0..1, support.
+        answered: 0..1, share of held-out calls that had as much.
+        exact: 0..1, share of those that were exact; None where there were none.
+    """
+
+    threshold: float
+    answered: float
+    exact: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """A run in numbers. `to_json` is the stable form."""
+
+    manifest: Mapping[str, JsonValue]
+    episodes: tuple[EpisodeLine, ...]
+    tools: tuple[ToolUse, ...]  # destructive first, then by calls
+    findings: tuple[FindingGroup, ...]  # worst first
+    violations: tuple[tuple[str, str], ...]  # (episode, sentence)
+    real_calls: int  # of tools that must not run in a dream, executed ones too; what a record run is made of
+    counts: Mapping[str, int]
+    model_calls: int
+    tokens: int
+    cost_usd: float  # of the agent and of the dream
+    elapsed_s: float  # of all parts of a resumed run, without the time between them
+    dream_spend: Mapping[str, Spend] = field(default_factory=dict)  # by part: experience, judge, user
+    curve: tuple[TrustPoint, ...] = ()  # by threshold; empty where nothing was mined
+    executed: tuple[tuple[str, Executed], ...] = ()  # (episode, real call that ran where none may)
+    unanswered: tuple[Unanswered, ...] = ()  # the most frequent first
+
+    @property
+    def recorded(self) -> bool:
+        """Whether real tools were meant to run, those that write among them."""
+        return self.fact("mode") in RECORDING
+
+    @property
+    def really_read(self) -> bool:
+        """Whether tools that read were meant to run for real: recorded, or in shadow on the real tools."""
+        return self.recorded or self.fact("mode") == "s2r-shadow"
+
+    def fact(self, name: str) -> JsonValue:
+        """A field of the manifest, wherever it stands in it; None where it has none."""
+        for part in (self.manifest, self.manifest.get("matters"), self.manifest.get("about")):
+            if isinstance(part, Mapping) and name in part:
+                return part[name]
+        return None
+
+    @property
+    def passed(self) -> int:
+        """Episodes that passed."""
+        return self.by_verdict[Verdict.PASSED]
+
+    @property
+    def failed(self) -> int:
+        """Episodes that failed."""
+        return self.by_verdict[Verdict.FAILED]
+
+    @property
+    def inconclusive(self) -> int:
+        """Episodes that cannot be judged: a call was unanswered, or a limit was reached."""
+        return self.by_verdict[Verdict.INCONCLUSIVE]
+
+    @property
+    def errors(self) -> int:
+        """Episodes that the set-up or the kit failed."""
+        return self.by_verdict[Verdict.ERROR]
+
+    @property
+    def conclusive(self) -> int:
+        """Episodes that passed or failed."""
+        return self.passed + self.failed
+
+    @property
+    def by_verdict(self) -> dict[Verdict, int]:
+        """Episodes of each verdict."""
+        return {verdict: sum(line.verdict is verdict for line in self.episodes) for verdict in Verdict}
+
+    @property
+    def once(self) -> Share | None:
+        """Mean over tasks of the share of their conclusive episodes that passed, with its interval by task.
+
+        By task: more episodes of an agent that always does the same tell nothing more.
+        """
+        return passed_once(task_outcomes((line.task, line.verdict) for line in self.episodes))
+
+    @property
+    def rate(self) -> float | None:
+        """The mean of `once`, 0..1; None where no episode is conclusive."""
+        return self.once.mean if self.once else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of `rate`."""
+        return (self.once.low, self.once.high) if self.once else None
+
+    @property
+    def spent_usd(self) -> float:
+        """Dollars of all parts of a resumed run, also for episodes that were cut or run again."""
+        spent, calibration = self.manifest.get("spent"), self.dream_spend.get("calibration", Spend())
+        told = spent.get("usd") if isinstance(spent, Mapping) else None
+        return max(self.cost_usd, (told if isinstance(told, int | float) else 0.0) + calibration.cost_usd)
+
+    @property
+    def calls(self) -> int:
+        """Tool calls over all episodes."""
+        return sum(tool.calls for tool in self.tools)
+
+    @property
+    def not_run(self) -> int:
+        """Episodes that were asked for and never ended.
+
+        Counted from what was asked for: a run that was killed wrote nothing about its own end.
+        """
+        about, n = self.manifest.get("about"), self.fact("n")
+        asked = about.get("tasks") if isinstance(about, Mapping) else None
+        if isinstance(asked, int) and isinstance(n, int):
+            return max(0, asked * n - len(self.episodes))
+        told = self.fact("not_run")
+        return told if isinstance(told, int) else 0
+
+    @property
+    def abstentions(self) -> int:
+        """Calls that the dream could not answer."""
+        return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """Allowed hosts, "name:port", that were really reached, no models': in so many episodes, or 0."""
+        outside = self.fact("reached")
+        hosts = {str(host): 0 for host in outside} if isinstance(outside, list) else {}
+        episodes = {what: count for what, count in self.counts.items() if what.startswith(REACHED)}
+        return hosts | {what.removeprefix(REACHED): count for what, count in sorted(episodes.items())}
+
+    @property
+    def judges(self) -> tuple[int, int]:
+        """How often a model beside the checker came to the same verdict, and how often to the other."""
+        return self.counts.get("judges_agree", 0), self.counts.get("judges_disagree", 0)
+
+    @property
+    def faults(self) -> int:
+        """Calls that a plan made to fail."""
+        return sum(line.faults for line in self.episodes)
+
+    def faulted(self, verdict: Verdict) -> int:
+        """Episodes with this verdict that met a planned fault: what went wrong there may be due to it."""
+        return sum(line.verdict is verdict and line.faults > 0 for line in self.episodes)
+
+    @property
+    def critical(self) -> int:
+        """Findings that somebody has to look at before this agent goes live."""
+        return sum(group.count for group in self.findings if group.severity == CRITICAL)
+
+    @property
+    def grounded(self) -> float | None:
+        """Share of the dreamt answers that rest on recordings and rules, 0..1; None where none was dreamt."""
+        dreamt = sum(tool.dreamt for tool in self.tools)
+        return sum(tool.grounded for tool in self.tools) / dreamt if dreamt else None
+
+    @property
+    def weakest(self) -> ToolUse | None:
+        """The tool whose answers rest on recordings least; None where all do."""
+        shaky = [tool for tool in self.tools if tool.dreamt > tool.grounded]
+        return min(
+            shaky, key=lambda tool: (tool.grounded / tool.dreamt, -tool.calls, tool.name), default=None
+        )
+
+    @property
+    def presumed(self) -> int:
+        """Answers of code that nothing vouched for."""
+        return sum(tool.presumed for tool in self.tools)
+
+    @property
+    def provenance(self) -> dict[str, int]:
+        """Answers by where they came from."""
+        total: dict[str, int] = {}
+        for tool in self.tools:
+            for said, count in tool.provenance.items():
+                total[said] = total.get(said, 0) + count
+        return dict(sorted(total.items()))
+
+    @property
+    def tasks(self) -> dict[str, list[EpisodeLine]]:
+        """Episodes by task, siblings in order; the worst task first."""
+        grouped: dict[str, list[EpisodeLine]] = {}
+        for line in self.episodes:
+            grouped.setdefault(line.task, []).append(line)
+        for lines in grouped.values():
+            lines.sort(key=lambda line: line.sibling)
+        return dict(sorted(grouped.items(), key=lambda item: _badness(item[1])))
+
+    @property
+    def headline(self) -> str:
+        """The verdict with the counts of all episodes; see `report.headline`."""
+        from dreamgym_kit.report.headline import headline
+
+        return headline(self)
+
+    def rules(self, *, fail_on: Sequence[str] = ()) -> tuple[Rule, ...]:
+        """The gate's rules and what became of them; see `report.gate_rules`."""
+        return rules_of(self, fail_on=fail_on)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the run, by its gate."""
+        return verdict_of(self.rules())
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that made this run: 0 passed, 1 failed, 3 inconclusive, 4 error, 6 a real call ran.
+
+        130 or 143 where a signal ended it before its end.
+        """
+        if self.executed:
+            return EXIT_EXECUTED
+        stopped = str(self.fact("stopped"))
+        interrupted = self.not_run and stopped in Signals.__members__
+        return 128 + Signals[stopped] if interrupted else self.verdict.exit_code
+
+    def check(self, *, fail_on: Sequence[str] = ()) -> bool:
+        """Whether the run passed, also if findings of these kinds ("critical", "repeated_*") fail it."""
+        return verdict_of(self.rules(fail_on=fail_on)) is Verdict.PASSED
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Give the run as one JSON object; see `report.jsonform` for its fields."""
+        from dreamgym_kit.report.jsonform import summary_to_json
+
+        return summary_to_json(self)
+
+
+def _badness(lines: list[EpisodeLine]) -> tuple[int, ...]:
+    marks = [line.mark for line in lines]
+    return tuple(-marks.count(mark) for mark in MARKS[:-1])
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Sort key that puts "refund-2" before "refund-10"."""
+    parts = re.findall(r"[0-9]{1,18}|[^0-9]+", text)
+    return tuple((int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts)

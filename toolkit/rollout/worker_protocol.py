@@ -1,0 +1,301 @@
+"""What a driver and its workers say to each other: JSON in bytes, whatever carries them.
+
+    open     the spec: who opens what a runner stands on, with which facts      -> facts of the worker
+    episode  a task, its sibling's number and attempt                           -> `Came`
+    load     new weights of the policy: where they lie, or who serves them      -> what it serves now
+    admit    tasks that came later                                              -> nothing
+    close    nothing                                                            -> last facts, strays
+
+An answer is never an exception: what went wrong is in it as text, and whose fault it was. No secret is sent;
+a worker finds those it needs in its own environment.
+
+One budget holds for all workers: they ask (`RemoteBudget`), the driver counts (`BudgetServer`, one for each).
+Every call and every dollar is counted where the limit is, before it is spent, so the limits hold as they hold
+in one process: calls are never passed, dollars by at most what was in flight. Where a run has no limit nobody
+is asked. What a worker that was lost had reserved and not spent is given back. Where the tools are real every
+call is asked for, limit or not: a worker that was given up while it still lives (a frozen machine, a broken
+line) gets no answer, or a no, and calls nothing any more. On the same way it says that a real call was
+executed, and waits until that is in the driver's journal.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dreamgym_kit.bounded_json import read_own_json
+from dreamgym_kit.canonical import canonical
+from dreamgym_kit.codec import Codec
+from dreamgym_kit.errors import BudgetExceeded, NotSerializable, UserError, WorkerDetached
+from dreamgym_kit.rollout.budgets import Budget, Reservation, RunBudget
+from dreamgym_kit.rollout.jobs import Job
+from dreamgym_kit.rollout.records import EPISODES, episode_from_record, episode_to_record
+from dreamgym_kit.rollout.tasks import TASKS, task_from_record
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.turns import Turn
+from dreamgym_kit.types import Call, Episode
+
+Event = tuple[str, Mapping[str, JsonValue]]
+
+_spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker is opened with; plain JSON, the same for all workers of a run, and no secret in it.
+
+    Attributes:
+        opener: "module:function" in the worker's own installation; see `working.Opener`.
+        given: what the opener is given.
+        lanes: episodes that it runs at once.
+        limit_s: wall time of an episode, grace included, after which the worker ends it; None: no end.
+        paths: what the worker's `sys.path` is to be; empty: as it is there.
+        kit: the version of the kit that the driver runs; a worker of another one refuses.
+        every_call: each call is asked for, limit or not: the tools are real.
+    """
+
+    opener: str
+    given: Mapping[str, JsonValue] = field(default_factory=dict)
+    lanes: int = 1
+    limit_s: float | None = None
+    paths: tuple[str, ...] = ()
+    kit: str = ""
+    calls_limit: int | None = None  # of the run's budget, for messages; the driver does the counting
+    usd_limit: float | None = None
+    every_call: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of one episode in a worker.
+
+    Attributes:
+        events: what was heard meanwhile, in order.
+        turns: what the policy said.
+        strays: refused calls that belonged to no episode, since the last answer.
+        notes: what a person should know.
+        interrupted: somebody's code raised KeyboardInterrupt: the run is to be stopped.
+        gone: why the policy's server is there no more: (kind, text); else empty.
+    """
+
+    episode: Episode
+    events: tuple[Event, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    strays: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+    gone: tuple[str, ...] = ()
+
+
+_SPECS = Codec(WorkerSpec)
+_CAME = Codec(Came, nested=(EPISODES,))
+
+
+def spelled(message: Mapping[str, Any]) -> bytes:
+    """A message in bytes.
+
+    Raises:
+        NotSerializable: a value in it has no JSON form.
+    """
+    try:
+        return _spell(message).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotSerializable(str(error)) from None
+
+
+def read(message: bytes) -> dict[str, Any]:
+    """A message that `spelled` made: by our own process, so the plain parser will do."""
+    record = read_own_json(message)
+    if not isinstance(record, dict):
+        raise NotSerializable("a message is an object")
+    return record
+
+
+def open_request(spec: WorkerSpec) -> bytes:
+    """Ask a worker to open what it runs episodes on."""
+    return spelled({"do": "open", "spec": _SPECS.write(spec)})
+
+
+def spec_of(record: Mapping[str, Any]) -> WorkerSpec:
+    """The spec in an open request."""
+    return _SPECS.read(record["spec"])
+
+
+def episode_request(job: Job) -> bytes:
+    """Ask a worker to run an episode."""
+    task = TASKS.write(job.task)
+    return spelled({"do": "episode", "task": task, "sibling": job.sibling, "attempt": job.attempt})
+
+
+def job_of(record: Mapping[str, Any]) -> Job:
+    """The job in an episode request."""
+    return Job(task_from_record(record["task"], source="job"), record["sibling"], record["attempt"])
+
+
+def came_to_bytes(came: Came) -> bytes:
+    """What came of an episode, as the answer to its request.
+
+    Raises:
+        NotSerializable: the episode holds a value without JSON form.
+    """
+    canonical(came.episode.final)  # the digest leaves it out: what cannot be written is refused here
+    events = tuple((kind, dict(facts)) for kind, facts in came.events)
+    return spelled(_CAME.write(replace(came, events=events)))
+
+
+def came_from(answer: bytes) -> Came:
+    """Read what `came_to_bytes` wrote.
+
+    Raises:
+        NotSerializable: it is something else.
+    """
+    return _CAME.read(read(answer))
+
+
+def failure_to_bytes(error: BaseException, text: str) -> bytes:
+    """An answer that says what went wrong; a mistake of the user's is told from one of ours."""
+    return spelled({"error": text, "user": isinstance(error, UserError)})
+
+
+def answered(answer: bytes) -> dict[str, Any]:
+    """The facts of an answer that is no episode.
+
+    Raises:
+        UserError: the worker said what a person did wrong.
+        RuntimeError: it failed otherwise.
+    """
+    record = read(answer)
+    if "error" not in record:
+        return record
+    if record["user"]:
+        raise UserError(record["error"])
+    raise RuntimeError(record["error"])
+
+
+def request(do: str, facts: Mapping[str, Any] | None = None) -> bytes:
+    """Any other request."""
+    return spelled({"do": do, **(facts or {})})
+
+
+Ask = Callable[[bytes], bytes]
+"""Puts a question to the driver and waits for the answer; from any thread."""
+
+
+class BudgetServer:
+    """The driver's side for one worker. Thread-safe; knows nothing but numbers, so it may live anywhere."""
+
+    def __init__(self, budget: Budget, on_executed: Callable[[Episode], None] = lambda _: None) -> None:
+        self._budget, self._on_executed = budget, on_executed
+        self._lock = threading.Lock()
+        self._open: dict[int, Reservation] = {}
+        self._last = 0
+        self._closed = False
+
+    def answer(self, question: bytes) -> bytes:
+        """Answer one question of a `RemoteBudget`."""
+        asked = read(question)
+        if asked["do"] == "executed":  # also of a worker that was given up: it happened
+            self._on_executed(episode_from_record(asked["episode"]))
+            return spelled({})
+        if self._closed and asked["do"] == "reserve":
+            return spelled({"closed": True})
+        try:
+            return spelled(self._answered(asked["do"], asked))
+        except BudgetExceeded as spent:
+            return spelled({"spent": spent.what, "limit": spent.limit})
+
+    def close(self) -> None:
+        """The worker is no more, or is not to be heard any more: what it had reserved is free again."""
+        self._closed = True
+        with self._lock:
+            left, self._open = list(self._open.values()), {}
+        for reservation in left:
+            self._budget.refund(reservation)
+
+    def _answered(self, do: str, asked: dict[str, Any]) -> dict[str, Any]:
+        if do == "reserve":
+            reservation = self._budget.reserve(asked["calls"], asked["usd"])
+            if asked["at_once"]:
+                self._budget.settle(reservation)
+                return {}
+            with self._lock:
+                self._last += 1
+                self._open[self._last] = reservation
+                return {"number": self._last}
+        with self._lock:
+            held = self._open.pop(asked["number"], None)
+        if held is not None and do == "settle":
+            self._budget.settle(held, usd=asked["usd"])
+        elif held is not None:
+            self._budget.refund(held)
+        return {}
+
+
+def executed_question(episode: Episode) -> bytes:
+    """Tell the driver's `BudgetServer` of an episode in which a real call was executed."""
+    return spelled({"do": "executed", "episode": episode_to_record(episode)})
+
+
+class RemoteBudget:
+    """Implements `budgets.Budget` in a worker. Thread-safe.
+
+    Args:
+        ask: reaches the driver's `BudgetServer`.
+        calls: the run's limit; None is no limit, and then nobody is asked about calls.
+        usd: the same for dollars.
+        every_call: ask before each call though there is no limit: it is a real one.
+    """
+
+    def __init__(self, ask: Ask, *, calls: int | None, usd: float | None, every_call: bool = False) -> None:
+        self._ask, self._every_call = ask, every_call
+        self._calls_limited, self._usd_limited = calls is not None, usd is not None
+        self._here = RunBudget()  # counts what has no limit
+
+    def charge(self, call: Call) -> None:
+        """See `RunBudget.charge`.
+
+        Raises:
+            WorkerDetached: the driver has given this worker up.
+        """
+        if self._calls_limited or self._every_call:
+            self._said({"do": "reserve", "calls": 1, "usd": 0.0, "at_once": True})
+        else:
+            self._here.charge(call)
+
+    def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
+        """See `RunBudget.reserve`."""
+        if not (calls and self._calls_limited) and not (usd != 0 and self._usd_limited):
+            return self._here.reserve(calls, usd)
+        told = self._said({"do": "reserve", "calls": calls, "usd": usd, "at_once": False})
+        return Reservation(calls, 0, number=told["number"])
+
+    def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
+        """See `RunBudget.settle`."""
+        if not reservation.number:
+            self._here.settle(reservation, usd=usd)
+            return
+        reservation.end()
+        self._said({"do": "settle", "number": reservation.number, "usd": usd})
+
+    def refund(self, reservation: Reservation) -> None:
+        """See `RunBudget.refund`."""
+        if not reservation.number:
+            self._here.refund(reservation)
+        elif reservation.open:
+            reservation.end()
+            self._said({"do": "refund", "number": reservation.number})
+
+    def count_earlier(self, *, calls: int, usd: float) -> None:
+        """See `RunBudget.count_earlier`: that is the driver's, and a worker has none of it."""
+
+    def _said(self, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            told = read(self._ask(spelled(question)))
+        except ConnectionError:  # no failure of the tool that is asked for: nobody can say whether it may run
+            raise WorkerDetached from None
+        if "closed" in told:
+            raise WorkerDetached
+        if "spent" in told:
+            raise BudgetExceeded(told["spent"], limit=told["limit"])
+        return told

@@ -1,0 +1,616 @@
+"""One episode's side of the gate: admits calls, has them answered, keeps them, and latches.
+
+The path of a call: policy -> budget -> the same request before? -> fault plan -> experience -> commit. The
+decision is written once, as a generator that asks and is told, and driven from sync and async callers
+alike (`ask`, `ask_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
+"""
+
+import asyncio
+import functools
+import os
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from dreamgym_kit.chat import ChatReply
+from dreamgym_kit.dream.call_log import CallLog, CallPosition
+from dreamgym_kit.dream.faults import (
+    Fault,
+    FaultKind,
+    FaultPlan,
+    Occurrences,
+    failing,
+    ran,
+    spoiled,
+)
+from dreamgym_kit.errors import (
+    BudgetExceeded,
+    CallUnanswered,
+    EpisodeStop,
+    EpisodeTimeout,
+    RealCallBlocked,
+    RealCallExecuted,
+)
+from dreamgym_kit.guard.callers import acting
+from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
+from dreamgym_kit.routing.router import CallRouter, Mode, Route
+from dreamgym_kit.routing.supervision import Overseer
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.threads import run_in_thread
+from dreamgym_kit.types import (
+    REACHED,
+    Answer,
+    Call,
+    Effect,
+    Executed,
+    Provenance,
+    Reply,
+    Spend,
+    Split,
+    ToolSpec,
+    Transition,
+    World,
+    executed_told,
+)
+
+Identity = tuple[str, str]
+"""Names one request of one graph task, so that a resumed node gets its old answer: (place in graph, call)."""
+
+UNANSWERED = "(unanswered)"
+"""What stands in for an answer until the other calls of the turn are asked; no model reads it."""
+
+MOST_TOLD = 20
+"""Refusals that are told one by one; the rest are counted: an agent must not flood a terminal with them."""
+
+Person = Callable[[JsonValue], JsonValue]
+"""Replies to what a tool asks a person; raises what stops the graph where there is no reply yet."""
+
+
+def nobody(asked: JsonValue) -> JsonValue:
+    """Raise where no person can be asked."""
+    raise EpisodeStop(f"a tool asks a person, and nobody can be asked here: {asked}")
+
+
+Question = tuple[Call, Situation, float]
+"""What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
+
+
+class Session:
+    """Everything the gate knows about one episode. Thread-safe.
+
+    Args:
+        policy: who answers which tool.
+        experience: answers what the policy sends to the dream; None abstains from all of it.
+        charge: called before each call; raises `BudgetExceeded` when the run's budget is gone.
+        on_transition: hears each kept call at once (live progress, the recording store). What it
+            raises ends the episode: a call that cannot be kept must not be followed by another.
+        on_body: hears of each real write before it runs ("body_started"), and where it stopped to ask a
+            person and will run again ("body_paused"), so that a killed process leaves word of it.
+        step_limit: most tool calls in this episode.
+        lasts_s: seconds from now after which no call runs any more, whoever still asks: a thread that nobody
+            could end, or a worker that its driver has lost sight of.
+        abstain: "stop" ends the episode when the dream cannot tell; "error" lets the tool fail.
+        whole_turns: whether calls that a model asked for together are all asked before that ends it. Whoever
+            drives the graph then has to look at `stopped`.
+        faults: which dreamt calls fail, and how; real calls never do by it.
+        masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
+            gets its arguments as they are.
+        overseer: lets real calls through in `Mode.S2R`; without one none runs there.
+    """
+
+    def __init__(
+        self,
+        policy: CallRouter,
+        *,
+        experience: ExperienceModel | None = None,
+        episode: str = "",
+        task: str = "",
+        world: World | None = None,
+        tenant: str = "default",
+        split: Split = Split.TRAIN,
+        charge: Callable[[Call], None] | None = None,
+        on_transition: Callable[[Transition], None] | None = None,
+        on_body: Callable[[str, Call, Effect], None] = lambda _kind, _call, _effect: None,
+        step_limit: int | None = None,
+        lasts_s: float | None = None,
+        abstain: str = "stop",
+        whole_turns: bool = False,
+        faults: FaultPlan | None = None,
+        masker: Masker | None = None,
+        overseer: Overseer | None = None,
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.policy = policy
+        self.overseer = overseer
+        self.episode = episode or self.id
+        self.world = world or World()
+        self.task = task
+        self.tenant = tenant
+        self.ledger = CallLog(episode=self.episode, task=task, world=self.world, tenant=tenant, split=split)
+        self.open = True
+        self.stopped: EpisodeStop | None = None
+        self._stopped_at: CallPosition | None = None  # the unanswered call that stopped it
+        self.violations: list[str] = []
+        self.beside: list[str] = []  # what a part of the user's set-up was refused
+        self.broken_off = False  # it ended by an exception or a limit, so other calls may be under way
+        self.executed: list[Executed] = []  # ran for real; `violations` were refused
+        self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
+        self._untold = 0
+        self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
+        self.notes: list[str] = []
+        self.model_errors: list[BaseException] = []  # that came out of the agent's chat models
+        self.model_answers = 0  # chat model calls that answered, or began to
+        self.unrecovered: BaseException | None = (
+            None  # of a chat model call that no answer came beside or after
+        )
+        self.counts: dict[str, int] = {}
+        self.spends: dict[str, Spend] = {}
+        self.real_calls = 0
+        self.running: list[str] = []  # tools whose real writes run now
+        self.held_call_ids: set[str] = set()
+        self.held_without_id: Counter[str] = Counter()  # by tool: nodes often pass on arguments alone
+        self.unknown_names: set[str] = set()  # asked for, and no tool or function of that name is alive
+        self.asked_tools: list[str] = []
+        self.asked_ids: dict[str, str] = {}  # tools that models asked for, by call id
+        self.passed_over: dict[str, str] = {}  # of those: the conversation went on without an answer
+        self.excused: set[str] = set()  # of those: a person was asked about the call
+        self._experience = experience
+        self._charge = charge
+        self._on_transition, self._on_body = on_transition, on_body
+        self._step_limit = step_limit
+        self._until = None if lasts_s is None else time.monotonic() + lasts_s
+        self._lasts_s = lasts_s
+        self._abstain, self._whole_turns = abstain, whole_turns
+        self._faults = faults
+        self._masker = masker or process_masker()
+        self._occurrences = Occurrences()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
+        self._admitted = 0
+        self._own: dict[int, ToolSpec] = {}  # by arrival: of calls whose tool is not what its name says
+        self._spoken: tuple[str, ...] = ()
+
+    @property
+    def mode(self) -> Mode:
+        """Dream or record."""
+        return self.policy.mode
+
+    def close(self) -> None:
+        """End the session. Work that outlives it keeps seeing it, and is refused."""
+        self.open = False
+
+    def hear(self, texts: Iterable[str]) -> None:
+        """Take in what the task or its user says: the dream presumes that the things they name are there."""
+        with self._lock:
+            self._spoken = (*self._spoken, *dict.fromkeys(map(self._masker.text, texts)))
+
+    def count(self, what: str, by: int = 1) -> None:
+        """Count something worth telling (bad arguments, unknown tools)."""
+        with self._lock:
+            self.counts[what] = self.counts.get(what, 0) + by
+
+    def reached(self, host: str) -> None:
+        """Count an allowed host that is no model's, once."""
+        if (what := f"{REACHED}{host}") not in self.counts:
+            self.count(what)
+
+    def spent(self, part: str, reply: ChatReply) -> None:
+        """Charge a chat model's answer to a part of the dream."""
+        told = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
+        more = Spend(1, *told, reply.cost_usd, int(reply.cache_told))
+        with self._lock:
+            self.spends[part] = self.spends.get(part, Spend()) + more
+
+    def latch(self, why: str) -> RealCallBlocked:
+        """Keep that something real was about to run; nothing in this session runs any more."""
+        refusal = RealCallBlocked(why)
+        with self._lock:
+            if acting.get():
+                self.beside.append(why)
+            elif why not in self.violations:
+                self._tell(why)
+            self.stopped = self.stopped or refusal
+        self.on_refusal()
+        return refusal
+
+    def ran(self, calls: Sequence[Executed]) -> RealCallExecuted:
+        """Keep that these real calls ran, written down before this returns; nothing runs here any more.
+
+        Args:
+            calls: all that are known by now; those that were told of before are kept once.
+        """
+        masked = [replace(call, args=self._masker.plain(dict(call.args))) for call in calls]
+        with self._lock:
+            before = list(self.executed)
+            for call in masked:
+                if call in before:
+                    before.remove(call)
+                else:
+                    self.executed.append(call)
+            stop = RealCallExecuted(executed_told(self.executed))
+            self.stopped = stop  # whatever else ended it
+        self.on_executed()
+        return stop
+
+    def kept_real(self, entry: Transition) -> None:
+        """Hear of a call whose real body ran.
+
+        Raises:
+            RealCallExecuted: this is a dream, in which such a body must not run.
+        """
+        if self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
+            ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
+            raise self.ran([*self.executed, ran])
+
+    def _tell(self, why: str) -> None:
+        if self._untold == 0 and len(self.violations) < MOST_TOLD:
+            self.violations.append(why)
+            return
+        before, self._untold = f"and {self._untold} more refusals", self._untold + 1
+        after = f"and {self._untold} more refusals"
+        self.violations[:] = [one for one in self.violations if one != before] + [after]
+
+    def refuse(self, why: str) -> NoReturn:
+        """Latch the session and end the episode."""
+        raise self.latch(why)
+
+    def asked_for(self, calls: Mapping[str, str], requests: Sequence[str] = ()) -> None:
+        """A model asked for these calls (id -> tool name), in this order, in one turn.
+
+        `requests` tells equal calls of the turn apart (see `Ledger.announce`).
+        """
+        if self.ledger.announce(list(calls), requests):
+            self.asked_tools.extend(calls.values())
+            self.asked_ids.update(calls)
+            self._occurrences.asked(calls)
+
+    def check_open(self, tool: str, call_id: str | None = None) -> None:
+        """Refuse where no call may run any more. `call_id`: of a call that a model asked for.
+
+        Raises:
+            RealCallBlocked: the session is closed, has latched, or lives in another process; or a part of the
+                user's set-up calls.
+            EpisodeStop: the episode was stopped for another reason before.
+        """
+        if who := acting.get():
+            self.refuse(f"{tool} was called by {who}; in a dream it did not run")
+        if not self.open and self.broken_off:
+            raise EpisodeStop(f"{tool} was called after its episode had been broken off; it did not run")
+        if not self.open:
+            raise self.latch(f"{tool} was called after its episode had ended; it did not run")
+        if self._until is not None and time.monotonic() > self._until:
+            self.stopped = self.stopped or EpisodeTimeout(tool, limit=self._lasts_s or 0.0)
+        if self._pid != os.getpid():
+            self.refuse(f"{tool} was called in a forked process; it did not run")
+        if self.stopped is not None:
+            if isinstance(self.stopped, RealCallBlocked):
+                raise RealCallBlocked(f"{tool} was called after a refusal; it did not run")
+            if not (isinstance(self.stopped, CallUnanswered) and self._beside(call_id)):
+                raise self.stopped
+
+    def _beside(self, call_id: str | None) -> bool:
+        """Whether a call was asked for in the turn of the unanswered one, and whole turns are asked."""
+        at = self._stopped_at
+        return self._whole_turns and at is not None and self.ledger.turn(call_id)[0] == at.turn
+
+    def admit(self, call: Call, called: object = None) -> tuple[Route, CallPosition]:
+        """Decide who answers, and charge the budget. `called`: the tool or function itself, if known.
+
+        Raises:
+            EpisodeStop: see `check_open`; or a limit was reached (`BudgetExceeded`).
+        """
+        self.check_open(call.tool, call.call_id)
+        try:
+            with self._lock:
+                self._admitted += 1
+                if self._step_limit is not None and self._admitted > self._step_limit:
+                    raise BudgetExceeded("tool calls of one episode", limit=self._step_limit)
+            if self._charge is not None:
+                self._charge(call)
+                # whoever counts may be far away, and the episode over meanwhile
+                self.check_open(call.tool, call.call_id)
+        except EpisodeStop as stop:
+            self.stopped = self.stopped or stop
+            raise
+        self.held(call.tool, call.call_id)
+        place, own = self.ledger.place(call), self.policy.spec(call.tool, called)
+        if own is not self.policy.spec(call.tool):
+            self._own[place.arrival] = own
+        return self.policy.route(call.tool, called), place
+
+    def spec(self, call: Call, place: CallPosition) -> ToolSpec:
+        """The tool that was called at a place: of several of one name, that one."""
+        return self._own.get(place.arrival) or self.policy.spec(call.tool)
+
+    def held(self, tool: str, call_id: str | None) -> None:
+        """Keep that a call came by the gate, so that its answer in the transcript is accounted for."""
+        with self._lock:
+            if call_id is not None:
+                self.held_call_ids.add(call_id)
+            else:
+                self.held_without_id[tool] += 1
+
+    def numbered(self, request: Identity, node_run: object) -> Identity:
+        """Tell equal requests of one run of a node apart: models give the same call id twice.
+
+        A node that is run again makes its requests from the first on, and so gets its old answers.
+        """
+        with self._lock:
+            _, made = self._requests.setdefault(id(node_run), (node_run, Counter()))
+            made[request] += 1
+            return f"{request[0]}|{made[request]}", request[1]
+
+    def flow(
+        self, call: Call, place: CallPosition, identity: Identity | None, person: Person
+    ) -> Generator[Question, Answer, Answer]:
+        """Have a call answered by the dream; yields the question that an experience model answers.
+
+        A tool that asked people asks them again; what `person` raises without a reply ends this try.
+        """
+        if identity is not None and (before := self.ledger.remembered(identity)) is not None:
+            for one in before.replies:  # the graph counts the questions of a node
+                person(one.asked)
+            return before
+        call = self.masked(call)
+        started = time.time()
+        after = self.ledger.after(place)
+        fault = self._fault(call, place, after)
+        if fault is not None and not fault.kind.answers:
+            answer = failing(fault, call)
+        else:
+            situation = self.situation(call, place, after)
+            if fault is not None and fault.kind is FaultKind.STALE_READ:
+                situation = replace(situation, history=(), after="", seen=0)
+            late = fault.wait_s if fault is not None and fault.kind is FaultKind.SLOW else 0.0
+            answer = yield call, situation, late
+            while answer.asks:
+                call = self._replied(call, answer.asks[0], person)
+                again = self.situation(call, place, after)
+                answer = yield call, replace(situation, seen=again.seen), 0.0
+            answer = spoiled(fault, call, answer) if fault is not None else answer
+        answer = self._settle(call, answer)
+        self.keep(call, answer, place, after=after, started=started)
+        if answer.abstained:
+            answer = self._undecided(call, place, answer)
+        if identity is not None:
+            self.ledger.remember(identity, replace(answer, replies=call.replies))
+        return answer
+
+    def _replied(self, call: Call, asked: JsonValue, person: Person) -> Call:
+        """The call with the reply to one more question of its tool."""
+        try:
+            reply = person(asked)
+        except BaseException:  # the node is run again when there is a reply, and makes its calls anew
+            if call.call_id is None:
+                self.held_without_id[call.tool] -= 1
+            raise
+        return self.masked(replace(call, replies=(*call.replies, Reply(asked, reply))))
+
+    def ask(
+        self, call: Call, place: CallPosition, identity: Identity | None = None, person: Person = nobody
+    ) -> Answer:
+        """Drive `flow` from a thread (sync tools)."""
+        flow = self.flow(call, place, identity, person)
+        try:
+            question = next(flow)
+            while True:
+                question = flow.send(self.dreamt_now(question))
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        finally:
+            flow.close()
+
+    async def ask_async(
+        self, call: Call, place: CallPosition, identity: Identity | None = None, person: Person = nobody
+    ) -> Answer:
+        """Drive `flow` on the event loop (async tools)."""
+        flow = self.flow(call, place, identity, person)
+        try:
+            question = next(flow)
+            while True:
+                if question[2]:
+                    await asyncio.sleep(question[2])
+                question = flow.send(await self.dreamt(question))
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        finally:
+            flow.close()
+
+    def real_fault(self, call: Call, place: CallPosition, after: str) -> Fault | None:
+        """What is to befall a call of a real tool; what runs in a dream as well never fails by plan."""
+        if self.mode is Mode.DREAM or self.spec(call, place).effect.runs_in_dream:
+            return None
+        fault = self._fault(call, place, after)  # real reads are never stale
+        return None if fault is not None and fault.kind is FaultKind.STALE_READ else fault
+
+    def keep(
+        self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
+    ) -> Transition:
+        """Commit a call and its answer, dreamt or real."""
+        if answer.replies:
+            call, answer = replace(call, replies=answer.replies), replace(answer, replies=())
+        entry = self.ledger.commit(
+            place,
+            self.masked(call),
+            masked_answer(answer, self._masker),
+            self.spec(call, place).effect,
+            after=after,
+            elapsed_s=max(0.0, time.time() - started),
+            at=started,
+        )
+        if answer.provenance is Provenance.REAL or (self.mode is Mode.RECORD and ran(answer)):
+            with self._lock:
+                self.real_calls += 1
+        if self._on_transition is not None:
+            try:
+                self._on_transition(entry)
+            except EpisodeStop as stop:
+                self.stopped = self.stopped or stop
+                raise
+            except Exception as error:
+                # as itself, an agent would take it for the tool's own failure and go on
+                unkept = EpisodeStop(f"the answer of {call.tool} could not be kept: {error}")
+                self.stopped = self.stopped or unkept
+                raise unkept from error
+        return entry
+
+    @contextmanager
+    def body(self, call: Call, place: CallPosition, paused: type[BaseException]) -> Iterator[None]:
+        """Run a real body in the block; `paused`: what it raises to ask a person, and then runs again."""
+        effect = self.spec(call, place).effect
+        if self.mode is Mode.DREAM or not effect.changes_world:
+            yield
+            return
+        with self._running(call.tool):
+            try:
+                self._on_body("body_started", call, effect)
+                yield
+            except paused:
+                self._on_body("body_paused", call, effect)
+                raise
+
+    def outliving(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same work, known to run for as long as it does, where a real write hands it to a thread.
+
+        An asynchronous tool that is cancelled ends at once; its thread goes on.
+        """
+        if not self.running:
+            return work
+        tool = self.running[-1]
+
+        @functools.wraps(work, updated=())
+        def worked(*args: Any, **kwargs: Any) -> Any:
+            with self._running(tool):
+                return work(*args, **kwargs)
+
+        return worked
+
+    @contextmanager
+    def _running(self, tool: str) -> Iterator[None]:
+        with self._lock:
+            self.running.append(tool)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running.remove(tool)
+
+    def violated(self) -> bool:
+        """Whether anything was refused in this session."""
+        return bool(self.violations)
+
+    def masked(self, call: Call) -> Call:
+        """The call as it is kept and dreamt about."""
+        args = self._masker.plain(call.args)
+        if call.replies:
+            mask = self._masker.plain
+            call = replace(
+                call, replies=tuple(Reply(mask(one.asked), mask(one.reply)) for one in call.replies)
+            )
+        return call if args is call.args else replace(call, args=args)
+
+    def situation(self, call: Call, place: CallPosition, after: str) -> Situation:
+        """Where a call stands, as an experience model is told it."""
+        return Situation(
+            world=self.world,
+            task=self.task,
+            episode=self.episode,
+            history=self.ledger.history(place),
+            after=after,
+            seen=self.ledger.seen(call, after, place),
+            tool=self.spec(call, place),
+            tenant=self.tenant,
+            spoken=self._spoken,
+            account=self,
+        )
+
+    def _fault(self, call: Call, place: CallPosition, after: str) -> Fault | None:
+        """What the plan lets befall a call; a real one only where that was asked for."""
+        if self._faults is None or (self.mode is not Mode.DREAM and not self._faults.real):
+            return None
+        return self._faults.fault(
+            call,
+            self.spec(call, place).effect,
+            episode=self.episode,
+            occurrence=self._occurrences.next(call),
+            wrote=bool(after),
+        )
+
+    def _settle(self, call: Call, answer: Answer) -> Answer:
+        """An abstention may be turned into a failing tool, by the run's own setting only."""
+        if not answer.abstained or self._abstain != "error":
+            return answer
+        return replace(
+            answer,
+            provenance=Provenance.ABSTAINED,
+            error=f"{call.tool} is not available right now",
+            error_type="ToolException",
+        )
+
+    def _undecided(self, call: Call, place: CallPosition, answer: Answer) -> Answer:
+        """Stop the episode at a call that the dream cannot answer.
+
+        In whole turns it stops at the model's next turn: which of parallel calls came first is chance, and
+        raising here would cancel the others. So no model reads the stand-in that is given meanwhile.
+        """
+        self.count("abstained")
+        if answer.error is not None:
+            return answer
+        stop = CallUnanswered(answer.why or f"the dream cannot tell what {call.tool} would answer")
+        with self._lock:
+            earlier = self._stopped_at is not None and place < self._stopped_at
+            if self.stopped is None or (earlier and isinstance(self.stopped, CallUnanswered)):
+                self.stopped, self._stopped_at = stop, place
+        if not self._whole_turns or self.ledger.turn(call.call_id)[1] == 1:
+            raise stop
+        return replace(answer, content=UNANSWERED)
+
+    async def dreamt(self, question: Question) -> Answer:
+        """What the dream answers, on the event loop; its failures are abstentions."""
+        call, situation, _ = question
+        if self._experience is None:
+            return Answer(
+                provenance=Provenance.ABSTAINED, support=0.0, why="this dream has no experience to go by"
+            )
+        try:
+            return await self._experience.answer(call, situation)
+        except EpisodeStop as stop:  # the dream's own model has spent the budget
+            self.stopped = self.stopped or stop
+            raise
+        except Exception as error:  # noqa: BLE001  as itself, an agent would take it for the tool's own failure
+            why = f"the experience model failed: {type(error).__name__}: {error}"
+            return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+
+    def dreamt_now(self, question: Question) -> Answer:
+        """What the dream answers, from a thread."""
+        if question[2]:
+            time.sleep(question[2])
+        answering = self.dreamt(question)
+        if self._experience is None or not self._experience.waits:
+            return _finish(answering)
+        return _in_own_loop(answering)
+
+
+def _finish(answering: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run a coroutine that never waits to its end, without an event loop."""
+    try:
+        answering.send(None)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    answering.close()
+    raise RuntimeError("an experience model that says it never waits has waited")
+
+
+def _in_own_loop(answering: Coroutine[Any, Any, Answer]) -> Answer:
+    """Wait in a thread of its own: the caller may itself be on a running loop."""
+    return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-experience")

@@ -1,0 +1,119 @@
+"""After an episode: does what was said agree with what the gate saw?
+
+The alarm is a tool message with status success that the gate has no entry for:
+either a middleware answered by itself (its code ran for real) or something ran outside the gate.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Executed
+
+_HANDED_BACK = "transfer_back_to_"  # a supervisor's own messages: no tool of that name exists
+PAST_THE_GATE = "it answered without passing the gate: a middleware or node ran something by itself"
+
+_BAD_ARGUMENTS = "Error invoking tool"  # how LangGraph's tool node begins its answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What does not fit."""
+
+    executed: tuple[Executed, ...]  # each answer that nothing in the gate's log accounts for: its code ran
+    violations: tuple[str, ...]  # calls that were neither seen nor answered: code may have run for them
+    errors: tuple[str, ...]  # the episode cannot be trusted for another reason, as a plain sentence
+    bad_arguments: int = 0  # calls that the framework answered itself: their arguments did not fit
+
+
+def reconcile(
+    messages: Sequence[Mapping[str, JsonValue]],
+    *,
+    held_call_ids: Collection[str],
+    held_without_id: Mapping[str, int],
+    passed_over: Mapping[str, str],
+    unknown_names: Collection[str],
+    intercepted: int,
+    known_tools: Collection[str],
+    structured: Collection[str],
+    asked_tools: Sequence[str],
+) -> Reconciliation:
+    """Compare a transcript with the gate's own log.
+
+    Args:
+        messages: the episode's transcript, from the update stream.
+        held_call_ids: framework call ids that passed the gate.
+        held_without_id: how many calls passed it without such an id, by tool.
+        passed_over: calls that got no answer, though their conversation went on (id -> tool name).
+        unknown_names: names that models asked for and under which nothing could run.
+        intercepted: how many calls the gate saw, with or without an id.
+        known_tools: names of tools and hooked functions.
+        structured: names that only shape an answer.
+        asked_tools: tool names that models asked for, as heard at the model's leaf.
+    """
+    asked = _asked_calls(messages)
+    names = {call_id: name for call_id, (name, _) in asked.items()}
+    executed = []
+    without_id = dict(held_without_id)
+    failed: set[str] = set()
+    bad_arguments = 0
+    for message in messages:
+        if message.get("role") != "tool" or "status" not in message:
+            continue  # a message of the task's own history was not made in this episode
+        call_id = str(message.get("tool_call_id"))
+        if message.get("status") == "error":
+            failed.add(call_id)
+            bad_arguments += str(message.get("content")).startswith(_BAD_ARGUMENTS)
+            continue
+        name = str(message.get("name") or names.get(call_id) or "")
+        if call_id in held_call_ids or name in structured or name.startswith(_HANDED_BACK):
+            continue
+        if name in unknown_names:
+            continue  # a node of the agent's own says that there is no such tool
+        if without_id.get(name):
+            without_id[name] -= 1
+            continue
+        executed.append(Executed(name or "a tool", asked.get(call_id, ("", {}))[1], PAST_THE_GATE))
+    dropped = _unanswered(messages, passed_over, held_call_ids, without_id)
+    violations = tuple(map(_dropped_told, dict.fromkeys(dropped)))
+    wanted = [name for name in asked_tools if name not in structured and name in known_tools]
+    answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
+    if wanted and intercepted == 0 and answered_badly == 0 and not (executed or violations):
+        missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
+        return Reconciliation((), (), (missed,), bad_arguments)
+    return Reconciliation(tuple(executed), violations, (), bad_arguments)
+
+
+def _dropped_told(name: str) -> str:
+    return f"{name} was asked for, the gate never saw it, and the model went on: a node may have run it"
+
+
+def _unanswered(
+    messages: Sequence[Mapping[str, JsonValue]],
+    passed_over: Mapping[str, str],
+    held_call_ids: Collection[str],
+    without_id: dict[str, int],
+) -> list[str]:
+    """Calls that passed no gate and have no answer, though their conversation went on."""
+    answered = {str(message.get("tool_call_id")) for message in messages if message.get("role") == "tool"}
+    unseen = []
+    for call_id, name in passed_over.items():
+        if call_id in held_call_ids or call_id in answered:
+            continue
+        if without_id.get(name):
+            without_id[name] -= 1
+        else:
+            unseen.append(call_id)
+    return unseen
+
+
+def _asked_calls(
+    messages: Sequence[Mapping[str, JsonValue]],
+) -> dict[str, tuple[str, Mapping[str, JsonValue]]]:
+    """Name and arguments of what models asked for, by call id."""
+    found: dict[str, tuple[str, Mapping[str, JsonValue]]] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            args = call.get("args")
+            found[str(call.get("id"))] = str(call.get("name")), args if isinstance(args, Mapping) else {}
+    return found

@@ -1,0 +1,156 @@
+"""Whether B beats A, on the tasks that both tried: one word, one sentence, and what they rest on.
+
+A difference is claimed only where its interval is clear of zero and no way of settling the inconclusive
+episodes would turn it round.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+from dreamgym_kit.trust.outcomes import TaskOutcome
+from dreamgym_kit.trust.paired import ALPHA, RESAMPLES, bootstrapped_change
+
+_BEYOND = 40  # resamples beyond the two bounds of an interval, or more
+
+
+class Conclusion(StrEnum):
+    """What can be said of B against A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_DIFFERENCE = "no_difference"  # none can be seen: that is not to say there is none
+    INCONCLUSIVE = "inconclusive"  # inconclusive episodes could turn it round, or leave no task to compare
+    NO_COMMON_TASKS = "no_common_tasks"
+
+    @property
+    def told(self) -> str:
+        """As reports say it: "NO DIFFERENCE"."""
+        return self.value.replace("_", " ").upper()
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """B against A; shares are means over the tasks that are decided on both sides, 0..1."""
+
+    tasks: int  # decided on both sides
+    a: float
+    b: float
+    change: float  # b - a
+    low: float  # of its 95 % interval
+    high: float
+    better: int  # tasks that B solves more often
+    worse: int
+    inconclusive_a: int  # episodes, over all tasks that both tried
+    inconclusive_b: int
+    episodes_a: int
+    episodes_b: int
+    least: float  # the change, had every inconclusive episode spoken for A, over all tasks that both tried
+    most: float  # and for B
+    left_out: int  # tasks that both tried and that are not decided on both sides
+
+    @property
+    def word(self) -> Conclusion:
+        """The judgement."""
+        if not self.tasks:
+            return Conclusion.INCONCLUSIVE if self.left_out else Conclusion.NO_COMMON_TASKS
+        if self.low <= 0 <= self.high:
+            return Conclusion.NO_DIFFERENCE
+        turned = self.least <= 0 if self.change > 0 else self.most >= 0
+        if turned:
+            return Conclusion.INCONCLUSIVE
+        return Conclusion.BETTER if self.change > 0 else Conclusion.WORSE
+
+    @property
+    def sentence(self) -> str:
+        """The judgement as a plain sentence, with its figures."""
+        return self.told()
+
+    def told(self, a: str = "A", b: str = "B") -> str:
+        """The sentence with other names for the two."""
+        return _sentence(self, a, b)
+
+
+def beaten(
+    a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, seed: int = 0, alpha: float = ALPHA
+) -> PairedComparison:
+    """Hold B against A over the tasks that both tried; `seed` is that of the bootstrap.
+
+    With another `alpha` than 0.05 `low` and `high` are no 95 % interval, and the sentence is not to be told.
+    """
+    of_a = {one.task: one for one in a if one.episodes}
+    pairs = [(of_a[one.task], one) for one in b if one.task in of_a and one.episodes]
+    shares = [(old.share, new.share) for old, new in pairs if old.share is not None and new.share is not None]
+    before, after = [old for old, _ in shares], [new for _, new in shares]
+    change = (0.0, -1.0, 1.0)
+    if shares:
+        resamples = max(RESAMPLES, ceil(_BEYOND / alpha))
+        change = bootstrapped_change(before, after, seed=seed, resamples=resamples, alpha=alpha)
+    return PairedComparison(
+        len(shares),
+        _mean(before),
+        _mean(after),
+        *change,
+        better=sum(new > old for old, new in shares),
+        worse=sum(new < old for old, new in shares),
+        inconclusive_a=sum(old.inconclusive for old, _ in pairs),
+        inconclusive_b=sum(new.inconclusive for _, new in pairs),
+        episodes_a=sum(old.episodes for old, _ in pairs),
+        episodes_b=sum(new.episodes for _, new in pairs),
+        least=_mean([new.worst - old.best for old, new in pairs]),
+        most=_mean([new.best - old.worst for old, new in pairs]),
+        left_out=len(pairs) - len(shares),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _sentence(found: PairedComparison, a: str, b: str) -> str:
+    if found.word is Conclusion.NO_COMMON_TASKS:
+        return _sentence_case(f"{a} and {b} have no task in common.")
+    if not found.tasks:
+        common = (
+            "the only common task is" if found.left_out == 1 else f"none of {found.left_out} common tasks is"
+        )
+        return f"It cannot be said: {common} {'not ' * (found.left_out == 1)}conclusive in both {a} and {b}."
+    interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
+    told = f"{b} solves {_difference(found.change, a)} on the same {_tasks(found.tasks)} {interval}"
+    neither = _inconclusive(found, a, b)
+    if found.word is Conclusion.NO_DIFFERENCE:
+        return f"No difference can be seen: {told}.{neither}"
+    if found.word is Conclusion.INCONCLUSIVE:
+        bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
+        return f"It cannot be said: {told}, but{neither[:-1]}: {bounds}."
+    return f"{_sentence_case(told)}.{neither}"
+
+
+def _sentence_case(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _difference(change: float, a: str) -> str:
+    points = _points(abs(change))
+    if points == "0":
+        return f"as many as {a}"
+    return f"{points} point{'' if points == '1' else 's'} {'more' if change > 0 else 'less'} than {a}"
+
+
+def _points(share: float) -> str:
+    """Whole points; one place where a bound would round to a zero that it is not."""
+    whole = round(100 * share)
+    return str(whole) if whole or abs(share) < 5e-4 else f"{100 * share:.1f}"
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def _inconclusive(found: PairedComparison, a: str, b: str) -> str:
+    sides = ((a, found.inconclusive_a, found.episodes_a), (b, found.inconclusive_b, found.episodes_b))
+    told = " and ".join(f"{count} of {total} episodes of {name}" for name, count, total in sides if count)
+    one = found.inconclusive_a + found.inconclusive_b == 1
+    does = "is inconclusive and counts" if one else "are inconclusive and count"
+    return f" {told} {does} as neither." if told else ""
