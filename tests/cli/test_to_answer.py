@@ -152,3 +152,23 @@ def test_what_selects_nothing_runs_nothing(
     assert done.returncode == code
     assert re.search(said, done.stderr)
     assert not (project / "runs").exists()
+
+
+def test_the_nearest_recording_is_kept_without_the_secrets_of_the_process(
+    tasks: Any, project: Path, run: Any
+) -> None:
+    """It was recorded where nobody knew that this text is a key."""
+    key = "quite-secret-value-1"
+    tasks(a=[["tell", {"to": key, "body": "Your room is r1."}], ["book", {"room": "r1", "note": f"{key} x"}]])
+    run("record", "booker.py:graph", "--tasks", "tasks.jsonl", "--yes")
+    tasks(a=[["tell", {"to": "bob", "body": "It is r1."}]], b=[["book", {"room": "r1", "note": "two beds"}]])
+    done = run(
+        "simulate", "booker.py:graph", "--tasks", "tasks.jsonl", "-v", "-o", "x.html", SHOP_API_KEY=key
+    )
+    assert "nearest recording (" in done.stdout
+    kept = [path for path in (project / "runs").rglob("*") if path.is_file()]
+    newest = max(path.parent.stat().st_mtime for path in kept if path.name == "manifest.json")
+    dreamt = [path for path in kept if path.parent.stat().st_mtime == newest]
+    assert dreamt
+    for text in (done.stdout, (project / "x.html").read_text(), *(path.read_text() for path in dreamt)):
+        assert key not in text

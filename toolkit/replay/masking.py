@@ -20,11 +20,12 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.replay.redaction import KEY_FORMS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings import keys
 from dreamgym_kit.settings.secrets import looks_secret
-from dreamgym_kit.types import Answer
+from dreamgym_kit.types import Answer, Nearest
 
 MASK = "<masked>"
 
@@ -173,10 +174,13 @@ def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
     changed = {name: value for name, value in found.items() if value is not parts[name]}
     if "changes" in changed:
         changed["changes"] = tuple(changed["changes"])
+    if answer.nearest is not None:  # it may hold what nobody knew to be a secret when it was recorded
+        changed["nearest"] = _NEAREST.read(by.plain(_NEAREST.write(answer.nearest)), "nearest")
     return replace(answer, **changed) if changed else answer
 
 
 _PARTS = ("content", "artifact", "error", "update", "why", "changes")
+_NEAREST = Codec(Nearest)
 
 
 def _by_form(text: str) -> str:

@@ -195,6 +195,7 @@ class Redactor:
             error=None if answer.error is None else self.text(answer.error),
             update=None if answer.update is None else self.value(dict(answer.update)),
             why=self.text(answer.why),
+            nearest=None,  # a copy of another recording
         )
 
     def learn_answer(self, answer: Answer) -> None:
