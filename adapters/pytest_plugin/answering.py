@@ -18,10 +18,11 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import Asked, of_provider
 from dreamgym_kit.adapters.pytest_plugin.cassette import ModelTurn
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.nearest import MISSING
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker
-from dreamgym_kit.report.differences import MISSING, changes, nearest_told, shown, shown_call
+from dreamgym_kit.report.differences import changes, nearest_told, shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Answer, Call, Provenance, Transition, World

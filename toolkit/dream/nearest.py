@@ -16,7 +16,7 @@ from dreamgym_kit.types import Call, Nearest, Transition
 _MOST_WRITES = 5
 _MOST_READ = 5_000  # recordings of one tool that are compared with a call
 _NAMED = 3
-_MISSING = object()
+MISSING = object()  # no value: an argument that is not there
 
 
 class Placed(NamedTuple):
@@ -81,12 +81,13 @@ def differing(
     return [
         name
         for name in names
-        if name not in ignored and not _same(recorded.get(name, _MISSING), now.get(name, _MISSING))
+        if name not in ignored and not same(recorded.get(name, MISSING), now.get(name, MISSING))
     ]
 
 
-def _same(recorded: object, now: object) -> bool:
-    if recorded is _MISSING or now is _MISSING:
+def same(recorded: object, now: object) -> bool:
+    """Whether two values, or MISSING, are equal as recordings are looked up."""
+    if recorded is MISSING or now is MISSING:
         return recorded is now
     if type(recorded) is str or type(now) is str:
         return recorded == now

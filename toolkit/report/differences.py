@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dreamgym_kit.canonical import canonical
+from dreamgym_kit.dream.nearest import MISSING, same
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Call, Nearest, Transition
 
 _MOST = 300  # characters of one value
-MISSING = object()  # no value: an argument that is not there
 
 
 def shown(value: object, most: int = _MOST) -> str:
@@ -24,7 +23,7 @@ def shown_call(tool: str, args: Mapping[str, object]) -> str:
 
 def changes(recorded: JsonValue, now: JsonValue, where: str = "", most: int = _MOST) -> list[str]:
     """Where two values differ, path by path: "payment: recorded 'p1', now 'p2'"."""
-    if _same(recorded, now):
+    if same(recorded, now):
         return []
     if isinstance(recorded, Mapping) and isinstance(now, Mapping):
         names = [*recorded, *(name for name in now if name not in recorded)]
@@ -70,13 +69,6 @@ def nearest_told(call: Call, found: Nearest, history: Iterable[Transition], most
     answer = found.content if found.error is None else found.error
     lines.append(f"  {'answer' if found.error is None else 'error'}: {shown(answer, most)}")
     return lines
-
-
-def _same(recorded: object, now: object) -> bool:
-    """Equal as recordings are looked up: 1 is 1.0, and True is neither."""
-    if recorded is MISSING or now is MISSING:
-        return recorded is now
-    return canonical(recorded) == canonical(now)
 
 
 def _calls(calls: Sequence[Call]) -> str:
