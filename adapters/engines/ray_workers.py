@@ -112,7 +112,7 @@ class RayActor:
             raise ConnectionError(f"the driver has not answered for {_ANSWER_S:g} s") from None
 
     def _found_here(self, request: bytes) -> bytes:
-        """Look for files and modules where the driver does, as far as those places are here, too."""
+        """Use the driver's working directory and module search path where they exist on this machine."""
         if Path(self._driver.folder).is_dir():
             os.chdir(self._driver.folder)
         asked = read(request)
@@ -121,7 +121,7 @@ class RayActor:
         return spelled({**asked, "spec": {**asked["spec"], "paths": []}})
 
     def _told_from_here(self, answer: bytes) -> bytes:
-        """What may be otherwise on another machine is told with its name."""
+        """Add to an error from another machine its name and the variables that are not set there."""
         facts: dict[str, Any] = read(answer)
         if self._driver.same_machine:
             return spelled(facts)

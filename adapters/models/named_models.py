@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.local import LocalPolicy
 
 Named = ChatEndpoint | str | Path | None
-"""An endpoint of one's own; a model directory; or, where `policy.urls` are set, what the server calls it."""
+"""An endpoint object, a model directory or, where `policy.urls` is set, the name of a served model."""
 
 
 def directory_of(settings: Settings) -> Path | None:
-    """The language model's directory that is to answer in this process; None where there is none."""
+    """The directory of the language model that answers in this process, or None."""
     if settings.experience.dir is None or learned_of(settings) is not None:
         return None
     return settings.resolve(settings.experience.dir)

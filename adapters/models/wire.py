@@ -252,7 +252,7 @@ def _said(body: bytes) -> str:
 
 
 def first_choice(body: Any) -> dict[str, Any]:
-    """The first choice of an answer; empty where there is none."""
+    """Return the first choice of a response, or an empty one."""
     choices = body.get("choices") if isinstance(body, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     return first if isinstance(first, dict) else {}

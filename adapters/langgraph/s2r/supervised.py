@@ -1,4 +1,4 @@
-"""Real calls of one's own code, supervised: `with supervised(...)` around a graph that runs as always.
+"""Supervise the real calls of your own code: `with supervised(...)` around a graph that runs as usual.
 
     from dreamgym_kit import supervised
     with supervised(max_calls=20, audit="audit.jsonl") as session:
