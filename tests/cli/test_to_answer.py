@@ -118,6 +118,26 @@ def test_no_line_is_offered_where_recordings_say_that_the_argument_matters(
 
 
 @pytest.mark.parametrize(
+    ("then", "note", "now"),
+    [
+        ([["find", {"text": "with two beds"}]], "with two beds", "two beds, please"),  # a read shows it later
+        ([], "2026-12-14 10:00", "2026-12-15 09:30"),  # neither a time nor an address is wording
+        ([], "ann.green@example.com", "ben.brown@example.com"),
+    ],
+)
+def test_no_line_is_offered_for_what_reads_show_or_what_is_no_wording(
+    tasks: Any, run: Any, then: list[Any], note: str, now: str
+) -> None:
+    tasks(a=[["book", {"room": "r1", "note": note}], *then])
+    run("record", "booker.py:graph", "--tasks", "tasks.jsonl", "--yes")
+    tasks(a=[["book", {"room": "r1", "note": now}]])
+    _, report = simulate(run)
+    assert [(one["why"], one["ignore"]) for one in report["unanswered"]] == [
+        ("only `note` differs from a recording", [])
+    ]
+
+
+@pytest.mark.parametrize(
     ("expression", "selected"),
     [
         ("books", {"ann-books", "ben-books"}),

@@ -3,6 +3,7 @@
 The nearest recording is of the same tool in the same environment and differs in the fewest arguments.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from dreamgym_kit.types import Call, Nearest, Transition
 _MOST_WRITES = 5
 _MOST_READ = 5_000  # recordings of one tool that are compared with a call
 _NAMED = 3
+_WORD = re.compile(r"(?<!\S)[^\W\d_]{2,}")  # behind a blank: no part of an id or an address
 MISSING = object()  # no value: an argument that is not there
 
 
@@ -49,8 +51,7 @@ def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match:
 
     found = min(same, key=distance)
     entry, names = found.entry, differing(found.entry.call.args, call.args, ignored)
-    here = [one.entry for one in same if one.after == after]
-    wordings = found.after == after and _are_wordings(names, call, entry, here)
+    wordings = found.after == after and _are_wordings(names, call, found, recorded)
     return Nearest(
         episode=entry.episode,
         step=entry.step,
@@ -98,22 +99,29 @@ def _length(value: JsonValue) -> int:
     return len(value) if isinstance(value, str) else 0 if value is None else len(canonical(value))
 
 
-def _are_wordings(names: Sequence[str], call: Call, entry: Transition, here: Sequence[Transition]) -> bool:
+def _are_wordings(names: Sequence[str], call: Call, found: Placed, recorded: Sequence[Placed]) -> bool:
     """Whether a person may say of these arguments that they do not matter.
 
-    They are texts of several words of a write, and no recordings from this state that differ in nothing
-    else say that one went well and the other failed.
+    They are texts of several words of a write, no later read of that episode shows them, and no recordings
+    from this state that differ in nothing else say that one went well and the other failed.
     """
+    entry, args = found.entry, found.entry.call.args
     if not names or not entry.effect.changes_world:
         return False
-    if not all(_is_wording(entry.call.args.get(name)) and _is_wording(call.args.get(name)) for name in names):
+    if not all(_is_wording(args.get(name)) and _is_wording(call.args.get(name)) for name in names):
         return False
-    alike = [one for one in here if not differing(one.call.args, call.args, names)]
-    return len({one.answer.error for one in alike}) == 1
+    texts, alike = [canonical(args[name])[1:-1] for name in names], []
+    for one, after in recorded:
+        later = one.episode == entry.episode and one.step > entry.step and not one.effect.changes_world
+        if later and any(text in canonical(one.answer.content) for text in texts):
+            return False
+        if one.call.tool == call.tool and after == found.after and not differing(one.call.args, args, names):
+            alike.append(one.answer.error)
+    return len(set(alike)) == 1
 
 
 def _is_wording(value: JsonValue) -> bool:
-    return isinstance(value, str) and len(value.split()) > 1
+    return isinstance(value, str) and len(_WORD.findall(value)) > 1
 
 
 def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call, ...]:

@@ -224,7 +224,8 @@ def to_answer_told(summary: RunMetrics) -> list[str]:
     for one in ignorable:
         ignored.setdefault(one.tool, set()).update(one.ignore)
     tasks = dict.fromkeys(task for one in summary.unanswered for task in one.tasks)
-    record = f"dreamgym-kit record{selected(list(tasks), summary)}"
+    some = len(tasks) < len(summary.tasks) and len(tasks) <= _SELECTED and all(map(selectable, tasks))
+    record = "dreamgym-kit record" + (f" -k {shlex.quote(' or '.join(tasks))}" if some else "")
     if not ignored:
         return [f"To answer these: {record}"]
     name = {tool: tool if _BARE_KEY.fullmatch(tool) else json.dumps(tool) for tool in ignored}
@@ -239,13 +240,6 @@ def to_answer_told(summary: RunMetrics) -> list[str]:
         ),
         f"Otherwise: {record}",
     ]
-
-
-def selected(tasks: Sequence[str], summary: RunMetrics) -> str:
-    """The option that runs only these tasks again; empty where that is all of them, or cannot be said so."""
-    if len(tasks) == len(summary.tasks) or len(tasks) > _SELECTED or not all(map(selectable, tasks)):
-        return ""
-    return f" -k {shlex.quote(' or '.join(tasks))}"
 
 
 def fidelity_told(summary: RunMetrics) -> str:
