@@ -87,10 +87,12 @@ def question(held: "HeldCall") -> str:
     from dreamgym_kit.dream.state.observed import observation
     from dreamgym_kit.report.sanitize import one_line, shown
 
-    lines = [f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.world}"]
+    lines = [
+        f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.environment}"
+    ]
     for name, value in held.call.args.items():
         lines.append(f"  {shown(name, 40)} = {one_line(canonical(value))}")
-    if not held.expected.abstained:
+    if not held.expected.unanswered:
         lines.append(f"  the dream expects: {shown(canonical(observation(held.expected)), 400)}")
     lines += [f"  DOUBT {shown(doubt, 400)}" for doubt in held.doubts]
     lines.append(

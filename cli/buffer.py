@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.interfaces import Hit, HybridQuery, TransitionStore
     from dreamgym_kit.replay.stats import StoreStats
     from dreamgym_kit.settings.buffer_url import Place
-    from dreamgym_kit.types import World
+    from dreamgym_kit.types import Environment
 
 EXAMPLES = (
     "dreamgym-kit buffer import recordings.jsonl",
@@ -31,7 +31,7 @@ EXAMPLES = (
 _LISTED = 20
 _WIDE = 100  # characters of an answer that are shown
 
-Source = Annotated[
+FileArgument = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="The kit's recordings, or traces of other tools (docs/traces.md)."),
 ]
@@ -42,7 +42,8 @@ Overwrite = Annotated[
 Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers, names: what to look for.")]
 Tool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.", show_default=False)]
 InWorld = Annotated[
-    str | None, typer.Option("--world", metavar="NAME[:SEED]", help="Only this world.", show_default=False)
+    str | None,
+    typer.Option("--environment", metavar="NAME[:SEED]", help="Only this environment.", show_default=False),
 ]
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
@@ -56,12 +57,12 @@ app = typer.Typer(
 
 @app.command("import")
 def import_command(
-    file: Source,
+    file: FileArgument,
     buffer: options.Buffer = None,
     form: importing.Form = importing.FormName.AUTO,
     redact: importing.Redact = None,
     tenant: options.Tenant = None,
-    world: importing.WorldOption = None,
+    environment: importing.WorldOption = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Add the transitions of FILE to the buffer; those it has already are passed over."""
@@ -74,7 +75,7 @@ def import_command(
     path = buffer_of(settings)
     if not file.exists():
         raise UserError(f"{file}: does not exist; nothing was imported")
-    wanted = importing.Wanted(form, tuple(redact or ()), tenant, world)
+    wanted = importing.Wanted(form, tuple(redact or ()), tenant, environment)
     if importing.is_trace(file, wanted):
         importing.import_trace(file, path, settings, wanted, as_json=as_json)
         return
@@ -156,7 +157,7 @@ app.command("flush")(flushing.command)
 def search_command(
     query: Words,
     tool: Tool = None,
-    world: InWorld = None,
+    environment: InWorld = None,
     k: Most = 8,
     tenant: options.Tenant = None,
     buffer: options.Buffer = None,
@@ -170,11 +171,11 @@ def search_command(
 
     settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
     path = buffer_of(settings)
-    place = None if world is None else _world(world)
+    place = None if environment is None else _environment(environment)
     with closing(open_to_search(path, settings)) as store:
         foreign = foreign_embedder(store)
         asked = HybridQuery(
-            query, tool=tool, world=place, tenant=settings.tenant, k=k, words_only=foreign is not None
+            query, tool=tool, environment=place, tenant=settings.tenant, k=k, words_only=foreign is not None
         )
         hits = store.search(asked)
         if not hits:
@@ -200,13 +201,15 @@ def _check_names(store: "TransitionStore", asked: "HybridQuery", path: "Place") 
     from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.replay.stats import count_transitions
 
-    world = None if asked.world is None else asked.world.name  # of a known name any seed may be asked for
-    if (asked.tool, world, asked.tenant) == (None, None, "default"):
+    environment = (
+        None if asked.environment is None else asked.environment.name
+    )  # of a known name any seed may be asked for
+    if (asked.tool, environment, asked.tenant) == (None, None, "default"):
         return
     held = count_transitions(store)
     named = (
         ("tool", asked.tool, held.tools),
-        ("world", world, {one.rpartition(":")[0]: 1 for one in held.worlds}),
+        ("environment", environment, {one.rpartition(":")[0]: 1 for one in held.environments}),
         ("tenant", asked.tenant, held.tenants),
     )
     for kind, name, known in named:
@@ -225,8 +228,8 @@ def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
         said = row.answer.content if row.answer.error is None else f"error: {row.answer.error}"
         say(f" {number}  {_short(row.call.tool)} {_short(dict(row.call.args))}")
         say(f"    {_short(said)}")
-        stands = f"world {_short(str(row.world))}, episode {_short(row.episode)}"
-        say(f"    {row.answer.provenance}, {stands}; by {places}")
+        stands = f"environment {_short(str(row.environment))}, episode {_short(row.episode)}"
+        say(f"    {row.answer.source}, {stands}; by {places}")
 
 
 def _short(value: object) -> str:
@@ -234,17 +237,17 @@ def _short(value: object) -> str:
     return _one_line(text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}...")
 
 
-def _world(text: str) -> "World":
+def _environment(text: str) -> "Environment":
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.types import World
+    from dreamgym_kit.types import Environment
 
     name, colon, seed = text.rpartition(":")
     if not colon:
-        return World(text)
+        return Environment(text)
     try:
-        return World(name, int(seed))
+        return Environment(name, int(seed))
     except ValueError:
-        raise UserError(f"--world {text!r}: expected NAME or NAME:SEED, such as shop:2") from None
+        raise UserError(f"--environment {text!r}: expected NAME or NAME:VARIANT, such as shop:2") from None
 
 
 def _lines(count: int) -> str:
@@ -266,9 +269,9 @@ def _show(stats: "StoreStats", path: "Place") -> None:
         say(f" {name:{width}}  {effect:11}  {transitions:8}  {calls:6}  {errors:6}")
     if len(stats.tools) > _LISTED:
         say(f" and {len(stats.tools) - _LISTED} more tools: --json lists all")
-    say(f"\n worlds   {_most(stats.worlds)}")
+    say(f"\n environments   {_most(stats.environments)}")
     say(f" tenants  {_most(stats.tenants)}")
-    say(f" answers  {_most(stats.provenances)}")
+    say(f" answers  {_most(stats.sources)}")
 
 
 def _most(counts: "Mapping[str, int]") -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import World
+    from dreamgym_kit.types import Environment
 
 _MOST = 1_000  # calls, where settings say nothing
 _MAX_IDS = 2**20  # bytes of --ids
@@ -73,7 +73,7 @@ def command(
 class Wanted(NamedTuple):
     """The flags of a crawl."""
 
-    worlds: tuple[str, ...]
+    environments: tuple[str, ...]
     ids: Path | None
     per_second: float
     trust_guesses: bool
@@ -92,16 +92,16 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     spec = options.graph_of(settings, "crawl")
-    worlds = _worlds(settings, wanted)
+    environments = _environments(settings, wanted)
     most = _MOST if settings.budget.max_calls is None else settings.budget.max_calls
     facts = asyncio.run(inspect_graph(spec, settings))
     plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
-    _agree(plan, worlds, most, wanted, yes=yes)
+    _agree(plan, environments, most, wanted, yes=yes)
     path, stop = buffer_of(settings), StopSwitch()
     with opened_to_add(path, settings, tell=tell) as store, stop_on_signals(stop, leave_after_s=0.5):
         request = CrawlRequest(
             graph=spec,
-            worlds=worlds,
+            environments=environments,
             settings=settings,
             store=store,
             most=most,
@@ -109,37 +109,45 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
             trust_guesses=wanted.trust_guesses,
         )
         result = run_to_end(crawl(request, events=_Progress(), stop=stop), stop)
-    _show(result, path, worlds, as_json=as_json)
+    _show(result, path, environments, as_json=as_json)
     end(_exit_code(result, stop), dreamt=False)
 
 
-def _worlds(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
+def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
     from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, worlds_of
-    from dreamgym_kit.cli.importing import world_of
+    from dreamgym_kit.cli.importing import environment_of
     from dreamgym_kit.rollout.tasks import read_tasks
-    from dreamgym_kit.types import World
+    from dreamgym_kit.types import Environment
 
     tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
     ids = _ids(wanted.ids)
-    if wanted.worlds:
-        named = [world for text in wanted.worlds if (world := world_of(text, "--environment")) is not None]
-        known = {one.world: one for one in worlds_of(tasks)}
-        _refuse_unknown(named, {*settings.environments, *(world.name for world in known)}, settings)
-        found = [known.get(world, Crawled(world)) for world in named]
+    if wanted.environments:
+        named = [
+            environment
+            for text in wanted.environments
+            if (environment := environment_of(text, "--environment")) is not None
+        ]
+        known = {one.environment: one for one in worlds_of(tasks)}
+        _refuse_unknown(
+            named, {*settings.environments, *(environment.name for environment in known)}, settings
+        )
+        found = [known.get(environment, Crawled(environment)) for environment in named]
     else:
-        found = worlds_of(tasks) or [Crawled(World())]
-    return [Crawled(one.world, (*ids, *one.words), one.split) for one in found]
+        found = worlds_of(tasks) or [Crawled(Environment())]
+    return [Crawled(one.environment, (*ids, *one.words), one.split) for one in found]
 
 
-def _refuse_unknown(named: "Sequence[World]", known: set[str], settings: "Settings") -> None:
+def _refuse_unknown(named: "Sequence[Environment]", known: set[str], settings: "Settings") -> None:
     """Where settings say which worlds there are, another name is a slip: its answers would stand under it."""
     from dreamgym_kit.errors import UnknownName
 
-    for world in named:
-        if settings.environments and world.name not in known:
+    for environment in named:
+        if settings.environments and environment.name not in known:
             where = "[environments] and the tasks"
-            raise UnknownName("world", world.name, known=sorted(known), source="--environment", where=where)
+            raise UnknownName(
+                "environment", environment.name, known=sorted(known), source="--environment", where=where
+            )
 
 
 def _ids(file: Path | None) -> tuple[str, ...]:
@@ -158,7 +166,7 @@ def _ids(file: Path | None) -> tuple[str, ...]:
         raise UserError(f"{file}: not UTF-8; nothing was run.") from None
 
 
-def _agree(plan: "CrawlPlan", worlds: "list[Crawled]", most: int, wanted: Wanted, *, yes: bool) -> None:
+def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: Wanted, *, yes: bool) -> None:
     """Say which reads will be called, where and how often, and go on only if a person agrees."""
     from dreamgym_kit.adapters.langgraph.run.crawling import nothing_to_read
     from dreamgym_kit.errors import UserError
@@ -168,11 +176,13 @@ def _agree(plan: "CrawlPlan", worlds: "list[Crawled]", most: int, wanted: Wanted
     if not plan.reads:
         raise UserError(nothing_to_read(plan))
     pace = f"{wanted.per_second:g} a second" if wanted.per_second else "as fast as they answer"
-    named = ", ".join(str(one.world) for one in worlds[:8]) + (", ..." if len(worlds) > 8 else "")
+    named = ", ".join(str(one.environment) for one in environments[:8]) + (
+        ", ..." if len(environments) > 8 else ""
+    )
     tell(f"These REAL tools will be called, at most {most} times, {pace}; nothing else will run:")
     told = (spec.name + ("?" if spec.source == "guessed" else "") for spec in plan.reads)
     tell(fold(f"  read   {one_line(', '.join(told))}", indent=9))
-    tell(fold(f"  world  {one_line(named)}", indent=9))
+    tell(fold(f"  environment  {one_line(named)}", indent=9))
     for name, why in plan.left_out:
         tell(fold(f"  left out: {one_line(name)}: {one_line(why)}", indent=4))
     if any(spec.source == "guessed" for spec in plan.reads):
@@ -205,7 +215,7 @@ def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
     return 1 if result.refused else 0
 
 
-def _show(result: "CrawlResult", path: "Place", worlds: "list[Crawled]", *, as_json: bool) -> None:
+def _show(result: "CrawlResult", path: "Place", environments: "list[Crawled]", *, as_json: bool) -> None:
     from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
@@ -217,8 +227,8 @@ def _show(result: "CrawlResult", path: "Place", worlds: "list[Crawled]", *, as_j
                 "failures": result.failures,
                 "passing": result.passing,
                 "before": result.before,
-                "worlds": result.worlds,
-                "of_worlds": len(worlds),
+                "environments": result.environments,
+                "of_environments": len(environments),
                 "stopped": result.stopped,
                 "refused": list(result.refused),
             }
@@ -234,7 +244,7 @@ def _show(result: "CrawlResult", path: "Place", worlds: "list[Crawled]", *, as_j
         say(
             f" {result.passing} met a time-out, a rate limit or a lost connection: not kept, to be made again"
         )
-    say(f" {result.worlds} of {len(worlds)} worlds were read to their end")
+    say(f" {result.environments} of {len(environments)} environments were read to their end")
     steps = [
         ("Look", "dreamgym-kit buffer stats", "what is known now"),
         ("Dream", "dreamgym-kit simulate", "the tasks, no real tool runs"),

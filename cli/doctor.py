@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.interfaces import TransitionStore
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import World
+    from dreamgym_kit.types import Environment
 
 EXAMPLES = (
     "dreamgym-kit doctor",
@@ -337,7 +337,7 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None
         check_inputs,
         checkers_of,
         configured,
-        real_worlds,
+        environment_providers,
     )
     from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process, watched_loading
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -360,9 +360,11 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None
             tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder,
             dreaming_process(settings, Path(folder)),
         ):
-            worlds = real_worlds(settings, {task.world.name for task in tasks})
-            for one in {task.world: task for task in tasks if task.world.name in worlds}.values():
-                configured(worlds[one.world.name], one)
+            environments = environment_providers(settings, {task.environment.name for task in tasks})
+            for one in {
+                task.environment: task for task in tasks if task.environment.name in environments
+            }.values():
+                configured(environments[one.environment.name], one)
 
     asyncio.run(make_worlds())
     if facts is not None:
@@ -407,8 +409,10 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphInspection |
         if count and not missing:
             return Check("ok", "recordings", text)
         if count:
-            worlds = ", ".join(map(str, missing[:_MOST_NAMED]))
-            text += f"; tasks use world {worlds}, which has no recordings (tenant {settings.tenant})"
+            environments = ", ".join(map(str, missing[:_MOST_NAMED]))
+            text += (
+                f"; tasks use environment {environments}, which has no recordings (tenant {settings.tenant})"
+            )
             return Check("fix", "recordings", text, asked.command("record"))
     typed = asked.command("record")
     step = ("Record", typed, "real calls for dreams to answer from; it asks before")
@@ -419,7 +423,7 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphInspection |
     return Check("stop", "recordings", told, typed, step)
 
 
-def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[World]":
+def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":
     """The worlds of tasks in which nothing was recorded."""
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -428,8 +432,12 @@ def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[World
         tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
     except UserError:  # another line says so
         return []
-    worlds = dict.fromkeys(task.world for task in tasks)
-    return [one for one in worlds if next(iter(store.scan(tenant=settings.tenant, world=one)), None) is None]
+    environments = dict.fromkeys(task.environment for task in tasks)
+    return [
+        one
+        for one in environments
+        if next(iter(store.scan(tenant=settings.tenant, environment=one)), None) is None
+    ]
 
 
 def _experience(settings: "Settings") -> Iterator[Check]:

@@ -170,7 +170,7 @@ def _hold(
     from dreamgym_kit.dream.state.stated import DRAFTED, StatedModel
     from dreamgym_kit.settings.tool_models import ToolModelSettings
 
-    writes = {spec.name for spec in specs if spec.effect.changes_world}
+    writes = {spec.name for spec in specs if spec.effect.changes_environment}
     stated = {
         tool: StatedModel(tool, model, source=DRAFTED, writes=tool in writes)
         for tool, model in drafts.items()

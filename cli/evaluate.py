@@ -57,7 +57,9 @@ class Least(StrEnum):
 
 Real = Annotated[
     bool,
-    typer.Option("--real", help="On the REAL tools, in worlds put back each time; asks.", show_default=False),
+    typer.Option(
+        "--real", help="On the REAL tools, in environments reset each time; asks.", show_default=False
+    ),
 ]
 Baseline = Annotated[
     Path | None,

@@ -38,8 +38,8 @@ SplitBy = Annotated[
     list[str] | None,
     typer.Option(
         "--split",
-        help="What taught and held-out recordings share not: world, task, entity, episode; may be repeated.",
-        show_default="world",
+        help="Unit that training and held-out recordings never share: environment, task, entity, episode.",
+        show_default="environment",
     ),
 ]
 HoldOut = Annotated[
@@ -108,7 +108,9 @@ def annotate_command(
     tools = _tools(settings)
     texts, successes = outcomes_of(outcomes or ())
     with closing(open_to_search(buffer_of(settings), settings)) as store:
-        begun = begin(out, store, settings, tools, by=tuple(split or ("world",)), share=hold_out, seed=seed)
+        begun = begin(
+            out, store, settings, tools, by=tuple(split or ("environment",)), share=hold_out, seed=seed
+        )
         known = material(begun, store, settings, texts=texts, outcomes=successes)
         kept, account = KeptAnnotations(out), RunAccount()
         earlier = kept.spend
@@ -245,8 +247,8 @@ def eval_command(
 ) -> None:
     """Ask held-out calls: exactness per tool beside recordings and rules, calibration, and the gate.
 
-    Writes gate.json into the model's directory (with --endpoint: into OUT): a dry run asks the model where it
-    is trusted or watched, a training only where trusted.
+    Writes acceptance.json into the model's directory (with --endpoint: into OUT): a dry run asks the model
+    where it is trusted or watched, a training only where trusted.
     """
     import asyncio
     from contextlib import closing

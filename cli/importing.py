@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.traces.importing import TraceReport
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Effect, World
+    from dreamgym_kit.types import Effect, Environment
 
 _LISTED = 20
 
@@ -44,7 +44,7 @@ Redact = Annotated[
 WorldOption = Annotated[
     str | None,
     typer.Option(
-        "--world", metavar="NAME[:SEED]", help="In which world it was recorded.", show_default=False
+        "--environment", metavar="NAME[:SEED]", help="Environment of the recordings.", show_default=False
     ),
 ]
 
@@ -55,14 +55,14 @@ class Wanted(NamedTuple):
     form: FormName
     redact: tuple[str, ...]
     tenant: str | None
-    world: str | None
+    environment: str | None
 
 
 def is_trace(file: Path, wanted: Wanted) -> bool:
     """Whether FILE takes the way of traces: another format, or something to change on the way in."""
     from dreamgym_kit.adapters.traces.importing import Format, looks_like
 
-    if wanted.redact or wanted.tenant is not None or wanted.world is not None:
+    if wanted.redact or wanted.tenant is not None or wanted.environment is not None:
         return True
     if wanted.form is FormName.AUTO and not file.is_file():  # a pipe can be read only once
         return False
@@ -83,7 +83,7 @@ def import_trace(file: Path, buffer: "Place", settings: "Settings", wanted: Want
         form = Format.TRANSITIONS
     rules = parse_rules(wanted.redact) if wanted.redact else None
     own = form is Format.TRANSITIONS  # their rows say where they belong
-    belonging = Belonging(world_of(wanted.world), wanted.tenant if own else settings.tenant)
+    belonging = Belonging(environment_of(wanted.environment), wanted.tenant if own else settings.tenant)
     with opened_to_add(buffer, settings, tell=tell) as store:
         report = import_traces(
             file, store, form=form, belonging=belonging, effects=_Effects(settings), redaction=rules
@@ -115,17 +115,17 @@ class _Effects:
         return self._known.get(name) or guessed(name, description)
 
 
-def world_of(text: str | None, flag: str = "--world") -> "World | None":
+def environment_of(text: str | None, flag: str = "--environment") -> "Environment | None":
     """The world that a flag names; None without one."""
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.types import World
+    from dreamgym_kit.types import Environment
 
     if text is None:
         return None
     name, seed = text.rsplit(":", 1) if ":" in text else (text, "0")
     if not name or not (seed.isascii() and seed.isdigit() and len(seed) < 16):
-        raise UserError(f"{flag} {text}: expected NAME or NAME:SEED, the seed a whole number")
-    return World(name, int(seed))
+        raise UserError(f"{flag} {text}: expected NAME or NAME:VARIANT, the variant a whole number")
+    return Environment(name, int(seed))
 
 
 def _list(report: "TraceReport") -> None:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from dreamgym_kit.deployment.card import KEY
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import TransitionStore
+from dreamgym_kit.recipes.desk.environment import times_opened
 from dreamgym_kit.recipes.desk.graph import graph, require_extra
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
-from dreamgym_kit.recipes.desk.world import times_opened
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import half_made
@@ -50,12 +50,12 @@ class Plan:
     """How much of everything."""
 
     seed: int = 0
-    worlds: int = 300  # desks whose requests are recorded, and learned from in the dream
+    environments: int = 300  # desks whose requests are recorded, and learned from in the dream
     recorded: int = 4  # episodes of each, by colleagues drawn by chance
     shipped: bool = False  # begin with the weights of the package; else a model is taught from nothing
     steps: int = 40  # of GRPO
     per_step: int = 16  # tasks
-    siblings: int = 8  # episodes of each
+    repeats: int = 8  # episodes of each
     rate: float = 3e-4  # learning rate
     lora: int | None = None  # rank of the adapter that is trained; None: all weights are
     held_out: int = 90  # tasks that nothing is learned from
@@ -70,12 +70,12 @@ class Plan:
 
 
 QUICK = Plan(
-    worlds=27,
+    environments=27,
     recorded=3,
     shipped=True,
     steps=2,
     per_step=4,
-    siblings=4,
+    repeats=4,
     held_out=9,
     tries=2,
     gate=9,
@@ -129,7 +129,7 @@ def settings_for(out: Path, plan: Plan) -> Settings:
             "train.seed": plan.seed,
             "train.steps": plan.steps,
             "train.tasks_per_step": plan.per_step,
-            "train.group_size": plan.siblings,
+            "train.group_size": plan.repeats,
             "train.lr": plan.rate,
             "train.lora_rank": plan.lora,
             "train.eval_every": 0,
@@ -158,7 +158,7 @@ def record_work(
         crawl(
             CrawlRequest(
                 graph=GRAPH,
-                worlds=worlds_of(tasks),
+                environments=worlds_of(tasks),
                 settings=settings,
                 store=store,
                 most=_MOST_READ,
@@ -188,7 +188,7 @@ def taught(out: Path, plan: Plan, tell: Tell) -> Path:
         tell(f"3 start      the nano model of the package, {build.WEIGHTS.name}")
         return build.WEIGHTS
     began = time.process_time()
-    facts = build.build(out / "start", build.Plan(seed=plan.seed, samplings=1, worlds_per_family=1))
+    facts = build.build(out / "start", build.Plan(seed=plan.seed, samplings=1, environments_per_family=1))
     tell(
         f"3 start      a nano model of {facts['parameters']:,} parameters, taught from nothing by "
         f"{facts['data']['episodes']} recorded episodes in {time.process_time() - began:.0f} CPU s"

@@ -118,7 +118,7 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     yield Heading("How good it is, on the real tools")
     tries = f"{plan.tries} tries" if plan.tries > 1 else "one try"
     yield Paragraph(
-        f"{plan.held_out} tasks that nothing was learned from, in worlds that nobody recorded, {tries} each. "
+        f"{plan.held_out} tasks without training data, in environments without recordings, {tries} each. "
         "In brackets: where the true figure lies, 95 times in 100."
     )
     yield Table(("", "solved", "against the start"), list(_scores(outcome)))
@@ -199,7 +199,7 @@ def _notes(outcome: "Outcome") -> Iterator[Block]:
 
 def _not_said(plan: "Plan", outcome: "Outcome") -> Iterator[str]:
     yield f"One seed ({plan.seed}). Another gives other figures; the interval is about tasks, not seeds."
-    yield "Requests of other kinds, other worlds than this desk's, tools that fail, and input that misleads."
+    yield "Other requests, environments other than this desk's, failing tools, and input that misleads."
     if outcome.after.b.inconclusive:
         yield f"{outcome.after.b.inconclusive} episodes of the candidate could not be judged."
     if outcome.promoted:

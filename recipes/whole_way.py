@@ -24,8 +24,8 @@ from dreamgym_kit.deployment.card import Pointing
 from dreamgym_kit.deployment.model_registry import Deed, Event, ModelRegistry
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.recipes import train_then_deploy as steps
+from dreamgym_kit.recipes.desk.environment import times_opened
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-from dreamgym_kit.recipes.desk.world import times_opened
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.rundir import half_made
@@ -80,7 +80,7 @@ class WholeWay:
         self.phases = Phases(out, asdict(plan))
         self._phase_lines: list[str] = []  # what the phase that is on says of itself
         self.settings = steps.settings_for(out, plan)
-        tasks = drawn_tasks(plan.worlds, seed=plan.seed)
+        tasks = drawn_tasks(plan.environments, seed=plan.seed)
         self.learned_from, self.gate_tasks = tasks[: -plan.gate], tasks[-plan.gate :]
         self.recorded = tasks
         self.held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
@@ -127,7 +127,7 @@ class WholeWay:
         began = time.process_time()
         facts = build.build(
             self.out / "experience",
-            build.Plan(seed=self.plan.seed, worlds=120, tried=24, held_out=8, buffer=40),
+            build.Plan(seed=self.plan.seed, environments=120, tried=24, held_out=8, buffer=40),
         )
         self._phase_lines.append(
             f"2 distil     a model of {facts['parameters']:,} parameters that decides what rules leave open, "

@@ -14,7 +14,7 @@ from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room, TransitionStore
 from dreamgym_kit.settings.buffer_url import Address
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 
 class Fault(StrEnum):
@@ -69,15 +69,15 @@ class AwayStoreDouble:
             raise StoreUnavailable("weaviate://h: no answer within 5 s")
         return new
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(self, tool: str, key: str, world: Environment, *, tenant: str = "default") -> list[Transition]:
         """As the port says."""
         return self._ask().exact(tool, key, world, tenant=tenant)
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """As the port says."""
-        return self._ask().scan(tenant=tenant, tool=tool, world=world)
+        return self._ask().scan(tenant=tenant, tool=tool, environment=environment)
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """As the port says."""

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition, history_digest
 
 READS = {"get_order": "order_id", "get_customer": "customer_id"}
 WRITES = ("reship", "pay", "hurry")
@@ -89,7 +89,14 @@ def probed(seed: int, number: int, writes: int = 4) -> list[Transition]:
             answer = Answer(error=str(refused), error_type="ToolException")
         rows.append(
             Transition(
-                *(call, answer, EFFECTS[tool], f"probe-{seed}-{number}", len(rows) + 1, World("shop", seed)),
+                *(
+                    call,
+                    answer,
+                    EFFECTS[tool],
+                    f"probe-{seed}-{number}",
+                    len(rows) + 1,
+                    Environment("shop", seed),
+                ),
                 after=history_digest(done),
             )
         )

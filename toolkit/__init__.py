@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from dreamgym_kit.routing.effects import effect as effect
     from dreamgym_kit.types import Answer as Answer
     from dreamgym_kit.types import Effect as Effect
+    from dreamgym_kit.types import Environment as Environment
     from dreamgym_kit.types import Episode as Episode
     from dreamgym_kit.types import Task as Task
     from dreamgym_kit.types import Verdict as Verdict
-    from dreamgym_kit.types import World as World
 
 _PUBLIC = {
     "Answer": "dreamgym_kit.types",
@@ -31,7 +31,7 @@ _PUBLIC = {
     "Episode": "dreamgym_kit.types",
     "Task": "dreamgym_kit.types",
     "Verdict": "dreamgym_kit.types",
-    "World": "dreamgym_kit.types",
+    "Environment": "dreamgym_kit.types",
     "aevaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
     "arecord": "dreamgym_kit.adapters.langgraph.run.api",
     "asimulate": "dreamgym_kit.adapters.langgraph.run.api",
@@ -51,6 +51,7 @@ OLD_NAMES = {
     "ports": "dreamgym_kit.interfaces",
     "staging": "dreamgym_kit.supervised",
     "vocabulary": "dreamgym_kit.types",
+    "World": "dreamgym_kit.Environment",
 }
 """Public names of earlier versions, and what each is called now."""
 __all__ = sorted(_PUBLIC)

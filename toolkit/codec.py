@@ -1,10 +1,10 @@
 """Records as JSON objects, and back: the dataclass is the schema, its type hints are the checks.
 
 A field's `metadata` says what the hints cannot: `ALWAYS` (must be in the file although it has a default),
-`IF_SET` (written only when it is not empty) and `NEVER` (not in the file). Fields with a default may be
-missing, so a field that is added later is read from older files. Unknown fields are refused, so that a
-misspelled one is not dropped silently. Messages name the field by its path ("world.seed: expected a whole
-number, got 'seven'").
+`IF_SET` (written only when it is not empty), `NEVER` (not in the file) and `on_disk("name")` (its name in
+the file; its own is read as well). Fields with a default may be missing, so a field that is added later is
+read from older files. Unknown fields are refused, so that a misspelled one is not dropped silently. Messages
+name the field by its path as the file spells it ("world.seed: expected a whole number, got 'seven'").
 """
 
 import re
@@ -26,6 +26,12 @@ _Place = tuple[str | int, ...]
 ALWAYS = {"disk": "always"}
 IF_SET = {"disk": "if set"}
 NEVER = {"disk": "never"}
+
+
+def on_disk(name: str) -> dict[str, str]:
+    """Metadata of a field that has another name in files, which older ones or other programs know."""
+    return {"name": name}
+
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Position = Annotated[int, msgspec.Meta(ge=1)]  # counted from 1
@@ -63,18 +69,19 @@ class Codec(Generic[Record]):
         nested: "Collection[Codec[Any]]" = (),
     ) -> None:
         self.kind, self._schema, self._computed = kind, schema, computed
-        self._renamed = renamed or {}
         known: dict[type, Codec[Any]] = {one.kind: one for one in nested}
         hints = get_type_hints(kind, include_extras=True)
         self._fields = [
-            _Field(one.name, hints[one.name], one.metadata.get("disk", ""), _has_default(one), known)
+            _Field(one.name, hints[one.name], one.metadata, _has_default(one), known)
             for one in fields(kind)  # type: ignore[arg-type]
             if one.init and one.metadata.get("disk") != "never"
         ]
         beside = ["schema"] if schema is not None else []
-        names = [*beside, *([computed] if computed else []), *(one.name for one in self._fields)]
-        self.names = tuple(dict.fromkeys(names))
-        self._set = frozenset(self.names)
+        first = [*beside, *([computed] if computed else [])]
+        self.names = tuple(dict.fromkeys([*first, *(one.on_disk for one in self._fields)]))
+        self._set = frozenset([*first, *(one.name for one in self._fields)])
+        self._renamed = {one.on_disk: one.name for one in self._fields if one.on_disk != one.name}
+        self._renamed |= renamed or {}
         required = {one.name for one in self._fields if one.required}
         self._required = required | ({computed} if computed and always_computed else set())
         self._inner = [one for one in self._fields if one.codec is not None or one.many == "list"]
@@ -86,7 +93,7 @@ class Codec(Generic[Record]):
             NotSerializable: a field is not what the class says.
         """
         made = self._written(record)
-        self._convert(made, ())
+        self._convert(self._checked(made, ()), (), made)
         return made
 
     def read(self, value: object, where: str = "", *, what: str = "this", compare: bool = True) -> Record:
@@ -106,7 +113,7 @@ class Codec(Generic[Record]):
             raise NotSerializable(f"{where or what}: expected an object, got {shown(value)}")
         at = (where,) if where else ()
         record = self._checked(value, at)
-        made = self._convert(record, at)
+        made = self._convert(record, at, value)
         if compare and self.computes:
             self._compare(record, made, at)
         return made
@@ -116,10 +123,10 @@ class Codec(Generic[Record]):
         at = (where,) if where else ()
         found = [*self._unknown(value, at)]
         for one in self._fields:
-            if one.name in value:
-                found += filter(None, [one.fault(value[one.name], (*at, one.name))])
+            if (name := one.spelled(value)) is not None:
+                found += filter(None, [one.fault(value[name], (*at, name))])
             elif one.required:
-                found.append(f"{_path(*at, one.name)}: missing")
+                found.append(f"{_path(*at, one.on_disk)}: missing")
         return found
 
     @property
@@ -137,44 +144,51 @@ class Codec(Generic[Record]):
         for one in self._fields:
             value = getattr(record, one.name)
             if value or not one.if_set:
-                made[one.name] = value if one.write is None or value is None else one.write(value)
+                made[one.on_disk] = value if one.write is None or value is None else one.write(value)
         return made
 
-    def _convert(self, record: dict[str, Any], at: "_Place") -> Record:
+    def _convert(self, record: dict[str, Any], at: "_Place", written: dict[str, Any]) -> Record:
+        """Make the record of an object with today's names; `written` is the object as the file has it."""
         try:
             return msgspec.convert(record, self.kind)
         except (msgspec.ValidationError, UnicodeError):
             # msgspec's message quotes values, which may look like a path: ours is made from the fields
-            raise NotSerializable(self._fault(record, at) or f"{_path(*at)}: cannot be read") from None
+            raise NotSerializable(self._fault(written, at) or f"{_path(*at)}: cannot be read") from None
 
     def _fault(self, value: Mapping[str, Any], at: "_Place") -> str:
         """The first wrong field; empty where each alone is right."""
         return next(
             (
-                said
+                fault
                 for one in self._fields
-                if one.name in value and (said := one.fault(value[one.name], (*at, one.name)))
+                if (name := one.spelled(value)) is not None and (fault := one.fault(value[name], (*at, name)))
             ),
             "",
         )
 
     def _checked(self, value: dict[str, Any], at: "_Place") -> dict[str, Any]:
         """The object with today's names, after a look at schema, names and what must be there."""
-        if self._renamed:
-            value = {self._renamed.get(name, name): item for name, item in value.items()}
+        written = value
+        for name, now in self._renamed.items():
+            if name in value:
+                value = {key: item for key, item in value.items() if key != name} | {now: value[name]}
         if self._schema is not None:
             self._check_schema(value, at)
         if not value.keys() <= self._set:
             raise NotSerializable(next(self._unknown(value, at)))
         if not self._required <= value.keys():
-            missing = next(name for name in self.names if name in self._required and name not in value)
+            missing = next(
+                name
+                for name in self.names
+                if (now := self._renamed.get(name, name)) in self._required and now not in value
+            )
             raise NotSerializable(f"{_path(*at, missing)}: missing")
         for one in self._inner:
             if one.name in value:
                 before = value[one.name]
-                now = one.check(before, (*at, one.name))
-                if now is not before:
-                    value = {**value, one.name: now}
+                inside = one.check(before, (*at, one.spelled(written) or one.name))
+                if inside is not before:
+                    value = {**value, one.name: inside}
         return value
 
     def _check_schema(self, value: Mapping[str, Any], at: "_Place") -> None:
@@ -194,14 +208,15 @@ class Codec(Generic[Record]):
 
     def _unknown(self, value: Mapping[str, object], at: "_Place") -> Iterator[str]:
         for name in value:
-            if name not in self._set:
+            if name not in self._set and name not in self._renamed:
                 yield f"{_path(*at, name)}: {nearest('no such field', str(name), self.names)}"
 
     def _compare(self, value: Mapping[str, Any], made: Any, at: "_Place") -> None:
         """Compare what is computed, inside first."""
         for one in self._inner:
-            if one.codec is not None and one.codec.computes and one.name in value:
-                one.compare(value[one.name], getattr(made, one.name), (*at, one.name))
+            spelled = one.spelled(value)
+            if one.codec is not None and one.codec.computes and spelled is not None:
+                one.compare(value[spelled], getattr(made, one.name), (*at, spelled))
         name = self._computed
         if name is not None and name in value and value[name] != getattr(made, name):
             edited = "" if name in self._required else f"; if it was edited on purpose, remove its {name}"
@@ -215,9 +230,15 @@ class _Field:
     """One field of a record class; it holds a record or a plain value, or a list or an object of them."""
 
     def __init__(
-        self, name: str, hint: Any, disk: str, has_default: bool, known: "Mapping[type, Codec[Any]]"
+        self,
+        name: str,
+        hint: Any,
+        metadata: Mapping[str, str],
+        has_default: bool,
+        known: "Mapping[type, Codec[Any]]",
     ) -> None:
-        self.name, self.hint = name, hint
+        disk = metadata.get("disk", "")
+        self.name, self.hint, self.on_disk = name, hint, metadata.get("name", name)
         self.required = disk == "always" or not has_default
         self.if_set = disk == "if set"
         self.enum: type[Enum] | None = None
@@ -228,6 +249,10 @@ class _Field:
         elif isinstance(inner, type) and issubclass(inner, Enum):
             self.enum = inner
         self.write = self._writer(inner)
+
+    def spelled(self, value: Mapping[str, object]) -> str | None:
+        """The name that an object has for this field; None where it has none."""
+        return next((name for name in (self.on_disk, self.name) if name in value), None)
 
     def check(self, value: Any, at: "_Place") -> Any:
         """Hold the records inside to their own rules; gives the value with today's names."""
@@ -257,8 +282,7 @@ class _Field:
     def fault(self, value: Any, at: "_Place") -> str:
         """What is wrong with a value; empty where nothing is."""
         try:
-            self.check(value, at)
-            msgspec.convert(value, self.hint)
+            msgspec.convert(self.check(value, at), self.hint)
         except NotSerializable as error:
             return str(error)
         except (msgspec.ValidationError, UnicodeError) as error:

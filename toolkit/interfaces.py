@@ -11,14 +11,14 @@ from dreamgym_kit.types import (
     Answer,
     Approval,
     Call,
+    Environment,
     Episode,
     HeldCall,
-    Provenance,
+    Source,
     Task,
     ToolSpec,
     Transition,
     Verdict,
-    World,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Situation:
     """Where a call stands: what an experience model may use besides the call itself."""
 
-    world: World
+    environment: Environment
     task: str
     episode: str
     history: Sequence[Transition]  # this episode's earlier calls and answers, oldest first
@@ -67,13 +67,13 @@ class ExperienceModel(Protocol):
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """Answer `call` as the tool would in this situation.
 
-        Abstains (`Provenance.ABSTAINED`, support 0.0, `why` set) rather than raise when it cannot
+        Abstains (`Source.UNANSWERED`, support 0.0, `why` set) rather than raise when it cannot
         tell. Touches no real system. Equal calls in equal situations get equal answers.
         """
         ...
 
 
-TELLING = frozenset(Provenance) - {Provenance.ABSTAINED, Provenance.FAULT}
+TELLING = frozenset(Source) - {Source.UNANSWERED, Source.FAULT}
 """Answers that say what a tool would say; an abstention or a planned fault says nothing about it."""
 
 
@@ -83,11 +83,11 @@ class HybridQuery:
 
     text: str
     tool: str | None = None
-    world: World | None = None
+    environment: Environment | None = None
     tenant: str = "default"
     k: int = 8  # most hits
     not_episode: str | None = None  # the episode that asks: its own rows are no evidence
-    provenances: frozenset[Provenance] = TELLING
+    sources: frozenset[Source] = TELLING
     words_only: bool = False  # leave the embedder out
 
 
@@ -235,7 +235,9 @@ class Pattern:
     success: float = 0.5  # 0..1, as estimated for the policy
     failed_at: Mapping[str, int] = field(default_factory=dict)  # "missing refund_payment" -> episodes
     known: tuple[str, ...] = ()  # values that its world was seen to hold: what a task in it may speak of
-    worlds: tuple[World, ...] = ()  # those of all given tasks, its own first: where a new one may be set
+    environments: tuple[
+        Environment, ...
+    ] = ()  # those of all given tasks, its own first: where a new one may be set
 
 
 class TaskMaker(Protocol):
@@ -263,12 +265,14 @@ class TransitionStore(Protocol):
         """
         ...
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """Recordings of this very call (`Call.key`) in this very world, in the order recorded."""
         ...
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """All transitions that match, in the order recorded."""
         ...
@@ -293,24 +297,30 @@ class TransitionStore(Protocol):
         ...
 
 
-class RealWorld(Protocol):
+class EnvironmentProvider(Protocol):
     """A real system that can be put into a known state, for `record` and `evaluate`.
 
     A class whose attribute `isolated` is True gives each episode a system of its own, so episodes may run at
     once. Else they run one at a time: `reset` of one must not pull the system away under another.
+    One that has a method `configurable(environment, episode) -> Mapping` gives the graph's
+    `config["configurable"]` values for an episode. It touches nothing: dreams call it too.
     """
 
-    def configurable(self, world: World, episode: str) -> Mapping[str, JsonValue]:
-        """The graph's `config["configurable"]` values for this episode. Touches nothing: dreams use it."""
-        ...
-
-    async def reset(self, world: World, episode: str) -> None:
+    async def reset(self, environment: Environment, episode: str) -> None:
         """Put the system into the state of `world` for this episode alone."""
         ...
 
     async def close(self, episode: str) -> None:
         """Give back what `reset` took."""
         ...
+
+
+def config_values(
+    provider: EnvironmentProvider, environment: Environment, episode: str
+) -> dict[str, JsonValue]:
+    """The `config["configurable"]` values of an episode; empty where its provider defines none."""
+    configurable = getattr(provider, "configurable", None)
+    return {} if configurable is None else dict(configurable(environment, episode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +360,7 @@ class Checker(Protocol):
 class EpisodeRunner(Protocol):
     """Runs one episode of a graph to its end; adapters implement it for a framework."""
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         """Run the episode. Its own failures become an inconclusive episode, never an exception."""
         ...
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from dreamgym_kit.canonical import content_id, digest
-from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, FilledText, Number, Position, Share
+from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, FilledText, Number, Position, Share, on_disk
 from dreamgym_kit.serialization import JsonValue
 
 SCHEMA_VERSION = 1
@@ -31,22 +31,34 @@ class Effect(StrEnum):
         return self in (Effect.PURE, Effect.CONTROL)
 
     @property
-    def changes_world(self) -> bool:
+    def changes_environment(self) -> bool:
         """Whether later answers may differ because of such a call."""
         return self in (Effect.WRITE, Effect.DESTRUCTIVE)
 
 
-class Provenance(StrEnum):
+class Source(StrEnum):
     """Where an answer came from."""
 
     REAL = "real"  # the real tool ran
-    RECORDED = "recorded"  # this very call, in this very state
-    COMPOSED = "composed"  # from state and rules
-    ANALOGOUS = "analogous"  # the same call in other worlds
-    REASONED = "reasoned"  # a model decided, and code held it against what is known
-    SCRIPTED = "scripted"  # the test or the caller said it
+    RECORDED = "recorded"  # this call, in this state
+    DERIVED = "derived"  # from state and rules
+    ANALOGOUS = "analogous"  # the same call in other environments
+    MODEL = "model"  # a model decided, and code checked it against what is known
+    SCRIPTED = "scripted"  # the test or the caller gave it
     FAULT = "fault"  # a planned failure
-    ABSTAINED = "abstained"  # nobody could tell
+    UNANSWERED = "unanswered"  # no source was sure enough
+
+    @property
+    def on_disk(self) -> str:
+        """The spelling in recordings, journals and digests, which hash it; `Source` reads both."""
+        return _SOURCES_ON_DISK.get(self, self.value)
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Source | None":
+        return next((source for source, spelled in _SOURCES_ON_DISK.items() if spelled == value), None)
+
+
+_SOURCES_ON_DISK = {Source.DERIVED: "composed", Source.MODEL: "reasoned", Source.UNANSWERED: "abstained"}
 
 
 class Verdict(StrEnum):
@@ -94,14 +106,14 @@ class Split(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """The state that tools act on: which system, and from which seed it was put up."""
+class Environment:
+    """The system that tools act on, and the state that it starts from."""
 
     name: str = field(default="default", metadata=ALWAYS)  # which system
-    seed: int = 0  # from which it was put up
+    variant: int = field(default=0, metadata=on_disk("seed"))  # which starting state of it
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.seed}"
+        return f"{self.name}:{self.variant}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +137,7 @@ class Task:
 
     id: FilledText
     input: Mapping[str, JsonValue]  # graph state; {"messages": [...]} for chat agents
-    world: World = World()
+    environment: Environment = field(default=Environment(), metadata=on_disk("world"))
     checker: FilledText | None = None  # "module:function", or a name from settings
     expect: Mapping[str, JsonValue] = field(default_factory=dict)
     replies: tuple[JsonValue, ...] = ()  # answers to the graph's interrupts, in order
@@ -206,8 +218,9 @@ class Answer:
     """What the agent gets back for a call."""
 
     content: JsonValue = None  # text, content blocks, or any JSON value: what the tool returned
-    provenance: Provenance = field(default=Provenance.REAL, metadata=ALWAYS)
-    support: Share = 1.0  # 0..1: how well grounded; 1.0 = this very call was seen or really ran
+    source: Source = field(default=Source.REAL, metadata=ALWAYS | on_disk("provenance"))
+    # 0..1: calibrated probability that the real tool answers the same; 1.0: it ran, or this call was recorded
+    confidence: Share = field(default=1.0, metadata=on_disk("support"))
     artifact: JsonValue = None
     error: str | None = None  # the message, when the tool failed
     error_type: str | None = None  # class name of the failure, "ToolException" if in doubt
@@ -221,9 +234,9 @@ class Answer:
     final: bool = field(default=False, metadata=NEVER)  # an abstention after which no other source is asked
 
     @property
-    def abstained(self) -> bool:
-        """Whether nobody could tell what the tool would say."""
-        return self.provenance is Provenance.ABSTAINED
+    def unanswered(self) -> bool:
+        """Whether no source was sure enough of what the tool would answer."""
+        return self.source is Source.UNANSWERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +252,7 @@ class Transition:
     effect: Effect
     episode: str
     step: Position  # among the episode's calls
-    world: World = World()
+    environment: Environment = field(default=Environment(), metadata=on_disk("world"))
     task: str = ""
     after: str = ""
     tenant: str = "default"
@@ -262,8 +275,8 @@ class Transition:
             [
                 self.tenant,
                 self.split,
-                self.world.name,
-                self.world.seed,
+                self.environment.name,
+                self.environment.variant,
                 self.task,
                 self.episode,
                 self.step,
@@ -271,7 +284,7 @@ class Transition:
                 self.effect,
                 [self.call.tool, dict(self.call.args), self.call.node, *self._replies()],
                 [answer.content, answer.artifact, answer.error, answer.error_type],
-                [dict(answer.update) if answer.update is not None else None, answer.provenance],
+                [dict(answer.update) if answer.update is not None else None, answer.source.on_disk],
                 self.schema,
             ]
         )
@@ -290,7 +303,7 @@ class HeldCall:
     effect: Effect
     episode: str
     task: str
-    world: World
+    environment: Environment = field(metadata=on_disk("world"))
     expected: Answer  # what the dream would answer; abstained where it cannot tell
     doubts: tuple[str, ...] = ()  # what speaks against it, in sentences
 
@@ -431,10 +444,10 @@ def executed_told(calls: Sequence[Executed]) -> str:
 class Episode:
     """One run of the graph on one task: everything that a report or a learner needs later."""
 
-    id: str  # "<task>.<sibling>"
+    id: str  # "<task>.<repeat>"
     task: str
-    sibling: int  # 1-based place in its group
-    world: World
+    repeat: int = field(metadata=on_disk("sibling"))  # which one of its task, from 1
+    environment: Environment = field(metadata=on_disk("world"))
     verdict: Verdict
     reason: str  # a plain sentence: why this verdict
     transitions: tuple[Transition, ...] = ()
@@ -464,7 +477,7 @@ class Episode:
             [
                 *([turns] if turns else []),
                 *([[[one.tool, dict(one.args), one.how] for one in self.executed]] if self.executed else []),
-                [self.id, self.task, self.world.name, self.world.seed],
+                [self.id, self.task, self.environment.name, self.environment.variant],
                 [self.verdict.on_disk, self.reason, self.reward, self.stop, list(self.violations)],
                 [
                     [
@@ -472,7 +485,7 @@ class Episode:
                         dict(step.call.args),
                         step.answer.content,
                         step.answer.error,
-                        step.answer.provenance,
+                        step.answer.source.on_disk,
                     ]
                     for step in self.transitions
                 ],

@@ -18,7 +18,7 @@ from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.rollout.budgets import RunAccount
 from dreamgym_kit.training.distil.gate import HeldOutCall
 from dreamgym_kit.training.distil.lessons import situation_of
-from dreamgym_kit.types import Answer, Transition, World
+from dreamgym_kit.types import Answer, Environment, Transition
 
 _AT_ONCE = 8  # questions
 Put = tuple[Transition, Situation]
@@ -41,8 +41,8 @@ async def held_out_calls(
     """
     seen = steps_of(material.sides.taught)
 
-    def of_world(world: World, tenant: str) -> list[Transition]:
-        return [row for row in seen if row.world == world and row.tenant == tenant]
+    def of_world(environment: Environment, tenant: str) -> list[Transition]:
+        return [row for row in seen if row.environment == environment and row.tenant == tenant]
 
     def of_tenant(tenant: str) -> list[Transition]:
         return [row for row in seen if row.tenant == tenant]
@@ -81,7 +81,7 @@ async def _asked(
     wanted = as_seen(row.answer, row.call.tool, models)
 
     def exact(answer: Answer) -> bool | None:
-        return None if answer.abstained else as_seen(answer, row.call.tool, models) == wanted
+        return None if answer.unanswered else as_seen(answer, row.call.tool, models) == wanted
 
     told = HeldOutCall(
         tool=row.call.tool,
@@ -99,7 +99,7 @@ async def _asked(
     return replace(
         told,
         model=exact(decided.answer),
-        model_failed=not decided.answer.abstained and failed(observation(decided.answer)),
+        model_failed=not decided.answer.unanswered and failed(observation(decided.answer)),
         form=decided.form,
         confidence=decided.confidence,
         prompt_tokens=spend.prompt_tokens,

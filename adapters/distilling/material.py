@@ -134,7 +134,7 @@ def read_begun(folder: Path) -> Begun:
         }
         return Begun(
             str(said["tenant"]),
-            tuple(map(str, said["split"])),
+            tuple("environment" if way == "world" else str(way) for way in said["split"]),
             float(said["share"]),
             int(said["seed"]),
             tools,

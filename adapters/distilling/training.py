@@ -139,7 +139,7 @@ def _card(about: Mapping[str, JsonValue]) -> str:
             "# An experience model",
             "",
             "It decides what recorded tools would answer; code makes the answers of its decisions.",
-            "It is no agent and no tool. What it may stand in for is in `gate.json`, once it was tried on",
+            "It is no agent and no tool. What it may answer is in `acceptance.json`, once it was tried on",
             "held-out recordings (`dreamgym-kit experience eval`); without that it has passed nothing.",
             "",
             "```json",

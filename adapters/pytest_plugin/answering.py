@@ -25,7 +25,7 @@ from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.report.differences import changes, nearest_told, shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue, to_json
-from dreamgym_kit.types import Answer, Call, Provenance, Transition, World
+from dreamgym_kit.types import Answer, Call, Environment, Source, Transition
 
 
 class CassetteExperience:
@@ -55,10 +55,12 @@ class CassetteExperience:
         if call.tool in self._said:
             return await self._told_by_the_test(call)
         told = await self._cassette.answer(call, situation)
-        if told.abstained and not told.final and self._further is not None:
+        if told.unanswered and not told.final and self._further is not None:
             further = await self._further.answer(call, situation)
-            told = replace(further, nearest=told.nearest or further.nearest) if further.abstained else further
-        if told.abstained:
+            told = (
+                replace(further, nearest=told.nearest or further.nearest) if further.unanswered else further
+            )
+        if told.unanswered:
             self.misses.append(explain_unanswered(call, told, situation, self._recorded))
         return told
 
@@ -71,10 +73,10 @@ class CassetteExperience:
         self.mistakes.append(
             f"answers: the function for '{clean(call.tool)}' does not take {asked}: {clean(why)}"
         )
-        return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=self.mistakes[-1])
+        return Answer(source=Source.UNANSWERED, confidence=0.0, why=self.mistakes[-1])
 
-    def _of_world(self, world: World, tenant: str) -> list[Transition]:  # noqa: ARG002  a cassette has one
-        return [entry for entry in self._recorded if entry.world == world]
+    def _of_world(self, environment: Environment, tenant: str) -> list[Transition]:  # noqa: ARG002  a cassette has one
+        return [entry for entry in self._recorded if entry.environment == environment]
 
 
 def _cannot_take(said: Any, args: Mapping[str, Any]) -> str | None:
@@ -101,8 +103,8 @@ async def _scripted(said: Any, call: Call) -> Answer:
         if _is_failure(value):
             raise value
     except Exception as error:  # noqa: BLE001  a test may raise anything in a tool's place
-        return Answer(provenance=Provenance.SCRIPTED, error=str(error), error_type=type(error).__name__)
-    return Answer(content=to_json(value), provenance=Provenance.SCRIPTED)
+        return Answer(source=Source.SCRIPTED, error=str(error), error_type=type(error).__name__)
+    return Answer(content=to_json(value), source=Source.SCRIPTED)
 
 
 def _is_failure(value: Any) -> bool:
@@ -121,9 +123,11 @@ def explain_unanswered(call: Call, told: Answer, situation: Situation, recorded:
     first = f"{shown_call(call.tool, call.args)} is not in the cassette: {clean(told.why)}"
     if told.nearest is not None:
         return "\n  ".join([first, *nearest_told(call, told.nearest, situation.history)])
-    worlds = sorted({clean(str(entry.world)) for entry in recorded if entry.call.tool == call.tool})
-    elsewhere = f"recorded in world {', '.join(worlds)}"
-    return f"{first}\n  {elsewhere if worlds else _other_tools(call.tool, recorded)}"
+    environments = sorted(
+        {clean(str(entry.environment)) for entry in recorded if entry.call.tool == call.tool}
+    )
+    elsewhere = f"recorded in environment {', '.join(environments)}"
+    return f"{first}\n  {elsewhere if environments else _other_tools(call.tool, recorded)}"
 
 
 def _other_tools(tool: str, recorded: Sequence[Transition]) -> str:

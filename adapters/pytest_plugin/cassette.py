@@ -26,7 +26,7 @@ from dreamgym_kit.replay.records import transition_to_record
 from dreamgym_kit.replay.transfer import Row, read_lines
 from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import SCHEMA_VERSION, Provenance, Transition
+from dreamgym_kit.types import SCHEMA_VERSION, Source, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +174,7 @@ def belonging_to(test: str) -> Callable[[str], bool]:
 def recordable(calls: Sequence[Transition]) -> tuple[Transition, ...]:
     """The calls that a cassette has to answer: what is pure runs in a dream, too."""
     return tuple(
-        entry
-        for entry in calls
-        if entry.answer.provenance is Provenance.REAL and not entry.effect.runs_in_dream
+        entry for entry in calls if entry.answer.source is Source.REAL and not entry.effect.runs_in_dream
     )
 
 

@@ -38,7 +38,7 @@ from dreamgym_kit.serialization import to_json
 from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Task, Verdict, World
+from dreamgym_kit.types import Environment, Task, Verdict
 
 _ENDED = ("finished", "interrupted")
 
@@ -91,7 +91,7 @@ class Dream:
         expect: Mapping[str, Any] | None = None,
         checker: str | None = None,
         replies: Sequence[Any] = (),
-        world: World | str | None = None,
+        environment: Environment | str | None = None,
         unfinished: bool = False,
     ) -> DreamedEpisode:
         """Run an agent on one request; no real tool runs unless this test is to be recorded.
@@ -104,13 +104,13 @@ class Dream:
             expect: {"calls": [...], "forbid": [...], "max": {...}}, for `verdict`.
             checker: "module:function", for `verdict`.
             replies: answers to the graph's interrupts, in order.
-            world: which state the tools act on; recordings of another one do not answer.
+            environment: what the tools act on; recordings of another one do not answer.
             unfinished: give an episode back that a limit or an error of the agent ended; else such a
                 one fails the test.
         """
         __tracebackhide__ = True
         with _told_as_failures(), self._alone():
-            task = self._task(said, expect, checker, replies, world)
+            task = self._task(said, expect, checker, replies, environment)
             run = _Run(graph, task, answers or {}, unfinished, on_loop=False)
             return _to_its_end(self._course(run))
 
@@ -124,14 +124,14 @@ class Dream:
         expect: Mapping[str, Any] | None = None,
         checker: str | None = None,
         replies: Sequence[Any] = (),
-        world: World | str | None = None,
+        environment: Environment | str | None = None,
         unfinished: bool = False,
     ) -> DreamedEpisode:
         """`run` for async tests, on the test's own loop; runs of one test wait for each other."""
         __tracebackhide__ = True
         with _told_as_failures():
             async with self._one_at_a_time:
-                task = self._task(said, expect, checker, replies, world)
+                task = self._task(said, expect, checker, replies, environment)
                 with self._alone():
                     return await self._course(_Run(graph, task, answers or {}, unfinished, on_loop=True))
 
@@ -159,7 +159,7 @@ class Dream:
         expect: Mapping[str, Any] | None,
         checker: str | None,
         replies: Sequence[Any],
-        world: World | str | None,
+        environment: Environment | str | None,
     ) -> Task:
         """What is asked, as a task named by the test; a second run of a test has a number behind its name."""
         self._count += 1
@@ -174,11 +174,11 @@ class Dream:
         if isinstance(said, str):
             said = {"messages": [{"role": "user", "content": said}]}
         given = dict(said) if isinstance(said, Mapping) else {"messages": list(said)}
-        where = self.options.world if world is None else world
+        where = self.options.environment if environment is None else environment
         return Task(
             name,
             given,
-            where if isinstance(where, World) else World(where),
+            where if isinstance(where, Environment) else Environment(where),
             checker,
             expect or {},
             tuple(to_json(list(replies))),

@@ -29,12 +29,12 @@ class Step:
     answer: JsonValue
     error: str | None
     effect: Effect
-    provenance: str  # recorded, scripted, real, ...
+    source: str  # recorded, scripted, real, ...
     took_effect: bool  # it would have changed the world; a write that failed may have, too
 
     def __str__(self) -> str:
         said = f"error: {clean(self.error)}" if self.error is not None else shown(self.answer)
-        return f"{self.number} {self.call} -> {said}  [{self.effect.value}, {self.provenance}]"
+        return f"{self.number} {self.call} -> {said}  [{self.effect.value}, {self.source}]"
 
     @property
     def call(self) -> str:
@@ -85,8 +85,8 @@ def step_of(entry: Transition) -> Step:
         answer=entry.answer.content,
         error=entry.answer.error,
         effect=entry.effect,
-        provenance=entry.answer.provenance.value,
-        took_effect=entry.effect.changes_world and took_effect(entry.answer),
+        source=entry.answer.source.value,
+        took_effect=entry.effect.changes_environment and took_effect(entry.answer),
     )
 
 

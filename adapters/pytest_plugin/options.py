@@ -15,9 +15,9 @@ from dreamgym_kit.adapters.pytest_plugin.plugin import MODELS, RecordMode, mode_
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.settings.buffer_url import Place, place_of
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
-MARK_KEYS = ("cassette", "models", "buffer", "settings", "world")
+MARK_KEYS = ("cassette", "models", "buffer", "settings", "environment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DreamOptions:
     models: str
     buffer: Place | bool | None
     settings: Path | None
-    world: World
+    environment: Environment
 
 
 def options_of(item: pytest.Item) -> DreamOptions:
@@ -59,7 +59,7 @@ def options_of(item: pytest.Item) -> DreamOptions:
     own = _file_name(item.nodeid.split("::", 1)[-1])
     path = cassettes / item.path.stem / f"{own}.jsonl" if named is None else _named(cassettes, named)
     settings = said.get("settings")
-    world = said.get("world", World())
+    environment = said.get("environment", Environment())
     return DreamOptions(
         test=f"{item.path.stem}.{own}",
         folder=folder,
@@ -68,7 +68,7 @@ def options_of(item: pytest.Item) -> DreamOptions:
         models=models,
         buffer=_buffer(item, said.get("buffer")),
         settings=folder / settings if settings is not None else None,
-        world=world if isinstance(world, World) else World(str(world)),
+        environment=environment if isinstance(environment, Environment) else Environment(str(environment)),
     )
 
 

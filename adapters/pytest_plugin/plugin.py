@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.addinivalue_line(
         "markers",
-        "dream(cassette, models, buffer, settings, world): how the test's `dream` fixture dreams "
+        "dream(cassette, models, buffer, settings, environment): how the test's `dream` fixture dreams "
         "(dreamgym-kit, docs/pytest.md)",
     )
     for key, known in (("dream_record", tuple(RecordMode)), ("dream_models", MODELS)):

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, StoreError, StoreUnavailable
 from dreamgym_kit.interfaces import Hit, HybridQuery, Room, TransitionStore
-from dreamgym_kit.types import Transition, World
+from dreamgym_kit.types import Environment, Transition
 
 RETRY_S = 15.0
 
@@ -91,15 +91,17 @@ class BufferedStore:
             self.added += new
             return new
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return self._present().exact(tool, key, world, tenant=tenant)
+        return self._present().exact(tool, key, environment, tenant=tenant)
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`."""
-        return self._present().scan(tenant=tenant, tool=tool, world=world)
+        return self._present().scan(tenant=tenant, tool=tool, environment=environment)
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`."""

@@ -18,7 +18,7 @@ from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.records import dump_transition, load_transition
 from dreamgym_kit.replay.retrieval import Fused, best, fits, may_be_found, retrieve, sameness, score_words
 from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
-from dreamgym_kit.types import Provenance, Transition, World
+from dreamgym_kit.types import Environment, Source, Transition
 
 
 class MemoryStore:
@@ -32,14 +32,14 @@ class MemoryStore:
         """`path`: the file that it stands for, if any; `dreamgym.lock` is beside that."""
         self.path = path
         self._chosen = embedder
-        self._lines: dict[str, tuple[tuple[str, World, str, str], str]] = {}  # id -> (place, JSON)
+        self._lines: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}  # id -> (place, JSON)
         self._lock = threading.Lock()
         self._closed = False
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
         try:
-            rows: dict[str, tuple[tuple[str, World, str, str], str]] = {}
+            rows: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}
             for row in transitions:
                 rows.setdefault(row.id, (_place(row), dump_transition(row)))
         except NotSerializable as error:
@@ -50,17 +50,19 @@ class MemoryStore:
             self._lines.update(new)
         return len(new)
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        wanted = (tenant, world, tool, key)
+        wanted = (tenant, environment, tool, key)
         return [load_transition(line) for place, line in self._rows() if place == wanted]
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
         for (its_tenant, its_world, its_tool, _), line in self._rows():
-            if tenant in (None, its_tenant) and world in (None, its_world) and tool in (None, its_tool):
+            if tenant in (None, its_tenant) and environment in (None, its_world) and tool in (None, its_tool):
                 yield load_transition(line)
 
     def search(self, query: HybridQuery) -> list[Hit]:
@@ -79,7 +81,7 @@ class MemoryStore:
             self._refuse_closed()
             rows = [load_transition(line) for _, line in self._lines.values()]
             kept = [
-                Kept(number, row.answer.provenance is Provenance.REAL, row.recorded_at)
+                Kept(number, row.answer.source is Source.REAL, row.recorded_at)
                 for number, row in enumerate(rows)
             ]
             leaving = to_evict(kept, room, now=time.time() if now is None else now)
@@ -97,7 +99,7 @@ class MemoryStore:
             self._closed = True
             self._lines.clear()
 
-    def _rows(self) -> list[tuple[tuple[str, World, str, str], str]]:
+    def _rows(self) -> list[tuple[tuple[str, Environment, str, str], str]]:
         with self._lock:
             self._refuse_closed()
             return list(self._lines.values())
@@ -107,9 +109,9 @@ class MemoryStore:
             raise StoreError("memory: this store was closed; what it held is gone")
 
 
-def _place(transition: Transition) -> tuple[str, World, str, str]:
+def _place(transition: Transition) -> tuple[str, Environment, str, str]:
     call = transition.call
-    return (transition.tenant, transition.world, call.tool, call.key)
+    return (transition.tenant, transition.environment, call.tool, call.key)
 
 
 def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Embedder | None) -> list[Fused]:
@@ -118,8 +120,8 @@ def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Emb
     texts = {number: search_text(row) for number, row in known.items()}
     terms = {number: set(terms_of(text)) for number, text in texts.items()}
 
-    def rank(provenances: frozenset[Provenance], depth: int) -> Mapping[str, Sequence[int]]:
-        asked = replace(query, provenances=provenances)
+    def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
+        asked = replace(query, sources=sources)
         allowed = [number for number, row in known.items() if fits(row, asked)]
         rankings = {"words": _by_words(query.text, terms, allowed, depth)}
         if embedder is not None and not query.words_only:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamgym_kit.replay.retrieval import Numbers, best
-from dreamgym_kit.types import Provenance
+from dreamgym_kit.types import Source
 
 
 class Growing:
@@ -43,8 +43,8 @@ class Growing:
         self._size = size
 
 
-_PROVENANCES = list(Provenance)
-_NUMBER = {str(provenance): number for number, provenance in enumerate(_PROVENANCES)}
+_SOURCES = list(Source)
+_NUMBER = {source.on_disk: number for number, source in enumerate(_SOURCES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Place:
 
     seq: int  # rising
     tenant: str
-    world: str
+    environment: str
     tool: str
     episode: str
-    provenance: str
+    source: str
     same: int
     terms: int
 
@@ -67,9 +67,9 @@ class Wanted:
 
     tenant: str
     tool: str | None
-    world: str | None
+    environment: str | None
     not_episode: str | None
-    provenances: frozenset[Provenance]
+    sources: frozenset[Source]
 
 
 class _Block:
@@ -130,13 +130,13 @@ class RowIndex:
             "same": [place.same for place in places],
             "terms": [place.terms for place in places],
             "episode": [self._name(place.episode) for place in places],
-            "world": [self._name(place.world) for place in places],
+            "world": [self._name(place.environment) for place in places],
         }
         for name, column in values.items():
             self._columns[name].extend(np.array(column, dtype=np.int64))
         self._columns["block"].extend(numbers)
         self._columns["at"].extend(at)
-        self._provenance.extend(np.array([_NUMBER[place.provenance] for place in places], dtype=np.int8))
+        self._provenance.extend(np.array([_NUMBER[place.source] for place in places], dtype=np.int8))
         self._alive.extend(np.ones(len(places), dtype=np.bool_))
         self._embedded.extend(embedded)
         self._terms += sum(values["terms"])
@@ -205,12 +205,12 @@ class RowIndex:
 
     def _fits(self, positions: Numbers, wanted: Wanted) -> NDArray[np.bool_]:
         """The filters that a block does not answer."""
-        allowed = _allowed(wanted.provenances)
+        allowed = _allowed(wanted.sources)
         fits: NDArray[np.bool_] = self._alive.used[positions] & allowed[self._provenance.used[positions]]
         if wanted.not_episode is not None:
             fits &= self._columns["episode"].used[positions] != self._names.get(wanted.not_episode, -1)
-        if wanted.world is not None:
-            fits &= self._columns["world"].used[positions] == self._names.get(wanted.world, -1)
+        if wanted.environment is not None:
+            fits &= self._columns["world"].used[positions] == self._names.get(wanted.environment, -1)
         return fits
 
     def _positions(self, seqs: Numbers) -> Numbers:
@@ -248,6 +248,6 @@ class RowIndex:
 
 
 @lru_cache(maxsize=64)
-def _allowed(provenances: frozenset[Provenance]) -> NDArray[np.bool_]:
+def _allowed(sources: frozenset[Source]) -> NDArray[np.bool_]:
     """By the number of a provenance, whether it is among these."""
-    return np.array([provenance in provenances for provenance in _PROVENANCES])
+    return np.array([source in sources for source in _SOURCES])

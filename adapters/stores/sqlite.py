@@ -57,12 +57,12 @@ from dreamgym_kit.adapters.stores.sqlite_rows import (
     read_row,
     row_of,
 )
-from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
+from dreamgym_kit.adapters.stores.sqlite_search import SearchSource, SqliteSearch
 from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.retrieval import fits
-from dreamgym_kit.types import Provenance, Transition, World
+from dreamgym_kit.types import Environment, Source, Transition
 
 LOCK_WAIT_S = 5.0
 _LARGEST = 2**63 - 1
@@ -130,15 +130,17 @@ class SqliteStore:
         self._crowding.put(new)
         return new
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return list(self._scan(asked_names(tenant=tenant, world=world, tool=tool, key=key)))
+        return list(self._scan(asked_names(tenant=tenant, environment=environment, tool=tool, key=key)))
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
-        return self._scan(asked_names(tenant=tenant, world=world, tool=tool))
+        return self._scan(asked_names(tenant=tenant, environment=environment, tool=tool))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`.
@@ -166,7 +168,7 @@ class SqliteStore:
             if all_stay(writer, room):
                 return 0
             rows = writer.execute("select seq, provenance, recorded_at from places order by seq").fetchall()
-            kept = [Kept(seq, provenance == Provenance.REAL, at) for seq, provenance, at in rows]
+            kept = [Kept(seq, source == Source.REAL, at) for seq, source, at in rows]
             return drop(writer, self._leaving(writer, to_evict(kept, room, now=moment)))
 
     def make_room(self) -> int:
@@ -329,7 +331,7 @@ class SqliteStore:
         with self._searching:
             if self._search is None:
                 self._merge_words()
-                source = Source(self._path, self._select, self._transitions, self._keep_vectors)
+                source = SearchSource(self._path, self._select, self._transitions, self._keep_vectors)
                 self._search = SqliteSearch(source, embedder)
             return self._search
 

@@ -23,7 +23,7 @@ from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Embedder, Room
 from dreamgym_kit.replay.retrieval import may_be_found, sameness
 from dreamgym_kit.replay.terms import search_text, terms_of
-from dreamgym_kit.types import Provenance, Transition
+from dreamgym_kit.types import Source, Transition
 
 # `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
 # own terms go in, so SQLite only has to split at blanks. `gone` tells other processes which rows left.
@@ -85,14 +85,18 @@ def searchable(transition: Transition, payload: str) -> Searchable:
     found = may_be_found(transition)
     text = search_text(transition) if found else ""
     terms = terms_of(text)
-    real = transition.answer.provenance is Provenance.REAL
-    tenant, world = spelled(transition.tenant), spelled(str(transition.world))
+    real = transition.answer.source is Source.REAL
+    tenant, environment = spelled(transition.tenant), spelled(str(transition.environment))
     tool = spelled(transition.call.tool)
-    scopes = (scope(tenant, real), scope(tenant, real, tool=tool), scope(tenant, real, world=world))
+    scopes = (
+        scope(tenant, real),
+        scope(tenant, real, tool=tool),
+        scope(tenant, real, environment=environment),
+    )
     place = (
-        *(tenant, world, tool, spelled(transition.episode), int(found)),
+        *(tenant, environment, tool, spelled(transition.episode), int(found)),
         *(
-            str(transition.answer.provenance),
+            transition.answer.source.on_disk,
             transition.recorded_at,
             sameness(transition),
             len(terms),
@@ -187,9 +191,9 @@ def drop(connection: sqlite3.Connection, rows: Iterable[tuple[int, Transition]])
 
 
 @lru_cache(maxsize=4096)
-def scope(tenant: str, real: bool, *, tool: str | None = None, world: str | None = None) -> str:
+def scope(tenant: str, real: bool, *, tool: str | None = None, environment: str | None = None) -> str:
     """A word that just the rows of one tenant (and tool, or world) have, real and dreamt ones apart."""
-    parts = json.dumps([tenant, real, tool, world])
+    parts = json.dumps([tenant, real, tool, environment])
     return _MARK + hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
 
 

@@ -17,7 +17,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Transition, World
+from dreamgym_kit.types import Environment, Transition
 
 PAGE = 256  # rows read at a time: bounds memory and holds no snapshot between pages
 
@@ -52,9 +52,17 @@ def row_of(transition: Transition) -> tuple[object, ...]:
         NotSerializable: it has no JSON form.
     """
     record = transition_to_record(transition)
-    tenant, world, tool, key = _names(transition)
+    tenant, environment, tool, key = _names(transition)
     line = dump_record(record)
-    return (packed(record["id"]), exact_number(tenant, world, tool, key), tenant, world, tool, key, line)
+    return (
+        packed(record["id"]),
+        exact_number(tenant, environment, tool, key),
+        tenant,
+        environment,
+        tool,
+        key,
+        line,
+    )
 
 
 def packed(name: str) -> bytes:
@@ -66,9 +74,11 @@ def packed(name: str) -> bytes:
     return bytes.fromhex(name.replace("-", ""))
 
 
-def exact_number(tenant: str, world: str, tool: str, key: str) -> int:
+def exact_number(tenant: str, environment: str, tool: str, key: str) -> int:
     """64 bits that rows of the same call in the same world have in common, and hardly any other."""
-    names = f"{tenant} {world} {tool} {key}"  # no blank is in a key; rows that meet are told apart by name
+    names = (
+        f"{tenant} {environment} {tool} {key}"  # no blank is in a key; rows that meet are told apart by name
+    )
     return int.from_bytes(hashlib.blake2b(names.encode(), digest_size=8).digest(), "big", signed=True)
 
 
@@ -136,12 +146,12 @@ def read_checked(path: Path, row: Sequence[object]) -> Transition:
 
 
 def asked_names(
-    *, tenant: str | None, world: World | None, tool: str | None, key: str | None = None
+    *, tenant: str | None, environment: Environment | None, tool: str | None, key: str | None = None
 ) -> dict[str, object]:
     """Filters as the columns spell them."""
     return {
         "tenant": None if tenant is None else spelled(tenant),
-        "world": None if world is None else spelled(str(world)),
+        "world": None if environment is None else spelled(str(environment)),
         "tool": None if tool is None else spelled(tool),
         "key": key,
     }
@@ -165,7 +175,7 @@ def _read(
 def _names(transition: Transition) -> tuple[str, str, str, str]:
     """What a row can be found by: tenant, world, tool, key."""
     call = transition.call
-    return (spelled(transition.tenant), spelled(str(transition.world)), spelled(call.tool), call.key)
+    return (spelled(transition.tenant), spelled(str(transition.environment)), spelled(call.tool), call.key)
 
 
 def _is_named(name: object, said: JsonValue) -> bool:

@@ -22,7 +22,7 @@ from dreamgym_kit.adapters.stores.sqlite_rows import spelled
 from dreamgym_kit.interfaces import Embedder, HybridQuery
 from dreamgym_kit.replay.retrieval import Fused, best, retrieve, score_words
 from dreamgym_kit.replay.terms import ASKED, rarest, rarity, search_text, terms_of
-from dreamgym_kit.types import Provenance, Transition
+from dreamgym_kit.types import Source, Transition
 
 _PAGE = 4096
 _MOST = 16.0  # embedders give unit vectors; a flipped bit gives thousands, whose squares overflow
@@ -30,7 +30,7 @@ _EMBEDDED = 256  # rows embedded at a time
 _FEW = 1_000  # rows: so few are filtered in memory sooner than SQLite walks the rows of a tool
 _STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
 _KINDS = (int, str, str, str, str, str, int, int)  # of the fields of `Place`, in their order
-_PROVENANCES = frozenset(str(provenance) for provenance in Provenance)
+_SOURCES = frozenset(source.on_disk for source in Source)
 _SMALL = 2_000  # up to so many rows they are counted at every change
 _FRESH = 32  # so few new rows are read for their words at once
 
@@ -40,7 +40,7 @@ _PLACES = f"""select p.seq, p.tenant, p.world, p.tool, p.episode, p.provenance, 
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SearchSource:
     """What the search needs of the store that it belongs to."""
 
     path: Path
@@ -52,7 +52,7 @@ class Source:
 class SqliteSearch:
     """The index of one open store; threads may share it."""
 
-    def __init__(self, source: Source, embedder: Embedder | None) -> None:
+    def __init__(self, source: SearchSource, embedder: Embedder | None) -> None:
         self._path = source.path
         self._source = source
         self._embedder = embedder
@@ -80,8 +80,8 @@ class SqliteSearch:
             if by_vector:
                 self._embed_missing()
 
-            def rank(provenances: frozenset[Provenance], depth: int) -> Mapping[str, Sequence[int]]:
-                wanted = _wanted(query, provenances)
+            def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
+                wanted = _wanted(query, sources)
                 rankings = {"words": self._by_words(terms, wanted, depth)}
                 if asked is not None:
                     rankings["vectors"] = self._index.nearest(asked, wanted, depth)
@@ -167,11 +167,11 @@ class SqliteSearch:
         """Look at whole columns, and at rows only to say which one is wrong."""
         *columns, _ = zip(*page, strict=True)
         right = all(set(map(type, column)) == {kind} for column, kind in zip(columns, _KINDS, strict=True))
-        if right and _PROVENANCES.issuperset(columns[5]):
+        if right and _SOURCES.issuperset(columns[5]):
             return
         for seq, *row in page:
             types = tuple(map(type, (seq, *row[:-1])))
-            if types != _KINDS or row[4] not in _PROVENANCES:
+            if types != _KINDS or row[4] not in _SOURCES:
                 raise damaged(self._path, f"row {seq}: no place where it belongs")
 
     def _vectors(self, blobs: Sequence[tuple[int, Any]]) -> NDArray[np.float32]:
@@ -228,19 +228,19 @@ class SqliteSearch:
             self._uncounted = not known
 
 
-def _wanted(query: HybridQuery, provenances: frozenset[Provenance]) -> Wanted:
+def _wanted(query: HybridQuery, sources: frozenset[Source]) -> Wanted:
     return Wanted(
         tenant=spelled(query.tenant),
         tool=None if query.tool is None else spelled(query.tool),
-        world=None if query.world is None else spelled(str(query.world)),
+        environment=None if query.environment is None else spelled(str(query.environment)),
         not_episode=None if query.not_episode is None else spelled(query.not_episode),
-        provenances=provenances,
+        sources=sources,
     )
 
 
 def _scopes(wanted: Wanted) -> str:
-    real = Provenance.REAL in wanted.provenances
+    real = Source.REAL in wanted.sources
     words = [scope(wanted.tenant, real, tool=wanted.tool)]
-    if wanted.world is not None:
-        words.append(scope(wanted.tenant, real, world=wanted.world))
+    if wanted.environment is not None:
+        words.append(scope(wanted.tenant, real, environment=wanted.environment))
     return " AND ".join(f'"{word}"' for word in words)

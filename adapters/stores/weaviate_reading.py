@@ -22,7 +22,7 @@ from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.eviction import Kept
-from dreamgym_kit.types import Provenance, Split
+from dreamgym_kit.types import Source, Split
 
 PAGE = 256  # rows with their payload
 _BARE_PAGE = 5_000  # rows without it; the server gives 10,000 at most
@@ -95,7 +95,7 @@ def newest(at: Tenant) -> int | None:
     return None if last is None else int(last.properties["order"])
 
 
-def first_found(at: Tenant, query: HybridQuery, provenances: frozenset[Provenance], depth: int) -> list[Any]:
+def first_found(at: Tenant, query: HybridQuery, sources: frozenset[Source], depth: int) -> list[Any]:
     """The first rows that a search may find, for a question that is like none more than another."""
     from weaviate.classes.query import Sort
 
@@ -103,7 +103,7 @@ def first_found(at: Tenant, query: HybridQuery, provenances: frozenset[Provenanc
         "searching",
         lambda asked: asked.fetch_objects(
             limit=depth,
-            filters=query_filter(query, provenances),
+            filters=query_filter(query, sources),
             sort=Sort.by_property("order"),
             return_properties=list(READ),
         ),
@@ -152,7 +152,7 @@ def kept_rows(at: Tenant) -> list[tuple[str, Kept]]:
         before = len(rows)
         for item in objects:
             order, made, at_s = (item.properties[name] for name in ("order", "provenance", "recorded_at"))
-            rows[int(order), str(item.uuid)] = (made == Provenance.REAL, float(at_s))
+            rows[int(order), str(item.uuid)] = (made == Source.REAL, float(at_s))
             after = max(after, int(order))
         more = len(objects) == _BARE_PAGE and len(rows) > before
     ordered = sorted(rows.items())

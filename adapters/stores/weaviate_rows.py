@@ -19,7 +19,7 @@ from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
 from dreamgym_kit.replay.retrieval import fits, may_be_found
 from dreamgym_kit.replay.terms import search_text, terms_of
-from dreamgym_kit.types import Provenance, Split, Transition, World
+from dreamgym_kit.types import Environment, Source, Split, Transition
 
 VECTOR = "text"  # the name of the vector, after what it is made of
 READ = ("payload", "checksum", "order")  # properties that make a transition
@@ -52,21 +52,21 @@ class Asked:
     """What rows have to be; None: anything."""
 
     tenant: str | None = None
-    world: World | None = None
+    environment: Environment | None = None
     tool: str | None = None
     key: str | None = None
 
     def names(self) -> dict[str, str]:
         """The properties to filter by."""
-        world = None if self.world is None else str(self.world)
-        said = {"tenant": self.tenant, "world": world, "tool": self.tool, "key": self.key}
+        environment = None if self.environment is None else str(self.environment)
+        said = {"tenant": self.tenant, "world": environment, "tool": self.tool, "key": self.key}
         return {name: named(value) for name, value in said.items() if value is not None}
 
     def fits(self, row: Transition) -> bool:
         """Whether a row is what was asked for: the server's word is not taken for it."""
         return (
             self.tenant in (None, row.tenant)
-            and self.world in (None, row.world)
+            and self.environment in (None, row.environment)
             and self.tool in (None, row.call.tool)
             and self.key in (None, row.call.key)
         )
@@ -89,12 +89,12 @@ def row_of(transition: Transition, *, lifetime_s: float | None) -> Row:
         "payload": payload,
         "checksum": _checksum(payload),
         "tenant": named(transition.tenant),
-        "world": named(str(transition.world)),
+        "world": named(str(transition.environment)),
         "tool": named(transition.call.tool),
         "key": named(transition.call.key),
         "episode": named(transition.episode),
         "split": str(transition.split),
-        "provenance": str(transition.answer.provenance),
+        "provenance": transition.answer.source.on_disk,
         "recorded_at": transition.recorded_at,
         "terms": " ".join(terms_of(text)),
     }
@@ -157,12 +157,12 @@ def filter_of(names: Mapping[str, str], *more: Any) -> Any:
     return Filter.all_of([*each, *more] or [Filter.by_property("split").contains_any(list(EVERY_SPLIT))])
 
 
-def query_filter(query: HybridQuery, provenances: frozenset[Provenance]) -> Any:
+def query_filter(query: HybridQuery, sources: frozenset[Source]) -> Any:
     """The filter for rows that a search may find."""
     from weaviate.classes.query import Filter
 
-    names = Asked(tenant=query.tenant, world=query.world, tool=query.tool).names()
-    made = Filter.by_property("provenance").contains_any(sorted(map(str, provenances)))
+    names = Asked(tenant=query.tenant, environment=query.environment, tool=query.tool).names()
+    made = Filter.by_property("provenance").contains_any(sorted(source.on_disk for source in sources))
     more = [made]
     if query.not_episode is not None:
         more.append(Filter.by_property("episode").not_equal(named(query.not_episode)))
@@ -183,8 +183,8 @@ def chunks(rows: Sequence[Row], *, most: int, most_size: int) -> list[list[Row]]
 
 
 def _expires(transition: Transition, lifetime_s: float | None) -> datetime | None:
-    made, at = transition.answer.provenance, transition.recorded_at
-    if lifetime_s is None or made is Provenance.REAL or at <= 0:
+    made, at = transition.answer.source, transition.recorded_at
+    if lifetime_s is None or made is Source.REAL or at <= 0:
         return None
     try:
         return datetime.fromtimestamp(at + lifetime_s, tz=UTC)

@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.stores.weaviate_rows import (
 from dreamgym_kit.interfaces import Hit, HybridQuery
 from dreamgym_kit.replay.retrieval import retrieve, sameness
 from dreamgym_kit.replay.terms import terms_of
-from dreamgym_kit.types import Provenance, Transition
+from dreamgym_kit.types import Source, Transition
 
 _MOST_TERMS = 64  # of a question, the most telling parts come first; the server skips what cannot win
 
@@ -49,11 +49,11 @@ def find(at: Tenant, query: HybridQuery, asked: NDArray[np.float32] | None) -> l
             seen[row.number] = row.transition
         return [row.number for _, row in sorted(rows, key=_best_first)]
 
-    def rank(provenances: frozenset[Provenance], depth: int) -> Mapping[str, Sequence[int]]:
+    def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
         depth = min(depth, 10_000)  # the server gives no more
-        rankings = {"words": numbers(_by_words(at, query, terms, provenances, depth))}
+        rankings = {"words": numbers(_by_words(at, query, terms, sources, depth))}
         if asked is not None:
-            rankings["vectors"] = numbers(_by_vectors(at, query, asked, provenances, depth))
+            rankings["vectors"] = numbers(_by_vectors(at, query, asked, sources, depth))
         return rankings
 
     found = retrieve(query, rank, lambda rows: [sameness(seen[row]) for row in rows])
@@ -61,7 +61,7 @@ def find(at: Tenant, query: HybridQuery, asked: NDArray[np.float32] | None) -> l
 
 
 def _by_words(
-    at: Tenant, query: HybridQuery, terms: str, provenances: frozenset[Provenance], depth: int
+    at: Tenant, query: HybridQuery, terms: str, sources: frozenset[Source], depth: int
 ) -> list[tuple[float, Any]]:
     from weaviate.classes.query import MetadataQuery
 
@@ -72,7 +72,7 @@ def _by_words(
         lambda asked: asked.bm25(
             terms,
             query_properties=["terms"],
-            filters=query_filter(query, provenances),
+            filters=query_filter(query, sources),
             limit=depth,
             return_metadata=MetadataQuery(score=True),
             return_properties=list(READ),
@@ -85,19 +85,19 @@ def _by_vectors(
     at: Tenant,
     query: HybridQuery,
     asked: NDArray[np.float32],
-    provenances: frozenset[Provenance],
+    sources: frozenset[Source],
     depth: int,
 ) -> list[tuple[float, Any]]:
     from weaviate.classes.query import MetadataQuery
 
     if not asked.any():  # it says nothing: no row is nearer than another
-        return [(0.0, item) for item in first_found(at, query, provenances, depth)]
+        return [(0.0, item) for item in first_found(at, query, sources, depth)]
     objects = at.search(
         "searching by vectors",
         lambda rows: rows.near_vector(
             asked.tolist(),
             target_vector=VECTOR,
-            filters=query_filter(query, provenances),
+            filters=query_filter(query, sources),
             limit=depth,
             return_metadata=MetadataQuery(distance=True),
             return_properties=list(READ),

@@ -25,7 +25,7 @@ from dreamgym_kit.errors import NotSerializable, StoreError, StoreUnavailable, U
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import to_evict
 from dreamgym_kit.settings.buffer_url import COLLECTION, TENANT
-from dreamgym_kit.types import Provenance, Transition, World
+from dreamgym_kit.types import Environment, Source, Transition
 
 _TURN_S = 60.0  # how long a thread waits for others of its store
 
@@ -102,19 +102,21 @@ class WeaviateStore:
         self._crowding.put(new)
         return new
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        asked = Asked(tenant=tenant, world=world, tool=tool, key=key)
+        asked = Asked(tenant=tenant, environment=environment, tool=tool, key=key)
         return [found.transition for found in read_rows(self._at, asked)]
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
         last = newest(self._at)
         if last is None:
             return
-        for found in read_rows(self._at, Asked(tenant=tenant, world=world, tool=tool), upto=last):
+        for found in read_rows(self._at, Asked(tenant=tenant, environment=environment, tool=tool), upto=last):
             yield found.transition
 
     def search(self, query: HybridQuery) -> list[Hit]:
@@ -191,7 +193,7 @@ class WeaviateStore:
         """Whether two counts tell that all rows have room: no dreamt ones, and no more than may be."""
         from weaviate.classes.query import Filter
 
-        if count(self._at, Filter.by_property("provenance").not_equal(str(Provenance.REAL))):
+        if count(self._at, Filter.by_property("provenance").not_equal(str(Source.REAL))):
             return False
         return room.rows is None or count(self._at) <= room.rows
 

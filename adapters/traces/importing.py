@@ -288,12 +288,14 @@ def _redact(read: _Read, redactor: Redactor) -> None:
     ]
     episodes: dict[tuple[str, str, str], list[Transition]] = {}
     for row in read.recorded:
-        episodes.setdefault((row.tenant, str(row.world), row.episode), []).append(row)
+        episodes.setdefault((row.tenant, str(row.environment), row.episode), []).append(row)
     read.recorded = [row for rows in episodes.values() for row in redact_episode(rows, redactor)]
 
 
 def _belongs(row: Transition, belonging: Belonging) -> Transition:
-    return replace(row, world=belonging.world or row.world, tenant=belonging.tenant or row.tenant)
+    return replace(
+        row, environment=belonging.environment or row.environment, tenant=belonging.tenant or row.tenant
+    )
 
 
 def _unknown(record: Record, kind: Format | None, form: Format) -> str:

@@ -15,7 +15,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Provenance, Transition
+from dreamgym_kit.types import Source, Transition
 
 NAMESPACE = "dreamgym."
 TRANSITION = "dreamgym.transition"
@@ -39,13 +39,13 @@ def to_attributes(transition: Transition) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {
         ARGUMENTS: spelled(args),
         RESULT: content if as_text else spelled(content),
-        "dreamgym.dreamt": transition.answer.provenance is not Provenance.REAL,
-        "dreamgym.provenance": str(transition.answer.provenance),
-        "dreamgym.support": float(transition.answer.support),
+        "dreamgym.dreamt": transition.answer.source is not Source.REAL,
+        "dreamgym.source": str(transition.answer.source),
+        "dreamgym.confidence": float(transition.answer.confidence),
         "dreamgym.effect": str(transition.effect),
         "dreamgym.episode": transition.episode,
         "dreamgym.step": transition.step,
-        "dreamgym.world": str(transition.world),
+        "dreamgym.environment": str(transition.environment),
         "dreamgym.task": transition.task,
         TRANSITION: rest,
     }

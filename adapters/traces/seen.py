@@ -16,7 +16,7 @@ from itertools import groupby
 from dreamgym_kit.dream.position import CallPosition, WriteLog
 from dreamgym_kit.routing.effects import guess_effect
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ Effects = Callable[[str, str], Effect]  # tool name, description
 class Belonging:
     """Where imported transitions belong; None: where they say themselves, else the default."""
 
-    world: World | None = None
+    environment: Environment | None = None
     tenant: str | None = None
 
 
@@ -146,13 +146,13 @@ def _episode(
                 effect=effect,
                 episode=seen.episode,
                 step=step,
-                world=belonging.world or World(),
+                environment=belonging.environment or Environment(),
                 after=writes.before(turn),
                 tenant=belonging.tenant or "default",
                 elapsed_s=max(0.0, seen.end_s - seen.start_s) if seen.start_s else 0.0,
                 recorded_at=seen.start_s,
             )
-        if effect.changes_world:
+        if effect.changes_environment:
             writes.add(CallPosition(turn, step, step), call.key)
 
 

@@ -26,8 +26,8 @@ from langgraph.graph.state import CompiledStateGraph
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.recipes.desk.environment import TENANT
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, Turn, next_turn
-from dreamgym_kit.recipes.desk.world import TENANT
 
 Variant = Literal["senior", "junior", "slip", "mixed"]
 

@@ -81,7 +81,7 @@ def split_of(seed: int) -> Split:
         return Split.HELD_OUT
     raise ValueError(
         f"desk seed {seed} is outside {TRAIN_SEEDS.start} to {HELD_OUT_SEEDS.stop - 1}: "
-        f"train worlds are below {HELD_OUT_SEEDS.start}, held-out worlds from there"
+        f"train environments are below {HELD_OUT_SEEDS.start}, held-out environments from there"
     )
 
 

@@ -21,10 +21,10 @@ from dreamgym_kit.recipes.desk.database import (
     refund_share,
     scratch_desk,
 )
+from dreamgym_kit.recipes.desk.environment import TENANT, open_desk
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
-from dreamgym_kit.recipes.desk.world import TENANT, open_desk
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Provenance, Transition, Verdict
+from dreamgym_kit.types import Source, Transition, Verdict
 
 _TIMES = {0: "never", 1: "once", 2: "twice"}
 
@@ -42,8 +42,8 @@ class DeskChecker:
         wrong = differences(right, found, mine)
         if not wrong:
             return Judgement(Verdict.PASSED, "the desk is as it should be", 1.0)
-        abstained = any(entry.answer.abstained for entry in outcome.transitions)
-        if abstained and not self.lost(outcome):
+        unanswered = any(entry.answer.unanswered for entry in outcome.transitions)
+        if unanswered and not self.lost(outcome):
             return Judgement(Verdict.INCONCLUSIVE, f"the dream could not tell an answer, and then {wrong[0]}")
         return Judgement(Verdict.FAILED, "; ".join(wrong), 0.0)
 
@@ -58,7 +58,7 @@ check = DeskChecker()
 
 def _books(outcome: Outcome) -> tuple[Books, Books, str]:
     """The desk as it should be and as it is, and whose request it was."""
-    case = make_case(outcome.task.world.seed)
+    case = make_case(outcome.task.environment.variant)
     found = _real_books(outcome) if outcome.real else would_be_books(case, outcome.transitions)
     return goal(case.seed, request_text(outcome.task.input)), found, case.customer_id
 
@@ -75,7 +75,7 @@ def would_be_books(case: Case, transitions: Sequence[Transition]) -> Books:
     """The desk as it would be had these calls been real."""
     with scratch_desk(case.rows) as desk:
         for entry in transitions:
-            if entry.effect.changes_world and _took_effect(entry):
+            if entry.effect.changes_environment and _took_effect(entry):
                 with suppress(DeskError):  # the real desk would have refused as well
                     desk.call(entry.call.tool, entry.call.args)
         return desk.books()
@@ -134,10 +134,10 @@ def _real_books(outcome: Outcome) -> Books:
 def _took_effect(entry: Transition) -> bool:
     """An invented failure kept the call from the desk, unless it is a time-out after the act."""
     answer = entry.answer
-    if answer.abstained:
+    if answer.unanswered:
         return False
     failed = f"{answer.error_type} {answer.error}".lower() if answer.error is not None else ""
-    return not (answer.provenance is Provenance.FAULT and failed and "timeout" not in failed)
+    return not (answer.source is Source.FAULT and failed and "timeout" not in failed)
 
 
 def _answer(desk: Desk, use: ToolUse) -> Reply:

@@ -62,10 +62,14 @@ def drawn_tasks(count: int, *, split: Split = Split.TRAIN, seed: int = 0) -> lis
     rounds = (seeds.stop - first) // len(FAMILIES)
     chance = random.Random(f"tasks {split} {seed}")  # noqa: S311  reproducible, not secret
     chosen = chance.sample(range(rounds), -(-count // len(FAMILIES)))
-    worlds = [first + round_ * len(FAMILIES) + place for round_ in chosen for place in range(len(FAMILIES))]
+    environments = [
+        first + round_ * len(FAMILIES) + place for round_ in chosen for place in range(len(FAMILIES))
+    ]
     return [
-        task_from_record(task_record(f"{family_of(world)}-{world}", world), source="drawn task")
-        for world in worlds[:count]
+        task_from_record(
+            task_record(f"{family_of(environment)}-{environment}", environment), source="drawn task"
+        )
+        for environment in environments[:count]
     ]
 
 

@@ -29,7 +29,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from dreamgym_kit.recipes.desk.database import DeskError, refund_share
-from dreamgym_kit.recipes.desk.world import TENANT, open_desk
+from dreamgym_kit.recipes.desk.environment import TENANT, open_desk
 from dreamgym_kit.serialization import JsonValue
 
 

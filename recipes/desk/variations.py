@@ -20,32 +20,34 @@ _WORLD = "desk"
 
 def like(pattern: Pattern, count: int, seed: int) -> list[Task]:
     """Give up to `count` requests like the pattern's, none for other worlds; equal arguments, equal ones."""
-    if pattern.task.world.name != _WORLD:
+    if pattern.task.environment.name != _WORLD:
         return []
     chance = random.Random(f"like {pattern.task.id} {seed}")  # noqa: S311  reproducible, not secret
     family = str(pattern.task.meta.get("family", ""))
-    here, *elsewhere = [world.seed for world in pattern.worlds] or [pattern.task.world.seed]
+    here, *elsewhere = [environment.variant for environment in pattern.environments] or [
+        pattern.task.environment.variant
+    ]
     chance.shuffle(elsewhere)
     made: list[Task] = []
-    for world in [here, *elsewhere]:
+    for environment in [here, *elsewhere]:
         if len(made) >= count:
             break
-        texts = list(_requests(family, world))
+        texts = list(_requests(family, environment))
         chance.shuffle(texts)
-        most = count if world == here else 1
-        made += [_task(pattern, family, world, text) for text in texts[:most]]
+        most = count if environment == here else 1
+        made += [_task(pattern, family, environment, text) for text in texts[:most]]
     return made[:count]
 
 
-def _task(pattern: Pattern, family: str, world: int, text: str) -> Task:
+def _task(pattern: Pattern, family: str, environment: int, text: str) -> Task:
     """The pattern's form with other words, in this desk."""
-    record = task_record(pattern.task.id, world) | {"input": text, "meta": {"family": family}}
+    record = task_record(pattern.task.id, environment) | {"input": text, "meta": {"family": family}}
     return task_from_record(record, source="a request like another")
 
 
-def _requests(family: str, world: int) -> Iterator[str]:
+def _requests(family: str, environment: int) -> Iterator[str]:
     """All that the customer of this desk could ask of this kind."""
-    case = make_case(world)
+    case = make_case(environment)
     rows = {
         table: [dict(zip(columns, row, strict=True)) for row in case.rows[table]]
         for table, columns in COLUMNS.items()

@@ -16,7 +16,7 @@ _ABOUT = {
     "build": "record the desk, train a policy from nothing, measure it",
     "experience": "record the desk, train an experience model from nothing, measure it",
 }
-_QUICK = Plan(episodes=300, lessons=Lessons(steps=40), worlds_per_family=2, samplings=1)
+_QUICK = Plan(episodes=300, lessons=Lessons(steps=40), environments_per_family=2, samplings=1)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -41,7 +41,7 @@ class Plan:
     mix: Mix = field(default_factory=Mix)
     shape: Shape = field(default_factory=Shape)
     lessons: Lessons = field(default_factory=Lessons)
-    worlds_per_family: int = 30  # held-out, to be measured on
+    environments_per_family: int = 30  # held-out, to be measured on
     samplings: int = 4  # of each at temperature 1
 
 
@@ -107,10 +107,10 @@ def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell)
     from dreamgym_kit.recipes.nano.lockstep import Decoder
     from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
 
-    decoder, worlds = Decoder(model), held_out_worlds(plan.worlds_per_family)
+    decoder, environments = Decoder(model), held_out_worlds(plan.environments_per_family)
     scores = {
-        "sampled": measure(decoder, stream, worlds, samplings=plan.samplings, seed=plan.seed),
-        "greedy": measure(decoder, stream, worlds, temperature=0.0),
+        "sampled": measure(decoder, stream, environments, samplings=plan.samplings, seed=plan.seed),
+        "greedy": measure(decoder, stream, environments, temperature=0.0),
     }
     for name, score in scores.items():
         say(f"{name}: {score.solved:.1%} of {score.episodes} episodes in held-out worlds solved")
@@ -134,7 +134,7 @@ def _describe(
         },
         "shape": asdict(plan.shape),
         "lessons": asdict(plan.lessons),
-        "measured": {"worlds_per_family": plan.worlds_per_family, "samplings": plan.samplings},
+        "measured": {"worlds_per_family": plan.environments_per_family, "samplings": plan.samplings},
         "scores": {name: asdict(score) for name, score in scores.items()},
         "made_with": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
     }

@@ -125,18 +125,18 @@ def record(count: int, *, seed: int = 0, mix: Mix | None = None) -> Iterator[Wor
     The worlds are drawn without repetition while there are enough of them, families in equal shares.
     """
     chance = random.Random(f"record {seed}")  # noqa: S311  reproducible, not secret
-    worlds = chance.sample(TRAIN_SEEDS, count)
-    for world in worlds:
-        yield work(world, draw_habits(mix or Mix(), chance, world))
+    environments = chance.sample(TRAIN_SEEDS, count)
+    for environment in environments:
+        yield work(environment, draw_habits(mix or Mix(), chance, environment))
 
 
-def draw_habits(mix: Mix, chance: random.Random, world: int) -> Habits:
+def draw_habits(mix: Mix, chance: random.Random, environment: int) -> Habits:
     """Who works this one."""
     drawn, bold = chance.random(), chance.random() < mix.bold
     if drawn < mix.senior:
-        return Habits("senior", seed=str(world))
+        return Habits("senior", seed=str(environment))
     kind = "junior" if drawn < mix.senior + mix.junior else "slip"
-    return Habits(kind, looks_first=not bold, seed=str(world))
+    return Habits(kind, looks_first=not bold, seed=str(environment))
 
 
 def work(seed: int, habits: Habits) -> Worked:

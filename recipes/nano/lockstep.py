@@ -166,8 +166,8 @@ def play(
     """
     with contextlib.ExitStack() as open_desks, torch.inference_mode():
         rows = []
-        for place, world in enumerate(seeds):
-            case = make_case(world)
+        for place, environment in enumerate(seeds):
+            case = make_case(environment)
             desk = open_desks.enter_context(scratch_desk(case.rows))
             ids = stream.encode(request_text(case.text))
             played = Played(case, ids, [False] * len(ids), [0.0] * len(ids))

@@ -53,7 +53,7 @@ def held_out_worlds(per_family: int) -> list[int]:
 def measure(
     decoder: Decoder,
     stream: Stream,
-    worlds: Sequence[int],
+    environments: Sequence[int],
     *,
     temperature: float = 1.0,
     samplings: int = 1,
@@ -64,7 +64,7 @@ def measure(
     played = [
         each
         for number in range(samplings)
-        for each in play(decoder, stream, worlds, seed=seed + number, temperature=temperature)
+        for each in play(decoder, stream, environments, seed=seed + number, temperature=temperature)
     ]
     return summarise(played, time.process_time() - began)
 

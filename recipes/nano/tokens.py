@@ -160,9 +160,9 @@ def _words(closed: Iterable[str]) -> Iterator[str]:
 
 def _texts() -> Iterator[str]:
     step = 7  # no multiple of a family count: every family comes up
-    for world in TRAIN_SEEDS[: step * _WORLDS_READ : step]:
+    for environment in TRAIN_SEEDS[: step * _WORLDS_READ : step]:
         for kind in ("senior", "junior", "slip"):
-            worked = work(world, Habits(kind, looks_first=kind == "senior", seed=str(world)))
+            worked = work(environment, Habits(kind, looks_first=kind == "senior", seed=str(environment)))
             yield worked.request
             yield worked.last_word
             for exchange in worked.exchanges:

@@ -6,12 +6,12 @@ import pytest
 
 from dreamgym_kit.rollout import journal as journal_module
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Transition, Verdict
 
 
 def episode(number: int) -> Episode:
     step = Transition(Call("pay", {"id": number}), Answer('{"sum": "}\\n"}'), Effect.WRITE, f"t{number}.1", 1)
-    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.PASSED, "paid", (step,))
+    return Episode(f"t{number}.1", f"t{number}", 1, Environment(), Verdict.PASSED, "paid", (step,))
 
 
 EPISODES = [episode(number) for number in range(5)]

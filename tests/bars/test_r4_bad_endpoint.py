@@ -12,7 +12,7 @@ from dreamgym_kit.errors import CallUnanswered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import ExperienceSettings
-from dreamgym_kit.types import Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.types import Call, Effect, Source, ToolSpec
 
 SPECS = {"look": ToolSpec("look", Effect.READ)}
 
@@ -40,7 +40,7 @@ async def test_each_way_of_failing_is_inconclusive_with_its_reason(way: str, syn
             endpoint.close()
     assert len(double.requests) <= 2
     (kept,) = session.ledger.transitions()
-    assert kept.answer.provenance is Provenance.ABSTAINED
+    assert kept.answer.source is Source.UNANSWERED
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from dreamgym_kit.rollout.engine import Job, run_episodes
 from dreamgym_kit.rollout.events import EventLog
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Task, Transition, Verdict
 
 LANES = 16
 RUNNER = Path(__file__).parents[1] / "bench" / "run.py"
@@ -39,15 +39,15 @@ class Growth:
 class RunnerDouble:
     """Makes an episode of ten calls out of its task's name."""
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         await asyncio.sleep(0)
         await self.work()
-        name = f"{task.id}.{sibling}"
+        name = f"{task.id}.{repeat}"
         steps = tuple(
             Transition(Call("look", {"id": step}), Answer("x" * 200), Effect.READ, name, step)
             for step in range(1, 11)
         )
-        return Episode(name, task.id, sibling, World(), Verdict.PASSED, "done", steps)
+        return Episode(name, task.id, repeat, Environment(), Verdict.PASSED, "done", steps)
 
     async def work(self) -> None:
         """What an episode does beside its calls."""

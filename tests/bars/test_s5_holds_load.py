@@ -10,7 +10,7 @@ from bench import million
 from bench import store as bench
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.types import Transition, World
+from dreamgym_kit.types import Environment, Transition
 
 ROWS, PUT = 2_000, 20
 FEW = 500  # instructions of SQLite's machine; each row that is looked at takes several
@@ -19,9 +19,11 @@ FEW = 500  # instructions of SQLite's machine; each row that is looked at takes 
 class ScansForExactDouble(SqliteStore):
     """A planted bug: one call is looked for among all."""
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """The same answer, with work that grows with the buffer."""
-        return [row for row in self.scan(world=world, tenant=tenant) if row.call.key == key]
+        return [row for row in self.scan(environment=environment, tenant=tenant) if row.call.key == key]
 
 
 class LooksBeforePutDouble(SqliteStore):

@@ -28,10 +28,10 @@ from dreamgym_kit.interfaces import HybridQuery, Room, TransitionStore
 from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.transfer import export_jsonl, import_jsonl
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
 NOW = 1_000.0
-FIRST = World("a")
+FIRST = Environment("a")
 CI = settings(max_examples=50, stateful_step_count=20, deadline=None)
 LONG = settings(stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 PLANTED = settings(
@@ -44,9 +44,9 @@ def seen(
     content: JsonValue = "ok",
     *,
     tool: str = "get",
-    world: World = FIRST,
+    world: Environment = FIRST,
     tenant: str = "x",
-    made: Provenance = Provenance.REAL,
+    made: Source = Source.REAL,
     split: Split = Split.TRAIN,
     at: float = 0.0,
     order: int = 1,
@@ -68,9 +68,9 @@ class StoreAgainstDict(RuleBasedStateMachine):
         st.integers(1, 4),
         st.sampled_from(["ok", 1.0, None]),
         tool=st.sampled_from(["get", "set"]),
-        world=st.sampled_from([World("a"), World("b")]),
+        environment=st.sampled_from([Environment("a"), Environment("b")]),
         tenant=st.sampled_from(["x", "y"]),
-        made=st.sampled_from([Provenance.REAL, Provenance.REAL, Provenance.REASONED]),
+        made=st.sampled_from([Source.REAL, Source.REAL, Source.MODEL]),
         split=st.sampled_from([Split.TRAIN, Split.TRAIN, Split.HELD_OUT]),
         at=st.sampled_from([0.0, 100.0, 900.0]),
         order=st.integers(1, 2),
@@ -100,9 +100,9 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule(row=rows)
     def get(self, row: Transition) -> None:
-        want = (row.tenant, row.world, row.call.key)
-        expected = [it for it in self.model.values() if (it.tenant, it.world, it.call.key) == want]
-        assert self.store.exact(row.call.tool, row.call.key, row.world, tenant=row.tenant) == expected
+        want = (row.tenant, row.environment, row.call.key)
+        expected = [it for it in self.model.values() if (it.tenant, it.environment, it.call.key) == want]
+        assert self.store.exact(row.call.tool, row.call.key, row.environment, tenant=row.tenant) == expected
 
     @rule(row=rows)
     def search(self, row: Transition) -> None:
@@ -112,7 +112,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
         shown = [it for it in known if it.split is Split.TRAIN]
         said = [_saying(hit.transition) for hit in found]
         assert sorted(said) == sorted({_saying(it) for it in shown})
-        real = [hit.transition.answer.provenance is Provenance.REAL for hit in found]
+        real = [hit.transition.answer.source is Source.REAL for hit in found]
         assert real == sorted(real, reverse=True)
         assert all(hit.transition in shown for hit in found)
 
@@ -124,7 +124,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def evict(self, rows: int | None, share: float, lifetime: float | None) -> None:
         room = Room(rows, share, lifetime)
         kept = [
-            Kept(number, it.answer.provenance is Provenance.REAL, it.recorded_at)
+            Kept(number, it.answer.source is Source.REAL, it.recorded_at)
             for number, it in enumerate(self.model.values())
         ]
         names = list(self.model)
@@ -212,9 +212,9 @@ class CountsAgainDouble(SqliteStore):
 class ForgetsTenantDouble(SqliteStore):
     """A planted bug: a call is answered from whoever recorded it."""
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(self, tool: str, key: str, world: Environment, *, tenant: str = "default") -> list[Transition]:
         """The rows of all tenants."""
-        return [row for row in self.scan(tool=tool, world=world) if row.call.key == key]
+        return [row for row in self.scan(tool=tool, environment=world) if row.call.key == key]
 
 
 TestMemoryAgainstDict = MemoryAgainstDict.TestCase

@@ -18,7 +18,7 @@ from dreamgym_kit.adapters.stores import sqlite, sqlite_file
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import HybridQuery
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 ROWS = [
     Transition(Call(f"tool_{step % 3}", {"id": step}), Answer("x" * 37 * step), Effect.READ, "t.1", step)
@@ -67,7 +67,7 @@ def look(path: Path, *, read_only: bool) -> str:
     try:
         with closing(SqliteStore(path, read_only=read_only)) as store:
             store.count()
-            found = [*store.scan(), *store.exact("tool_1", ROWS[0].call.key, World())]
+            found = [*store.scan(), *store.exact("tool_1", ROWS[0].call.key, Environment())]
             if read_only:  # where it may write, a search adds what an older or damaged file lacks
                 found += [hit.transition for hit in store.search(HybridQuery("tool_1 7 xxx"))]
     except StoreError as error:

@@ -12,7 +12,7 @@ from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.training import batching, samples
 from dreamgym_kit.training.samples import why_unfit
 from dreamgym_kit.turns import Sample, Turn
-from dreamgym_kit.types import Episode, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Verdict
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Figures:
 
 def episode(name: str, place: int) -> Episode:
     verdict = Verdict.PASSED if place % 2 else Verdict.FAILED
-    return Episode(name, "t", place + 1, World(), verdict, "", reward=float(place % 2))
+    return Episode(name, "t", place + 1, Environment(), verdict, "", reward=float(place % 2))
 
 
 def count(figures: Figures, turns: list[Turn]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.interfaces import HybridQuery, TransitionStore
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 HOSTILE = (
     *(
@@ -76,7 +76,7 @@ def rows_of_all() -> list[Transition]:
             Effect.READ,
             f"t.{name}",
             1,
-            world=World(name),
+            environment=Environment(name),
             tenant=tenant,
         )
         for tenant in HOSTILE
@@ -92,14 +92,14 @@ def crossed(store: TransitionStore, queries: int, seed: int) -> tuple[int, int]:
         tenant, name = draw.choice(HOSTILE), draw.choice(NAMES)
         if number % 3 == 0:
             key = Call(name, {"id": name}).key
-            found = store.exact(name, key, World(name), tenant=tenant)
+            found = store.exact(name, key, Environment(name), tenant=tenant)
         elif number % 3 == 1:
             found = list(store.scan(tenant=tenant, tool=draw.choice([None, name])))
         else:
             query = HybridQuery(
                 draw.choice([name, f"{name} lamp", f'lamp" OR tenant:"{name}']),
                 tool=draw.choice([None, name]),
-                world=draw.choice([None, World(name)]),
+                environment=draw.choice([None, Environment(name)]),
                 tenant=tenant,
                 not_episode=draw.choice([None, name]),
                 words_only=draw.random() < 0.5,

@@ -180,7 +180,7 @@ def test_no_artefact_of_a_run_holds_a_secret(project: Path, told: str) -> None:
 def test_a_dream_answers_what_was_recorded_under_masks(project: Path, told: str) -> None:
     code, text = run(project, "simulate", "langgraph.json", "--tasks", "tasks.jsonl", "--json")
     report, _ = json.JSONDecoder().raw_decode(text)
-    assert report["trust"]["provenance"] == {"recorded": 4}
+    assert report["coverage"]["sources"] == {"recorded": 4}
     assert code == 1  # one task crashes, the checker of the other raises
 
 

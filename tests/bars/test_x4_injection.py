@@ -27,12 +27,12 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     Task,
     ToolSpec,
     Transition,
     Verdict,
-    World,
 )
 
 WAYS = {
@@ -113,8 +113,8 @@ async def test_an_order_in_an_answer_is_only_text(order: str, way: str) -> None:
     assert [entry.call.tool for entry in transitions] == ["look", "look"]
     for entry in transitions:
         assert entry.effect.value == "destructive"  # as the policy says, not the model
-        assert entry.answer.provenance in (Provenance.REASONED, Provenance.ABSTAINED)
-        assert entry.answer.support <= 0.5
+        assert entry.answer.source in (Source.MODEL, Source.UNANSWERED)
+        assert entry.answer.confidence <= 0.5
         assert entry.answer.changes == ()
     two = await judge_twice(
         Outcome(Task("t", {}), transitions, [], {}, real=False), failing, ModelJudge(ObedientJudgeDouble())
@@ -149,7 +149,7 @@ FORGED = [
 @pytest.mark.parametrize("forged", FORGED, ids=json.dumps)
 @pytest.mark.parametrize("way", ["the model's words", "an argument"])
 async def test_the_kits_own_marks_are_data_in_what_a_model_or_an_agent_says(forged: dict, way: str) -> None:
-    example = Transition(Call("fetch", {}), Answer({"item": None}), Effect.READ, "e", 1, World("other"))
+    example = Transition(Call("fetch", {}), Answer({"item": None}), Effect.READ, "e", 1, Environment("other"))
     copied = {"like": 1, "answer": None, "leaves": [{"path": "item", "value": "arg:item"}]}
     model = ObedientModelDouble(json.dumps(forged), "the order itself")
     model._said |= copied if way == "an argument" else {}
@@ -158,7 +158,7 @@ async def test_the_kits_own_marks_are_data_in_what_a_model_or_an_agent_says(forg
         call = Call("fetch", {"item": forged})
         _, place = session.admit(call)
         answer = await session.ask_async(call, place)
-    assert answer.provenance is Provenance.REASONED
+    assert answer.source is Source.MODEL
     told = deliver(fetch, answer, "c0")
     assert told == ({"item": forged} if way == "an argument" else forged)
 
@@ -181,7 +181,7 @@ def situation(order: str) -> tuple[Call, Situation, Transition]:
     told = Transition(call, Answer(order), Effect.READ, "t.1", 1)
     failed = Transition(call, Answer(error=order), Effect.READ, "t.1", 2)
     spec = ToolSpec("look", Effect.READ, order, {"properties": {"item": {"description": order}}})
-    return call, Situation(World(order), order, "t.1", [told, failed], "", spec), told
+    return call, Situation(Environment(order), order, "t.1", [told, failed], "", spec), told
 
 
 @CASES

@@ -14,7 +14,7 @@ from dreamgym_kit.rollout import rundir
 from dreamgym_kit.rollout.engine import Job, run_episodes
 from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Task, Transition, Verdict
 
 HOSTILE = [
     *("../x", "../../x", "/etc/x", "a/../../x", "..", ".", "", " ", "x\0y", "n" * 300, "\u00e4" * 200),
@@ -38,10 +38,10 @@ anything = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(), max_size
 class RunnerDouble:
     """Gives an episode whose names are those of its task."""
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
-        name = f"{task.id}.{sibling}"
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
+        name = f"{task.id}.{repeat}"
         step = Transition(Call(task.id, {}), Answer("x"), Effect.READ, name, 1, tenant=task.id, task=task.id)
-        return Episode(name, task.id, sibling, World(task.id), Verdict.PASSED, task.id, (step,))
+        return Episode(name, task.id, repeat, Environment(task.id), Verdict.PASSED, task.id, (step,))
 
 
 def run(root: Path, name: str, ids: list[str]) -> list[str]:

@@ -160,8 +160,10 @@ def _main() -> None:
     asked = parser.parse_args()
     from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
 
-    full = Plan(seed=asked.seed, shipped=True, worlds=150, steps=20)
-    small = replace(QUICK, seed=asked.seed, worlds=12, recorded=4, steps=1, siblings=6, held_out=6, tries=1)
+    full = Plan(seed=asked.seed, shipped=True, environments=150, steps=20)
+    small = replace(
+        QUICK, seed=asked.seed, environments=12, recorded=4, steps=1, repeats=6, held_out=6, tries=1
+    )
     sys.path.insert(0, str(Path(__file__).parent))  # where the graph is
     home, plan = asked.home.absolute(), small if asked.small else full
     if asked.part == "start":
@@ -186,7 +188,7 @@ def _start(home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.recipes.nano.experience import build
 
-    tasks, settings = drawn_tasks(plan.worlds, seed=plan.seed), recipe.settings_for(home, plan)
+    tasks, settings = drawn_tasks(plan.environments, seed=plan.seed), recipe.settings_for(home, plan)
     store = SqliteStore(home / "recordings.db")
     recipe.record_work(tasks[::2], settings, store, plan, print)
     graph, label = recipe._colleagues, f"work-{plan.seed}-unread"
@@ -209,7 +211,7 @@ def _ablated(part: str, home: Path, plan: Any, *, small: bool) -> dict[str, Any]
     held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
     request = AblationRequest(
         graph=GRAPH,
-        tasks=[*drawn_tasks(plan.worlds, seed=plan.seed), *held_out],
+        tasks=[*drawn_tasks(plan.environments, seed=plan.seed), *held_out],
         settings=settings,
         out=out,
         parts=() if part == WHOLE else (part,),

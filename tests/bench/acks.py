@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 KILLS = 200
 KILLS_PER_BUFFER = 20
@@ -130,7 +130,9 @@ def _transitions(chance: random.Random, episode: str) -> Iterator[Transition]:
         step += 1
         call = Call(chance.choice(["get_order", "refund"]), {"order": chance.randrange(1000)})
         answer = Answer({"status": "paid", "note": "n" * chance.randrange(3000)})
-        yield Transition(call, answer, Effect.WRITE, episode, step, world=World("shop", chance.randrange(3)))
+        yield Transition(
+            call, answer, Effect.WRITE, episode, step, environment=Environment("shop", chance.randrange(3))
+        )
 
 
 def _record(buffer: Path, acks: Path, seed: str, kind: str) -> None:

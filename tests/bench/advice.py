@@ -262,7 +262,7 @@ def answered(line: str, run: Run, project: Project) -> str:
         return f"still refused: {run.report['violations'][0]['text'][:200]}"
     if key not in used:
         return f"not called in the dream: {list(used)}"
-    return "it was real" if "real" in used[key]["provenance"] else ""
+    return "it was real" if "real" in used[key]["sources"] else ""
 
 
 def reached(line: str, run: Run, project: Project) -> str:

@@ -115,8 +115,8 @@ def _main() -> None:
     asked = parser.parse_args()
     from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
 
-    full = Plan(seed=asked.seed, shipped=True, worlds=150, steps=20)
-    small = replace(QUICK, seed=asked.seed, worlds=9, steps=1, siblings=6, held_out=6, tries=1)
+    full = Plan(seed=asked.seed, shipped=True, environments=150, steps=20)
+    small = replace(QUICK, seed=asked.seed, environments=9, steps=1, repeats=6, held_out=6, tries=1)
     plan = small if asked.small else full
     for part in asked.parts:
         place = _result(asked.folder, part).parent
@@ -136,7 +136,7 @@ def _start(home: Path, plan: Any) -> dict[str, Any]:
     settings = settings_for(home / "part-start", plan)
     (home / "recordings.db").unlink(missing_ok=True)
     store = SqliteStore(home / "recordings.db")
-    record_work(drawn_tasks(plan.worlds, seed=plan.seed), settings, store, plan, print)
+    record_work(drawn_tasks(plan.environments, seed=plan.seed), settings, store, plan, print)
     store.close()
     return _tried(WEIGHTS, plan, settings) | {"real_calls": 0, "steps": 0}
 
@@ -151,7 +151,7 @@ def _arm(arm: str, home: Path, plan: Any) -> dict[str, Any]:
     place = home / f"part-{arm}"
     settings = settings_for(place, plan).with_overrides({"train.algorithm": arm, **ARMS[arm]})
     store = SqliteStore(home / "recordings.db", read_only=True)
-    learned = learn(WEIGHTS, drawn_tasks(plan.worlds, seed=plan.seed), settings, store, place, print)
+    learned = learn(WEIGHTS, drawn_tasks(plan.environments, seed=plan.seed), settings, store, place, print)
     found = _tried(learned.weights, plan, settings)
     return found | {"real_calls": learned.real, "steps": learned.steps, "alarm": learned.alarm}
 

@@ -25,7 +25,7 @@ from dreamgym_kit.dream.state.mining import renamed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
 WORLDS, DREAMED = 50, 25
 GRAPH = "dreamgym_kit.recipes.desk.graph:simple_graph"
@@ -60,17 +60,20 @@ def crawl_worlds(worlds: Sequence[int], *, named: bool) -> tuple[list[Worked], i
     for seed in worlds:
         case = make_case(seed)
         names = [row[1] for row in case.rows["customers"]] if named else []
-        wanted.append(Crawled(World("desk", seed), (*names, *words_of(case.text))))
+        wanted.append(Crawled(Environment("desk", seed), (*names, *words_of(case.text))))
     request = CrawlRequest(
         graph=GRAPH,
-        worlds=wanted,
+        environments=wanted,
         settings=replace(settings, graph=GRAPH),
         store=store,
         per_second=0,
         most=10**6,
     )
     result = asyncio.run(crawl(request))
-    made = [Worked(f"crawl-{seed}", seed, tuple(store.scan(world=World("desk", seed)))) for seed in worlds]
+    made = [
+        Worked(f"crawl-{seed}", seed, tuple(store.scan(environment=Environment("desk", seed))))
+        for seed in worlds
+    ]
     return made, result.calls.total()
 
 

@@ -34,7 +34,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.process import CONFIG_KEY, entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 DREAMS = 64
 TURNS = 32
@@ -87,7 +87,7 @@ class NumberedExperienceDouble:
             await asyncio.sleep(self._talk.chance.random() * 0.002)
         if situation.episode != str(self._number) or call.args["episode"] != self._number:
             self._talk.wrong += 1
-        return Answer(f"dream {self._number}", Provenance.SCRIPTED)
+        return Answer(f"dream {self._number}", Source.SCRIPTED)
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:

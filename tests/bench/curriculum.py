@@ -122,7 +122,7 @@ def _main() -> None:
     asked = parser.parse_args()
     from dreamgym_kit.recipes.train_then_deploy import Plan, settings_for
 
-    plan = Plan(seed=asked.seed, worlds=72, shipped=True, steps=20, per_step=12, rate=2e-4)
+    plan = Plan(seed=asked.seed, environments=72, shipped=True, steps=20, per_step=12, rate=2e-4)
     home = asked.folder / f"seed-{asked.seed}"
     place = home / asked.part
     place.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _start(home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.train_then_deploy import record_work
 
     store = SqliteStore(home / "recordings.db")
-    record_work(drawn_tasks(plan.worlds, seed=plan.seed), settings, store, plan, print)
+    record_work(drawn_tasks(plan.environments, seed=plan.seed), settings, store, plan, print)
     store.close()
     return _tried(WEIGHTS, plan, settings)
 
@@ -166,7 +166,7 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
 
     asked = settings.with_overrides(_CHOSEN if part == "chosen" else {})
     store = SqliteStore(home / "recordings.db", read_only=True)
-    tasks = drawn_tasks(plan.worlds, seed=plan.seed)
+    tasks = drawn_tasks(plan.environments, seed=plan.seed)
     learned = learn(WEIGHTS, tasks, asked, store, home / part, print)
     facts = [step.facts for step in read_steps(learned.directory)]
     return _tried(learned.weights, plan, settings) | {
@@ -284,7 +284,7 @@ def _group(task: Any, rate: float, dice: random.Random) -> Any:
     return Group(
         task.id,
         tuple(
-            Rollout(Episode(f"{task.id}.{place}", task.id, place, task.world, verdict(), "by the trial"))
+            Rollout(Episode(f"{task.id}.{place}", task.id, place, task.environment, verdict(), "by the trial"))
             for place in range(1, SIBLINGS + 1)
         ),
     )

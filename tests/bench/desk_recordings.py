@@ -21,7 +21,7 @@ from dreamgym_kit.recipes.desk.cases import (
 from dreamgym_kit.recipes.desk.database import Desk, DeskError, scratch_desk
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition, history_digest
 
 READS = {
     "find_customer": "name",
@@ -69,7 +69,7 @@ class Recorder:
     """Works one desk in memory and writes down what it said."""
 
     def __init__(self, desk: Desk, seed: int, episode: str) -> None:
-        self._desk, self._world, self._episode = desk, World("desk", seed), episode
+        self._desk, self._world, self._episode = desk, Environment("desk", seed), episode
         self._writes: list[str] = []
         self.rows: list[Transition] = []
 
@@ -85,7 +85,7 @@ class Recorder:
         after = history_digest(self._writes)
         place = len(self.rows) + 1
         self.rows.append(Transition(call, answer, effect, self._episode, place, self._world, after=after))
-        if effect.changes_world:
+        if effect.changes_environment:
             self._writes.append(call.key)
         return Reply(value, error)
 

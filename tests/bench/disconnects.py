@@ -28,7 +28,7 @@ from dreamgym_kit.adapters.stores.factory import open_store, spool_of
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.settings.buffer_url import Address, place_of
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 if TYPE_CHECKING:
     from weaviate_double import WeaviateDouble
@@ -259,7 +259,9 @@ def _rows(chance: random.Random, episode: str) -> Iterator[Transition]:
         step += 1
         call = Call(chance.choice(["get_order", "refund"]), {"order": chance.randrange(1000)})
         answer = Answer({"status": "paid", "note": "n" * chance.randrange(300)})
-        yield Transition(call, answer, Effect.WRITE, episode, step, world=World("shop", chance.randrange(3)))
+        yield Transition(
+            call, answer, Effect.WRITE, episode, step, environment=Environment("shop", chance.randrange(3))
+        )
 
 
 def _record(folder: Path, address: str, seed: str, kind: str) -> None:

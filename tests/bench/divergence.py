@@ -110,7 +110,7 @@ def figures(
         record(_desk, tasks, settings=settings, buffer=store, repeats=2)
         worked = [*worlds_of(tasks)]
         request = CrawlRequest(
-            graph=_desk, worlds=worked, settings=settings, store=store, most=10**6, per_second=0
+            graph=_desk, environments=worked, settings=settings, store=store, most=10**6, per_second=0
         )
         asyncio.run(crawl(request))
         caught, after = [], 0

@@ -21,9 +21,9 @@ from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.recipes.desk.cases import CITIES, make_case
 from dreamgym_kit.recipes.desk.database import DeskError, refund_share, scratch_desk
+from dreamgym_kit.recipes.desk.environment import TENANT
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, Turn, next_turn
-from dreamgym_kit.recipes.desk.world import TENANT
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 READS = frozenset({"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"})
 PURE = frozenset({"refund_quote", "summarise_case"})
@@ -396,24 +396,24 @@ class DeskDouble:
         self._plans = plans
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
-        plan = self._plans[situation.world.seed]
+        plan = self._plans[situation.environment.variant]
         met = any(step.call.tool == call.tool for step in situation.history)
         if call.tool == plan.refused and not met:
             return _refusal(plan.refusal)
-        with scratch_desk(make_case(situation.world.seed).rows) as desk:
+        with scratch_desk(make_case(situation.environment.variant).rows) as desk:
             for step in situation.history:
                 refused = step.answer.error in (plan.refusal, "") and bool(plan.refusal)
-                if step.effect.changes_world and not refused:
+                if step.effect.changes_environment and not refused:
                     _ask(desk, step.call)
             return _ask(desk, call)
 
 
 def _ask(desk: Any, call: Call) -> Answer:
     try:
-        return Answer(desk.call(call.tool, call.args), Provenance.REASONED, 1.0)
+        return Answer(desk.call(call.tool, call.args), Source.MODEL, 1.0)
     except DeskError as error:
         return _refusal(str(error))
 
 
 def _refusal(text: str) -> Answer:
-    return Answer(None, Provenance.REASONED, 1.0, error=text, error_type="ToolException")
+    return Answer(None, Source.MODEL, 1.0, error=text, error_type="ToolException")

@@ -33,7 +33,7 @@ from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, mined
-from dreamgym_kit.recipes.nano.experience.worlds import (
+from dreamgym_kit.recipes.nano.experience.environments import (
     Arms,
     Count,
     ask_held_out,

@@ -93,8 +93,8 @@ def _main() -> None:
     asked = parser.parse_args()
     from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
 
-    full = Plan(seed=asked.seed, shipped=True, worlds=150, steps=10)
-    small = replace(QUICK, seed=asked.seed, worlds=9, steps=1, siblings=6, held_out=6, tries=1)
+    full = Plan(seed=asked.seed, shipped=True, environments=150, steps=10)
+    small = replace(QUICK, seed=asked.seed, environments=9, steps=1, repeats=6, held_out=6, tries=1)
     sys.path.insert(0, str(Path(__file__).parent))  # where the graph is
     for part in asked.parts:
         place = _result(asked.folder, part).parent
@@ -110,7 +110,7 @@ def _part(part: str, home: Path, plan: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.recipes.train_then_deploy import record_work, settings_for
 
-    settings, tasks = settings_for(home / f"part-{part}", plan), drawn_tasks(plan.worlds, seed=plan.seed)
+    settings, tasks = settings_for(home / f"part-{part}", plan), drawn_tasks(plan.environments, seed=plan.seed)
     model = WEIGHTS
     if part == "start":
         (home / "recordings.db").unlink(missing_ok=True)

@@ -190,7 +190,9 @@ def dreamed(plans: Mapping[int, Err], *, approval: Sequence[str] = ()) -> dict[i
             experience=DeskDouble(plans),
             run_dir=Path(folder) / "run",
         )
-        episodes = {episode.world.seed: episode for episode in RunDirectory.open(done.directory).episodes()}
+        episodes = {
+            episode.environment.variant: episode for episode in RunDirectory.open(done.directory).episodes()
+        }
     if len(episodes) != len(tasks):
         raise RuntimeError(f"{len(episodes)} of {len(tasks)} episodes came to an end")
     return episodes

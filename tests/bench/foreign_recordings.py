@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 CLASSES = {
     "GorillaFileSystem": "gorilla_file_system",
@@ -315,7 +315,7 @@ def rows(worked: Sequence[Worked], writes: frozenset[str]) -> list[Transition]:
             Effect.WRITE if tool in writes else Effect.READ,
             one.id,
             step,
-            World(one.place.api, one.place.number),
+            Environment(one.place.api, one.place.number),
         )
         for one in worked
         for step, (tool, args, answer, _) in enumerate(one.calls, 1)

@@ -171,7 +171,7 @@ def _start(home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.train_then_deploy import record_work, taught
 
     store = SqliteStore(home / "recordings.db")
-    record_work(drawn_tasks(plan.worlds, seed=plan.seed), settings, store, plan, print)
+    record_work(drawn_tasks(plan.environments, seed=plan.seed), settings, store, plan, print)
     store.close()
     model = taught(home, plan, print)
     (home / "model.txt").write_text(str(model))
@@ -185,7 +185,7 @@ def _arm(part: str, home: Path, plan: Any, settings: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.train_then_deploy import learn
     from dreamgym_kit.routing.router import Mode
 
-    tasks = drawn_tasks(plan.worlds, seed=plan.seed)
+    tasks = drawn_tasks(plan.environments, seed=plan.seed)
     if part == "shuffled":
         sys.path.insert(0, str(Path(__file__).parent))
         tasks = [replace(task, checker="learns:coin") for task in tasks]

@@ -26,7 +26,7 @@ from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
 
 WAYS = ("simulated", "recorded", "idle")
 ROUNDS = 25
@@ -34,7 +34,9 @@ CALLS = 200
 STARTS = 15
 GIVEN = {"a": 1, "b": 2}
 SPECS = {"add": ToolSpec("add", Effect.READ)}
-RECORDED = Transition(Call("add", GIVEN), Answer(3, Provenance.REAL), Effect.READ, "e", 1, world=World())
+RECORDED = Transition(
+    Call("add", GIVEN), Answer(3, Source.REAL), Effect.READ, "e", 1, environment=Environment()
+)
 
 
 def measure(seed: int) -> list[tuple[str, float, str]]:

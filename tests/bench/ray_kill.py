@@ -171,15 +171,15 @@ async def opened(_given: Mapping[str, Any], events: Any, budget: Any) -> AsyncIt
 class RunnerDouble:
     """Stands for a graph that waits for its model."""
 
-    async def run(self, task: Any, *, sibling: int, attempt: int) -> Any:
+    async def run(self, task: Any, *, repeat: int, attempt: int) -> Any:
         from dreamgym_kit.types import Episode, Verdict
 
         await asyncio.sleep(EPISODE_S * random.uniform(0.5, 1.5))
         return Episode(
-            id=f"{task.id}.{sibling}",
+            id=f"{task.id}.{repeat}",
             task=task.id,
-            sibling=sibling,
-            world=task.world,
+            repeat=repeat,
+            environment=task.environment,
             verdict=Verdict.PASSED,
             reason="as asked",
             attempt=attempt,

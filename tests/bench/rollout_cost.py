@@ -71,7 +71,7 @@ class Kit:
         from dreamgym_kit.training.background_loop import BackgroundLoop
 
         self.tasks = drawn_tasks(tasks, seed=seed)
-        self.worlds = [task.world.seed for task in self.tasks]
+        self.worlds = [task.environment.variant for task in self.tasks]
         self.settings, store = settings_for(folder, QUICK), MemoryStore()
         record(graph("scripted:mixed"), self.tasks, settings=self.settings, buffer=store, repeats=RECORDED)
         self.aside = BackgroundLoop()

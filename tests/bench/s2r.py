@@ -138,7 +138,7 @@ def _dreamt_on(model: Path, place: Path, plan: Any, settings: Any) -> dict[str, 
 
     more = settings.with_overrides({"train.seed": plan.seed + _ON, "simulate.seed": plan.seed + _ON})
     store = SqliteStore(place.parent / "recordings.db", read_only=True)
-    learned = learn(model, drawn_tasks(plan.worlds, seed=plan.seed), more, store, place, print)
+    learned = learn(model, drawn_tasks(plan.environments, seed=plan.seed), more, store, place, print)
     store.close()
     return learns._tried(learned.weights, plan, settings) | {
         "real_calls": learned.real,
@@ -174,13 +174,13 @@ def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Go on from the model by real calls, then try what came of it."""
     from dreamgym_kit.adapters.langgraph.s2r.s2r import s2r
     from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
+    from dreamgym_kit.recipes.desk.environment import times_opened
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-    from dreamgym_kit.recipes.desk.world import times_opened
     from dreamgym_kit.recipes.train_then_deploy import GRAPH
     from dreamgym_kit.rollout.events import NoEvents
     from dreamgym_kit.types import Split
 
-    learn = drawn_tasks(plan.worlds, seed=plan.seed)
+    learn = drawn_tasks(plan.environments, seed=plan.seed)
     # The gate is one of the dream: its tasks' worlds were recorded. Nothing more is learned from them.
     gate = [replace(task, split=Split.HELD_OUT) for task in learn[: min(len(learn) // 3, 45)]]
     learn = learn[len(gate) :]

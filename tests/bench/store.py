@@ -98,7 +98,7 @@ def _fill(store: "object", seed: int, rows: int) -> float:
 
 def _transitions(seed: int, count: int, rows: int) -> Iterator["object"]:
     """Made-up recordings: words and tools as rare as in speech (Zipf), made-up order numbers and users."""
-    from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+    from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
     chance = random.Random(seed)
     words = [_word(number) for number in range(WORDS)]
@@ -116,9 +116,9 @@ def _transitions(seed: int, count: int, rows: int) -> Iterator["object"]:
         }
         (tool,) = chance.choices(tools, cum_weights=tool_sums)
         answer = Answer({"status": "ok", "result": " ".join(text[4:])})
-        world = World(f"w{chance.randrange(8)}")
+        world = Environment(f"w{chance.randrange(8)}")
         yield Transition(
-            Call(tool, args), answer, Effect.READ, f"s{seed}.{number // 8}", number % 8 + 1, world=world
+            Call(tool, args), answer, Effect.READ, f"s{seed}.{number // 8}", number % 8 + 1, environment=world
         )
 
 
@@ -148,7 +148,7 @@ def _hybrid(store: "object", asked: "Sequence[object]") -> None:
 
 
 def _exact(store: "object", one: "object") -> None:
-    assert store.exact(one.call.tool, one.call.key, one.world)
+    assert store.exact(one.call.tool, one.call.key, one.environment)
 
 
 def _timed(act: Callable[[], None]) -> tuple[float, float]:

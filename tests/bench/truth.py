@@ -25,7 +25,7 @@ from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
 WORLDS, DREAMED = 50, 25
 THRESHOLD = 0.5
@@ -74,7 +74,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     }
     for suffix, desk in desks.items():
         figures += verdict_figures(
-            seeds, lambda seed, desk=desk: desk(f"default/{World('desk', seed)}"), suffix
+            seeds, lambda seed, desk=desk: desk(f"default/{Environment('desk', seed)}"), suffix
         )
     return figures
 

@@ -21,7 +21,7 @@ from dreamgym_kit.recipes.desk.cases import Case, make_case
 from dreamgym_kit.recipes.desk.checkers import differences, goal, would_be_books
 from dreamgym_kit.recipes.desk.policy import Reply, ToolUse, run_script
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 
 class Abstained(Exception):
@@ -97,7 +97,9 @@ def _worked(case: Case, place: int, desk: Desk) -> list[Transition]:
             return Reply({"share": "full", "quote": "10.00"})  # as the recorded colleagues were told
         said = answer_of(desk(use.tool, use.args), Answer())
         effect = Effect.WRITE if use.tool in WRITES else Effect.READ
-        rows.append(Transition(Call(use.tool, dict(use.args)), said, effect, "now", len(rows) + 1, World()))
+        rows.append(
+            Transition(Call(use.tool, dict(use.args)), said, effect, "now", len(rows) + 1, Environment())
+        )
         return Reply(said.content, said.error)
 
     run_script(case.text, COLLEAGUES[place], answer)
@@ -112,4 +114,4 @@ def _passes(case: Case, rows: list[Transition]) -> bool:
 def _took_effect(entry: Transition) -> bool:
     """What failed did nothing, unless the failure is the gateway's, which acts all the same."""
     error = entry.answer.error
-    return entry.effect.changes_world and (error is None or "TimeoutError" in error)
+    return entry.effect.changes_environment and (error is None or "TimeoutError" in error)

@@ -21,7 +21,7 @@ from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import PROCESS
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Transition, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Source, Task, Transition, Verdict
 
 AGENT = '''
 from pathlib import Path
@@ -73,7 +73,7 @@ def asked_for(
 
 def store() -> MemoryStore:
     made = MemoryStore()
-    answer = Answer("shipped", Provenance.REAL)
+    answer = Answer("shipped", Source.REAL)
     made.put([Transition(Call("get_order", {"order_id": "o1"}), answer, Effect.READ, "e.1", 1)])
     return made
 
@@ -201,7 +201,7 @@ def test_in_record_mode_the_tools_are_real(folder: Path) -> None:
     groups = asyncio.run(collecting(request, work))
     assert (folder / "touched").read_text() == "o1 o1 "
     assert all(len(one.turns) == 2 for group in groups for one in group.rollouts)
-    assert groups[0].rollouts[0].episode.transitions[0].answer.provenance is Provenance.REAL
+    assert groups[0].rollouts[0].episode.transitions[0].answer.source is Source.REAL
 
 
 WORLD = """

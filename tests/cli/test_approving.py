@@ -9,7 +9,7 @@ import pytest
 
 from dreamgym_kit.cli import approving
 from dreamgym_kit.cli.approving import TerminalApprover
-from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, World
+from dreamgym_kit.types import Answer, Approval, Call, Effect, Environment, HeldCall
 
 
 class TerminalDouble:
@@ -53,7 +53,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[TerminalDouble]:
 
 
 def held(number: int = 1) -> HeldCall:
-    call, world = Call("refund", {"payment": f"P{number}"}), World("shop", 3)
+    call, world = Call("refund", {"payment": f"P{number}"}), Environment("shop", 3)
     return HeldCall(f"{number:064}", call, Effect.DESTRUCTIVE, "e", "t", world, Answer(), ())
 
 

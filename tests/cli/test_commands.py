@@ -38,7 +38,7 @@ def test_json_is_all_there_is_on_stdout(run, recorded: Path) -> None:
     done = run("simulate", *FLAGS, "--json")
     said = json.loads(done.stdout)
     assert said["counts"] == {"passed": 0, "failed": 2, "inconclusive": 0, "errors": 0}
-    assert said["calls"] == {"total": 6, "real": 0, "executed": 0, "abstained": 0}
+    assert said["calls"] == {"total": 6, "real": 0, "executed": 0, "unanswered": 0}
     assert (said["verdict"], said["exit_code"], done.returncode) == ("failed", 1, 1)
     written = json.loads(next((recorded / "runs").glob("*/report.json")).read_text())
     assert written["schema"] == said["schema"]

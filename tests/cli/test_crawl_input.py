@@ -32,5 +32,5 @@ def test_ids_that_cannot_be_read_are_named(tmp_path, content, message) -> None:
 
 def test_a_world_that_is_none_is_named(tmp_path) -> None:
     assert refused(tmp_path, "--environment", "shop:three").startswith(
-        "--environment shop:three: expected NAME or NAME:SEED"
+        "--environment shop:three: expected NAME or NAME:VARIANT"
     )

@@ -77,7 +77,7 @@ PROJECTS = {
     "an acceptance file that is not there": Broken(
         "experience",
         '[experience]\nurls = ["http://127.0.0.1:9/v1"]\nmodel = "m"\nmax_attempts = 1\n'
-        'acceptance = "gate.json"\n',
+        'acceptance = "acceptance.json"\n',
     ),
     "a folder for runs that is a file": Broken("runs", 'runs = "notes"\n', files=(("notes", ""),)),
     "rules that cannot be read": Broken("recordings", files=(("dreamgym.drafts.toml", "{"),)),

@@ -73,7 +73,7 @@ def test_tools_without_recordings_are_dreamt_from_their_drafts(run, project, ser
     done = run("simulate", "--tasks", "tasks.jsonl", "--json")
     assert "holds no recordings yet, so the dream goes by what was declared or drafted" in done.stderr
     told = json.loads(done.stdout)
-    assert told["trust"]["provenance"] == {"composed": 6}
+    assert told["coverage"]["sources"] == {"derived": 6}
     assert told["counts"]["inconclusive"] == 0
     assert not (project / "REAL").exists()
     assert run("rules", "draft", "refund_paymnt").stderr.strip().endswith("did you mean 'refund_payment'?")

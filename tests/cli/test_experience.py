@@ -52,7 +52,7 @@ def test_annotating_again_does_nothing_twice(here: Path) -> None:
             ("annotate", "out", "--by", "teacher"),
             'names no server: [experience] urls = ["http://localhost:8000/v1"]',
         ),
-        (("annotate", "out", "--split", "worlds"), "did you mean 'world'?"),
+        (("annotate", "out", "--split", "environments"), "did you mean 'environment'?"),
         (("annotate", "out", "--buffer", "none.db"), "none.db"),
         (("annotate", "out", "--tenant", "nobody"), "the buffer holds no real answers of tenant 'nobody'"),
         (("annotate", "out", "--outcomes", "none"), "none"),
@@ -75,7 +75,7 @@ def test_another_split_in_the_same_folder_is_refused(here: Path) -> None:
     ran("annotate", "out")
     before = (here / "out" / "distil.json").read_bytes()
     told = ran("annotate", "out", "--split", "task")[1]
-    assert "was begun with by world, not task: its held-out recordings must stay held out" in told
+    assert "was begun with by environment, not task: its held-out recordings must stay held out" in told
     assert (here / "out" / "distil.json").read_bytes() == before
 
 
@@ -141,7 +141,7 @@ def test_a_server_is_tried_too_and_its_gate_lies_in_the_folder(here: Path) -> No
         assert found["calls"] == len(server.requests) - 1
     assert (found["exact_model"], found["calibration_error"]) == (0, None)
     assert 0 < found["exact_composed"] == found["exact_layered"]
-    assert json.loads((here / "out" / "gate.json").read_text())["weights"] == ""
+    assert json.loads((here / "out" / "acceptance.json").read_text())["weights"] == ""
     assert set(found["gate"].values()) == {"watch"}
     assert "name one of them" in ran("eval", "out", "--endpoint", "--model", "m")[1]
 
@@ -160,7 +160,7 @@ def test_a_model_is_trained_tried_and_judged(here: Path) -> None:
     assert found["calls"] == 4
     assert 0 < found["exact_composed"] == found["exact_layered"]
     assert set(found["gate"].values()) <= {"watch", "never"}
-    assert json.loads((here / "out" / "model" / "gate.json").read_text())["figures"]["calls"] == 4
+    assert json.loads((here / "out" / "model" / "acceptance.json").read_text())["figures"]["calls"] == 4
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_a_planted_key_is_in_no_artefact_and_on_no_screen(ran: tuple[Path, dict[
 @pytest.mark.slow
 def test_masked_arguments_are_still_the_recorded_ones_in_a_dream(ran: tuple[Path, dict[str, int]]) -> None:
     told = json.loads((ran[0] / "said-json.out").read_text())
-    assert told["trust"]["provenance"] == {"recorded": 3}
+    assert told["coverage"]["sources"] == {"recorded": 3}
 
 
 @pytest.mark.slow

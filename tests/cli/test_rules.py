@@ -10,7 +10,7 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition, history_digest
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def buffer(tmp_path):
     path = tmp_path / "buffer.db"
     rows = []
     for number in range(6):
-        world, args = World("bank", number), {"card_id": f"C{number}"}
+        world, args = Environment("bank", number), {"card_id": f"C{number}"}
         freeze = Call("freeze", args)
         for step, (call, seen, effect) in enumerate(
             [
@@ -74,7 +74,7 @@ def test_what_was_mined_is_told_in_the_settings_form_and_can_be_taken_over(buffe
 def test_an_argument_without_a_name_is_left_out_of_what_is_offered(tmp_path) -> None:
     path, rows = tmp_path / "buffer.db", []
     for number in range(6):
-        world, card = World("bank", number), f"C{number}"
+        world, card = Environment("bank", number), f"C{number}"
         freeze = Call("freeze", {"": card})
         for step, (call, seen, effect) in enumerate(
             [

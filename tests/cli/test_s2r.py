@@ -13,7 +13,7 @@ from dreamgym_kit.cli.approving import question
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.s2r.audit import entries_of, verify
-from dreamgym_kit.types import Answer, Call, Effect, HeldCall, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, HeldCall
 
 ONE = '{"id": "a", "input": "?"}\n'
 BOTH = '{"id": "a", "input": "?"}\n{"id": "b", "input": "?", "split": "held_out"}\n'
@@ -119,7 +119,7 @@ def test_what_a_person_is_asked_shows_all_and_nothing_moves_the_terminal() -> No
         effect=Effect.DESTRUCTIVE,
         episode="e",
         task="t\x07",
-        world=World("shop", 3),
+        environment=Environment("shop", 3),
         expected=Answer(content={"state": "refunded\x1b]0;x\x07"}),
         doubts=("this very call was made 1 times before in this episode",),
     )

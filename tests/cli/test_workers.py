@@ -215,7 +215,7 @@ def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_
         assert all(f"bearer {secret}".encode() in head.lower() for head in server.heads)
     places = [Path(report["manifest"]["directory"]) for report in (alone, spread)]
     assert digests(places[0]) == digests(places[1])
-    assert [one["trust"]["provenance"] for one in (alone, spread)] == [{"reasoned": 12}] * 2
+    assert [one["coverage"]["sources"] for one in (alone, spread)] == [{"model": 12}] * 2
     spent = [
         {part: one["calls"] for part, one in report["cost"]["dream"].items()} for report in (alone, spread)
     ]

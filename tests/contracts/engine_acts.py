@@ -24,7 +24,7 @@ from dreamgym_kit.rollout.budgets import Budget, RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job
 from dreamgym_kit.rollout.worker import WorkerContext
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Task, Transition, Verdict
 
 OPENER = "contracts.engine_acts:opened"
 
@@ -32,7 +32,7 @@ OPENER = "contracts.engine_acts:opened"
 def ended(job: Job, verdict: Verdict = Verdict.PASSED, stop: str = "finished") -> Episode:
     step = Transition(Call("look_up", {}), Answer("x"), Effect.READ, job.episode, 1)
     return Episode(
-        *(job.episode, job.task.id, job.sibling, World(), verdict, "ok", (step,)),
+        *(job.episode, job.task.id, job.repeat, Environment(), verdict, "ok", (step,)),
         stop=stop,
         cost_usd=0.5,
         attempt=job.attempt,
@@ -48,8 +48,8 @@ class RunnerDouble:
         self.let_go = asyncio.Event()  # at the end: an event loop waits for whoever is left on it
         self.meeting: threading.Barrier | None = None
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
-        job = Job(task, sibling, attempt)
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
+        job = Job(task, repeat, attempt)
         self.running += 1
         name = str(task.meta.get("act", "soon"))
         try:

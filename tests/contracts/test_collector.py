@@ -46,7 +46,7 @@ async def test_groups_come_in_the_order_of_tasks_with_all_their_siblings(given: 
     groups = await collector.collect(tasks[::-1], 3, step=1, seed=7)
     assert [group.task for group in groups] == [task.id for task in tasks[::-1]]
     for group in groups:
-        assert [one.episode.sibling for one in group.rollouts] == [1, 2, 3]
+        assert [one.episode.repeat for one in group.rollouts] == [1, 2, 3]
         assert {one.episode.task for one in group.rollouts} == {group.task}
         assert all(turn.episode == one.episode.id for one in group.rollouts for turn in one.turns)
 

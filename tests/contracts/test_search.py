@@ -12,9 +12,9 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.interfaces import HybridQuery, Room, TransitionStore
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
-SHOP = World("shop", 1)
+SHOP = Environment("shop", 1)
 
 
 LIVE = pytest.param("live_weaviate", marks=pytest.mark.weaviate)
@@ -38,20 +38,20 @@ def row(
     content: JsonValue,
     *,
     tool: str = "get_order",
-    world: World = SHOP,
+    world: Environment = SHOP,
     tenant: str = "default",
     episode: str = "t.1",
     split: Split = Split.TRAIN,
-    made: Provenance = Provenance.REAL,
+    made: Source = Source.REAL,
     at: float = 0.0,
 ) -> Transition:
     return Transition(
         Call(tool, {"id": f"ORD-{step}"}),
-        Answer(content, provenance=made),
+        Answer(content, source=made),
         Effect.READ,
         episode,
         step,
-        world=world,
+        environment=world,
         tenant=tenant,
         split=split,
         recorded_at=at,
@@ -93,10 +93,10 @@ def test_a_search_that_matches_nothing_and_an_empty_store_give_no_hit(store: Tra
         ({"split": Split.HELD_OUT}, HybridQuery("lamp")),
         ({"episode": "mine"}, HybridQuery("lamp", not_episode="mine")),
         ({"tool": "get_orders"}, HybridQuery("lamp", tool="get_order")),
-        ({"world": World("shop", 2)}, HybridQuery("lamp", world=SHOP)),
-        ({"made": Provenance.FAULT}, HybridQuery("lamp")),
-        ({"made": Provenance.ABSTAINED}, HybridQuery("lamp")),
-        ({"made": Provenance.REASONED}, HybridQuery("lamp", provenances=frozenset({Provenance.REAL}))),
+        ({"world": Environment("shop", 2)}, HybridQuery("lamp", environment=SHOP)),
+        ({"made": Source.FAULT}, HybridQuery("lamp")),
+        ({"made": Source.UNANSWERED}, HybridQuery("lamp")),
+        ({"made": Source.MODEL}, HybridQuery("lamp", sources=frozenset({Source.REAL}))),
     ],
     ids=[
         "tenant",
@@ -128,7 +128,7 @@ def test_a_query_is_words_and_no_language(store: TransitionStore, text: str) -> 
 
 
 def test_real_rows_come_before_dreamt_ones_which_only_fill_up(store: TransitionStore) -> None:
-    store.put([row(step, f"red lamp {step}", made=Provenance.REASONED) for step in range(1, 30)])
+    store.put([row(step, f"red lamp {step}", made=Source.MODEL) for step in range(1, 30)])
     store.put([row(40, "a lamp"), row(41, "nothing alike")])
     found = steps(store, HybridQuery("red lamp", k=5))
     assert found[:2] == [40, 41]
@@ -156,9 +156,7 @@ def test_rows_are_found_once_they_are_put_and_never_after_they_were_evicted(stor
 
 def test_dreamt_rows_have_a_lifetime_and_a_share_and_real_ones_have_neither(store: TransitionStore) -> None:
     store.put([row(1, "real", at=1.0), row(2, "held", split=Split.HELD_OUT, at=1.0)])
-    store.put(
-        [row(step, f"dreamt {step}", made=Provenance.REASONED, at=100.0 * step) for step in range(3, 9)]
-    )
+    store.put([row(step, f"dreamt {step}", made=Source.MODEL, at=100.0 * step) for step in range(3, 9)])
     assert store.evict(Room(dreamt_share=1.0, dreamt_lifetime_s=400.0), now=900.0) == 2
     assert [one.step for one in store.scan()] == [1, 2, 5, 6, 7, 8]
     assert store.evict(Room(dreamt_share=0.5), now=900.0) == 2
@@ -171,18 +169,18 @@ rows = st.builds(
     st.integers(1, 6),
     st.lists(words, max_size=5).map(" ".join),
     tool=st.sampled_from(["get", "set_it"]),
-    world=st.sampled_from([SHOP, World("b")]),
+    environment=st.sampled_from([SHOP, Environment("b")]),
     tenant=st.sampled_from(["default", "x"]),
     episode=st.sampled_from(["t.1", "t.2"]),
     split=st.sampled_from([Split.TRAIN, Split.TRAIN, Split.HELD_OUT]),
-    made=st.sampled_from([Provenance.REAL, Provenance.REAL, Provenance.REASONED, Provenance.FAULT]),
+    made=st.sampled_from([Source.REAL, Source.REAL, Source.MODEL, Source.FAULT]),
     at=st.sampled_from([0.0, 5.0, 50.0]),
 )
 queries = st.builds(
     HybridQuery,
     st.lists(words, max_size=6).map(" ".join),
     tool=st.sampled_from([None, "get"]),
-    world=st.sampled_from([None, SHOP]),
+    environment=st.sampled_from([None, SHOP]),
     tenant=st.sampled_from(["default", "x"]),
     k=st.integers(1, 9),
     not_episode=st.sampled_from([None, "t.1"]),
@@ -222,8 +220,8 @@ def do(store: TransitionStore, act: object) -> object:
         before = list(store.scan())
         count = store.evict(act, now=60.0)
         left = {one.id for one in store.scan()}
-        real_went = any(one.id not in left and one.answer.provenance is Provenance.REAL for one in before)
-        dreamt_stayed = any(one.id in left and one.answer.provenance is not Provenance.REAL for one in before)
+        real_went = any(one.id not in left and one.answer.source is Source.REAL for one in before)
+        dreamt_stayed = any(one.id in left and one.answer.source is not Source.REAL for one in before)
         assert not (real_went and dreamt_stayed)
         return count
     return store.put(act)

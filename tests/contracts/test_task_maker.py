@@ -16,7 +16,11 @@ from dreamgym_kit.types import Task
 DESK = drawn_tasks(18)
 PATTERNS = [
     Pattern(
-        task, 0.4, {"missing create_ticket": 2}, ("O11",), tuple(dict.fromkeys(one.world for one in DESK))
+        task,
+        0.4,
+        {"missing create_ticket": 2},
+        ("O11",),
+        tuple(dict.fromkeys(one.environment for one in DESK)),
     )
     for task in DESK
 ]
@@ -56,6 +60,6 @@ def test_the_desk_is_asked_for_other_things_than_the_patterns_own_that_a_good_co
         made = like(pattern, 4, 1)
         assert any(request_text(task.input) != request_text(pattern.task.input) for task in made)
         for task in made:
-            assert task.world in pattern.worlds
+            assert task.environment in pattern.environments
             assert task.meta == pattern.task.meta
-            goal(task.world.seed, request_text(task.input))  # the checker knows what is right
+            goal(task.environment.variant, request_text(task.input))  # the checker knows what is right

@@ -12,10 +12,10 @@ from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.transfer import export_jsonl, import_jsonl
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 OpenStore = Callable[[str], TransitionStore]
-SHOP = World("shop", 1)
+SHOP = Environment("shop", 1)
 
 
 LIVE = pytest.param("live_weaviate", marks=pytest.mark.weaviate)
@@ -53,13 +53,13 @@ def seen(
     content: JsonValue = "ok",
     *,
     tool: str = "get_order",
-    world: World = SHOP,
+    world: Environment = SHOP,
     tenant: str = "default",
     episode: str = "t1.1",
     **args: JsonValue,
 ) -> Transition:
     call = Call(tool, args or {"id": 7})
-    return Transition(call, Answer(content), Effect.READ, episode, step, world=world, tenant=tenant)
+    return Transition(call, Answer(content), Effect.READ, episode, step, environment=world, tenant=tenant)
 
 
 def test_putting_twice_is_putting_once(store: TransitionStore) -> None:
@@ -106,10 +106,10 @@ def test_exact_finds_every_recording_of_the_very_call_in_order(store: Transition
         ({"tenant": "' or '1'='1"}, {"tenant": "a"}),
         ({"tenant": "é"}, {"tenant": "e\u0301"}),
         ({"tenant": "\ud800"}, {"tenant": "\ud801"}),
-        ({"world": World("shop", 1)}, {"world": World("shop", 2)}),
-        ({"world": World("shop", 1)}, {"world": World("shop", -1)}),
-        ({"world": World("shop", 11)}, {"world": World("shop:1", 1)}),
-        ({"world": World("shop", 2**80)}, {"world": World("shop", 2**80 + 1)}),
+        ({"world": Environment("shop", 1)}, {"world": Environment("shop", 2)}),
+        ({"world": Environment("shop", 1)}, {"world": Environment("shop", -1)}),
+        ({"world": Environment("shop", 11)}, {"world": Environment("shop:1", 1)}),
+        ({"world": Environment("shop", 2**80)}, {"world": Environment("shop", 2**80 + 1)}),
         ({"tool": "get_order"}, {"tool": "get_orders"}),
         ({"tool": "get_order"}, {"tool": "get%"}),
     ],
@@ -120,16 +120,16 @@ def test_nothing_crosses_between_tenants_worlds_or_tools(
     own, other = seen(1, "mine", **mine), seen(1, "theirs", **theirs)
     store.put([other, own])
     for row in (own, other):
-        assert store.exact(row.call.tool, row.call.key, row.world, tenant=row.tenant) == [row]
-        assert list(store.scan(tenant=row.tenant, tool=row.call.tool, world=row.world)) == [row]
+        assert store.exact(row.call.tool, row.call.key, row.environment, tenant=row.tenant) == [row]
+        assert list(store.scan(tenant=row.tenant, tool=row.call.tool, environment=row.environment)) == [row]
 
 
 def test_scan_filters_by_each_part_alone(store: TransitionStore) -> None:
-    rows = [seen(1, tenant="a"), seen(2, tool="list_orders"), seen(3, world=World("office"))]
+    rows = [seen(1, tenant="a"), seen(2, tool="list_orders"), seen(3, environment=Environment("office"))]
     store.put(rows)
     assert list(store.scan(tenant="a")) == rows[:1]
     assert list(store.scan(tool="list_orders")) == rows[1:2]
-    assert list(store.scan(world=World("office"))) == rows[2:]
+    assert list(store.scan(environment=Environment("office"))) == rows[2:]
     assert list(store.scan()) == rows
 
 
@@ -179,7 +179,7 @@ def test_export_then_import_gives_the_same_ids_in_the_same_order(
     open_store: OpenStore, tmp_path: Path
 ) -> None:
     source, target = open_store("source"), open_store("target")
-    source.put([seen(3, "é\ud800"), seen(1, 1.0), seen(2, tenant="a", world=World("other", 2))])
+    source.put([seen(3, "é\ud800"), seen(1, 1.0), seen(2, tenant="a", environment=Environment("other", 2))])
     assert export_jsonl(source, tmp_path / "rows.jsonl") == 3
     report = import_jsonl(tmp_path / "rows.jsonl", target)
     assert (report.read, report.new, report.duplicates, report.problems) == (3, 3, 0, ())

@@ -8,13 +8,15 @@ from pathlib import Path
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.curriculum.making import Bounds, Workshop
 from dreamgym_kit.interfaces import Pattern
-from dreamgym_kit.types import Task, World
+from dreamgym_kit.types import Environment, Task
 
 KNOWN = ("O11", "O12", "lamp", "chair", "Ana")
 
 
 def asking(identity: str, text: str, world: int = 1, **more: object) -> Task:
-    return Task(identity, {"messages": [{"role": "user", "content": text}]}, World("shop", world), **more)
+    return Task(
+        identity, {"messages": [{"role": "user", "content": text}]}, Environment("shop", world), **more
+    )
 
 
 class MakerDouble:
@@ -28,7 +30,7 @@ class MakerDouble:
     async def like(self, pattern: Pattern, count: int, *, seed: int) -> list[Task]:
         self.asked.append(pattern)
         return [
-            replace(asking("made", text), world=pattern.task.world, checker="shop")
+            replace(asking("made", text), environment=pattern.task.environment, checker="shop")
             for text in self.texts[:count]
         ]
 
@@ -51,7 +53,7 @@ def bounds(
     held_out: Sequence[Task] = (),
     given: Sequence[Task] = (),
     *,
-    recorded: Callable[[World], bool] = lambda _: True,
+    recorded: Callable[[Environment], bool] = lambda _: True,
     embedder: object = None,
 ) -> Bounds:
     return Bounds(held_out=held_out, given=given, recorded=recorded, known=lambda _: KNOWN, embedder=embedder)

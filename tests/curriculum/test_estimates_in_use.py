@@ -31,7 +31,7 @@ def group(task: Task, success: int, failure: int, inconclusive: int = 0) -> Grou
     return Group(
         task.id,
         tuple(
-            Rollout(Episode(f"{task.id}.{place}", task.id, place, task.world, verdict, ""))
+            Rollout(Episode(f"{task.id}.{place}", task.id, place, task.environment, verdict, ""))
             for place, verdict in enumerate(verdicts, start=1)
         ),
     )

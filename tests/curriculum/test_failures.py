@@ -3,7 +3,7 @@
 import pytest
 
 from dreamgym_kit.curriculum.records import failed_at, tool_of
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Transition, Verdict
 
 READS = ("find", "list")
 
@@ -20,7 +20,7 @@ def episode(verdict: Verdict, *calls: tuple[str, str] | tuple[str, str, str]) ->
         )
         for place, (tool, argument, *error) in enumerate(calls, start=1)
     )
-    return Episode("e", "t", 1, World(), verdict, "", steps)
+    return Episode("e", "t", 1, Environment(), verdict, "", steps)
 
 
 GOOD = episode(Verdict.PASSED, ("find", "C1"), ("refund", "P1"), ("mail", "C1"))

@@ -23,7 +23,7 @@ async def test_a_model_proposes_several_and_chooses_one_and_its_checker_is_not_t
     chat = ChatDouble(PROPOSED, {"reasoning": "harder", "selection": 2})
     (task,) = await ModelMaker(chat).like(PATTERN, 4, seed=7)
     assert said(task) == "Cancel O12 and refund it."
-    assert (task.world, task.checker, dict(task.expect)) == (GIVEN.world, None, {})
+    assert (task.environment, task.checker, dict(task.expect)) == (GIVEN.environment, None, {})
     proposing, choosing = chat.requests
     assert (proposing.schema_name, choosing.schema_name) == ("variations", "selection")
     assert proposing.seed == choosing.seed == 7

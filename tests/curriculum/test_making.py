@@ -10,7 +10,7 @@ from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 from dreamgym_kit.curriculum.making import fault_of, patterns_of
 from dreamgym_kit.curriculum.task_sampler import Estimate, Standing
 from dreamgym_kit.interfaces import Pattern
-from dreamgym_kit.types import Split, Task, World
+from dreamgym_kit.types import Environment, Split, Task
 
 GIVEN = asking("given", "Ana here. Please cancel order O11.")
 PATTERN = Pattern(GIVEN, known=("O11", "O12"))
@@ -23,7 +23,7 @@ PATTERN = Pattern(GIVEN, known=("O11", "O12"))
         (asking("m", "Ana here. Please cancel order O99."), "unknown"),
         (asking("m", "  "), "malformed"),
         (asking("m", "Cancel O12. " * 80), "malformed"),
-        (Task("m", {"question": "Cancel O12."}, World("shop", 1)), "malformed"),
+        (Task("m", {"question": "Cancel O12."}, Environment("shop", 1)), "malformed"),
         (asking("m", "Cancel order O12.", 7), "unrecorded"),
         (asking("m", "ana here, please cancel order O11!"), "twice"),
         (asking("m", "Here is Ana. Please cancel my order O11."), "reworded"),
@@ -38,7 +38,9 @@ def test_a_made_task_is_taken_only_if_nothing_speaks_against_it(task: Task, faul
         asking("h", "Please tell me where O12 is.", 2, split=Split.HELD_OUT),
         asking("i", "Ana here. Could you tell me where the chair is?", 1, split=Split.HELD_OUT),
     ]
-    found = bounds(held_out, [GIVEN], recorded=lambda world: world.seed in (1, 2), embedder=HashedEmbedder())
+    found = bounds(
+        held_out, [GIVEN], recorded=lambda world: world.variant in (1, 2), embedder=HashedEmbedder()
+    )
     assert fault_of(task, PATTERN, [GIVEN], found) == fault
 
 
@@ -52,7 +54,7 @@ async def test_made_tasks_are_named_after_their_pattern_and_counted_where_they_a
     assert draw.refused == {"twice": 1, "unknown": 1}
     (asked,) = maker.asked
     assert asked.known[:2] == ("O11", "O12")
-    assert asked.worlds == (World("shop", 1),)
+    assert asked.environments == (Environment("shop", 1),)
 
 
 async def test_without_anybody_to_judge_it_no_task_is_taken(tmp_path: Path) -> None:

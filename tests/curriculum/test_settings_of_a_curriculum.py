@@ -11,7 +11,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.curriculum.makers import AGREED
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Task, Transition
 
 MAKER = """
 from dataclasses import replace
@@ -37,7 +37,7 @@ ROW = Transition(
     Effect.READ,
     "e",
     1,
-    World("shop", 1),
+    Environment("shop", 1),
 )
 
 
@@ -152,10 +152,10 @@ def test_what_a_world_was_seen_to_hold_is_read_from_its_answers() -> None:
     store = MemoryStore()
     store.put([ROW])
     worlds = RecordedValues(store, "default")
-    assert worlds.values(World("shop", 1)) == ("O12", "21.5", "a lamp")
-    assert worlds.recorded(World("shop", 1))
-    assert not worlds.recorded(World("shop", 2))
-    assert RecordedValues(None, "default").recorded(World("shop", 2))
+    assert worlds.values(Environment("shop", 1)) == ("O12", "21.5", "a lamp")
+    assert worlds.recorded(Environment("shop", 1))
+    assert not worlds.recorded(Environment("shop", 2))
+    assert RecordedValues(None, "default").recorded(Environment("shop", 2))
 
 
 async def test_a_secret_that_a_maker_puts_into_a_task_is_masked_before_it_is_kept(
@@ -186,5 +186,5 @@ async def test_a_models_variation_joins_the_tasks_under_two_judges(tmp_path: Pat
     await made_by(curriculum)
     (made,) = rollouts.admitted
     assert made.input["messages"][-1]["content"] == "Cancel order O12 and refund it."
-    assert (made.checker, made.world) == (AGREED, TASKS[0].world)
+    assert (made.checker, made.environment) == (AGREED, TASKS[0].environment)
     assert curriculum.course(2)[0]["made"][0]["how"] == "model"

@@ -12,13 +12,13 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
-    Provenance,
+    Source,
     Split,
     Task,
     Transition,
     Verdict,
-    World,
 )
 
 FAMILIES = ("refund", "address", "parcel")
@@ -29,7 +29,7 @@ def held_out_tasks(count: int = 30, *, split: Split = Split.HELD_OUT) -> list[Ta
         Task(
             f"t{number:02d}",
             {"messages": []},
-            world=World("desk", number),
+            environment=Environment("desk", number),
             split=split,
             meta={"family": FAMILIES[number % len(FAMILIES)]},
         )
@@ -62,7 +62,7 @@ def evaluated_run(
     weights: str = "",
     mode: str = "record",
     more: Mapping[str, object] | None = None,
-    calls: Provenance | None = None,
+    calls: Source | None = None,
 ) -> Path:
     """A run in which task `t` succeeded `solved[t]` times of `n`; `calls`: who answered one call of each."""
     said = asdict(PolicySettings(model="double"))
@@ -81,22 +81,22 @@ def evaluated_run(
     with RunDirectory.create(folder.parent, folder.name, manifest) as directory:
         journal = directory.journal()
         for task in tasks:
-            for sibling in range(n):
-                verdict = Verdict.PASSED if sibling < solved[task.id] else Verdict.FAILED
-                journal.append(episode(task, sibling, verdict, calls))
+            for repeat in range(n):
+                verdict = Verdict.PASSED if repeat < solved[task.id] else Verdict.FAILED
+                journal.append(episode(task, repeat, verdict, calls))
         journal.close()
     return folder
 
 
-def episode(task: Task, sibling: int, verdict: Verdict, calls: Provenance | None = None) -> Episode:
-    name = f"{task.id}.{sibling + 1}"
-    answer = Answer("paid", provenance=calls or Provenance.REAL)
-    row = Transition(Call("look_up", {}), answer, Effect.READ, name, 1, task.world)
+def episode(task: Task, repeat: int, verdict: Verdict, calls: Source | None = None) -> Episode:
+    name = f"{task.id}.{repeat + 1}"
+    answer = Answer("paid", source=calls or Source.REAL)
+    row = Transition(Call("look_up", {}), answer, Effect.READ, name, 1, task.environment)
     return Episode(
-        id=f"{task.id}.{sibling + 1}",
+        id=f"{task.id}.{repeat + 1}",
         task=task.id,
-        sibling=sibling + 1,
-        world=task.world,
+        repeat=repeat + 1,
+        environment=task.environment,
         verdict=verdict,
         reason="said",
         started_at=1.0,

@@ -14,7 +14,7 @@ from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.deployment.model_registry import Deed, ModelRegistry
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Provenance, Split
+from dreamgym_kit.types import Source, Split
 
 TASKS = held_out_tasks()
 POOR, GOOD = dict.fromkeys((task.id for task in TASKS), 1), dict.fromkeys((task.id for task in TASKS), 3)
@@ -210,10 +210,10 @@ def test_the_tasks_that_speak_for_it_cannot_be_picked_afterwards(place: Place) -
 
 def test_a_dream_that_says_it_was_real_promotes_nothing(place: Place) -> None:
     place.begin()
-    faked = place.run("faked", GOOD, place.new, calls=Provenance.COMPOSED)
+    faked = place.run("faked", GOOD, place.new, calls=Source.DERIVED)
     with pytest.raises(UserError, match="faked: says that its tools were real, and 120 of its calls no tool"):
         place.deploy(place.new, evaluated=faked, against=place.before)
-    real = place.run("real", GOOD, place.new, calls=Provenance.REAL)
+    real = place.run("real", GOOD, place.new, calls=Source.REAL)
     assert place.deploy(place.new, evaluated=real, against=place.before).done
 
 

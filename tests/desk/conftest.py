@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk.database import Books
+from dreamgym_kit.recipes.desk.environment import TENANT, DeskEnvironment, open_desk
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
-from dreamgym_kit.recipes.desk.world import TENANT, DeskWorld, open_desk
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.types import Answer, Call, Effect, Task, Transition
 
@@ -38,12 +38,12 @@ def effects() -> dict[str, Effect]:
 
 @pytest.fixture
 def play(tmp_path: Path, effects: dict[str, Effect]) -> Play:
-    world = DeskWorld(tmp_path)
+    world = DeskEnvironment(tmp_path)
 
     async def run(graph: Any, task: Task, judge: Callable[[Outcome], Any] = lambda outcome: None) -> Played:
         episode = f"{task.id}.1"
-        await world.reset(task.world, episode)
-        configurable = world.configurable(task.world, episode)
+        await world.reset(task.environment, episode)
+        configurable = world.configurable(task.environment, episode)
         final = await graph.ainvoke(
             dict(task.input), {"configurable": dict(configurable), "recursion_limit": 60}
         )
@@ -73,7 +73,7 @@ def transitions_of(
             effects[call["name"]],
             episode,
             step,
-            task.world,
+            task.environment,
             task.id,
         )
         for step, call in enumerate(calls, start=1)

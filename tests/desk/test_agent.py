@@ -29,8 +29,8 @@ def slow_tasks() -> set[str]:
     """Tasks whose right work refunds a payment that the gateway is slow for."""
     found = set()
     for task in TASKS:
-        gateway = {row[0]: row[4] for row in make_case(task.world.seed).rows["payments"]}
-        right = goal(task.world.seed, request_text(task.input))
+        gateway = {row[0]: row[4] for row in make_case(task.environment.variant).rows["payments"]}
+        right = goal(task.environment.variant, request_text(task.input))
         if any(gateway[payment] == "slow" for payment, refund in right.payments.items() if refund.times):
             found.add(task.id)
     return found

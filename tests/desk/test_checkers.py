@@ -7,7 +7,7 @@ from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.checkers import beyond_repair, check, differences, goal, request_text
 from dreamgym_kit.recipes.desk.database import Books, Refund
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Task, Transition, Verdict
 
 RIGHT = Books(
     cities={"C10": "Oslo", "C11": "Rome"},
@@ -61,13 +61,18 @@ def test_one_mail_or_ticket_more_for_the_customer_who_writes_does_no_harm() -> N
 
 # Seed 1062 is a double charge whose second payment the gateway is slow for.
 CASE = make_case(1062)
-TASK = Task("double-07", {"messages": [{"role": "user", "content": CASE.text}]}, World("desk", 1062))
+TASK = Task("double-07", {"messages": [{"role": "user", "content": CASE.text}]}, Environment("desk", 1062))
 
 
 def writes(*calls: tuple[str, dict[str, str]], answer: Answer | None = None) -> list[Transition]:
     return [
         Transition(
-            Call(tool, args), answer or Answer("ok"), Effect.DESTRUCTIVE, "double-07.1", step, TASK.world
+            Call(tool, args),
+            answer or Answer("ok"),
+            Effect.DESTRUCTIVE,
+            "double-07.1",
+            step,
+            TASK.environment,
         )
         for step, (tool, args) in enumerate(calls, start=1)
     ]
@@ -113,12 +118,12 @@ def test_doing_nothing_is_a_failure() -> None:
     ("answer", "verdict"),
     [
         (
-            Answer(error="rate limited", error_type="ToolException", provenance=Provenance.FAULT),
+            Answer(error="rate limited", error_type="ToolException", source=Source.FAULT),
             Verdict.PASSED,
         ),
-        (Answer(error="after 30 s", error_type="TimeoutError", provenance=Provenance.FAULT), Verdict.FAILED),
+        (Answer(error="after 30 s", error_type="TimeoutError", source=Source.FAULT), Verdict.FAILED),
         (Answer(error="TimeoutError: no answer", error_type="ToolException"), Verdict.FAILED),
-        (Answer("ok", provenance=Provenance.FAULT), Verdict.FAILED),  # slow or stale, but answered
+        (Answer("ok", source=Source.FAULT), Verdict.FAILED),  # slow or stale, but answered
     ],
     ids=["kept from the desk", "timed out after the act", "real time-out", "answered"],
 )
@@ -130,9 +135,7 @@ def test_a_refund_that_failed_before_the_desk_did_not_happen_and_a_timeout_did(
 
 
 def test_where_the_dream_could_not_tell_an_unfinished_desk_is_inconclusive(right_writes: Any) -> None:
-    lost = writes(
-        right_writes[0], answer=Answer(provenance=Provenance.ABSTAINED, support=0.0, error="not now")
-    )
+    lost = writes(right_writes[0], answer=Answer(source=Source.UNANSWERED, confidence=0.0, error="not now"))
     judged = check(dreamt(lost))
     assert (judged.verdict, judged.reward) == (Verdict.INCONCLUSIVE, None)
     assert check(dreamt([*lost, *writes(*right_writes)])).verdict is Verdict.PASSED
@@ -206,9 +209,7 @@ def changed(change: dict[str, Any]) -> Books:
 
 def test_an_episode_that_was_lost_before_the_dream_could_not_tell_is_a_failure(right_writes: Any) -> None:
     twice = writes(right_writes[0], right_writes[0])
-    unsure = writes(
-        right_writes[1], answer=Answer(provenance=Provenance.ABSTAINED, support=0.0, error="not now")
-    )
+    unsure = writes(right_writes[1], answer=Answer(source=Source.UNANSWERED, confidence=0.0, error="not now"))
     assert check(dreamt([*twice, *unsure])).verdict is Verdict.FAILED
     assert check.lost(dreamt([*twice, *unsure])).startswith(
         f"refunded {right_writes[0][1]['payment_id']} twice: "

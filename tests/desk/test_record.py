@@ -13,7 +13,7 @@ from dreamgym_kit.recipes.desk.record import COLLEAGUES, RECORDINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
 from dreamgym_kit.replay.transfer import Row, read_lines
 from dreamgym_kit.rollout.tasks import read_tasks
-from dreamgym_kit.types import Provenance, Transition
+from dreamgym_kit.types import Source, Transition
 
 
 def rows(path: Path) -> list[Transition]:
@@ -54,9 +54,9 @@ def test_the_shipped_answers_are_what_the_real_desk_says() -> None:
     """Replayed call by call on a fresh desk, in the order recorded."""
     compared = 0
     for episode in by_episode(SHIPPED).values():
-        with scratch_desk(make_case(episode[0].world.seed).rows) as desk:
+        with scratch_desk(make_case(episode[0].environment.variant).rows) as desk:
             for row in sorted(episode, key=lambda entry: entry.step):
-                assert row.answer.provenance is Provenance.REAL
+                assert row.answer.source is Source.REAL
                 if row.call.tool not in OPERATIONS:
                     continue
                 try:

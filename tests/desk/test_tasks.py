@@ -24,14 +24,14 @@ def test_there_are_enough_tasks_of_every_family_on_both_sides() -> None:
 
 def test_train_and_held_out_tasks_are_in_worlds_of_their_side() -> None:
     sides = {Split.TRAIN: TRAIN_SEEDS, Split.HELD_OUT: HELD_OUT_SEEDS}
-    assert all(task.world.seed in sides[task.split] for task in TASKS)
-    assert len({task.world for task in TASKS}) == len(TASKS)
+    assert all(task.environment.variant in sides[task.split] for task in TASKS)
+    assert len({task.environment for task in TASKS}) == len(TASKS)
 
 
 def test_enough_tasks_move_money_and_about_ten_meet_a_slow_gateway() -> None:
     refunding, slow = set(), set()
     for task in TASKS:
-        case = make_case(task.world.seed)
+        case = make_case(task.environment.variant)
         gateway = {row[0]: row[4] for row in case.rows["payments"]}
         for payment, refund in goal(case.seed, case.text).payments.items():
             if refund.times:
@@ -48,7 +48,7 @@ BY_SPLIT = {task.id: task.split for task in TASKS}
 
 def test_each_task_names_the_checker_of_the_settings() -> None:
     assert {task.checker for task in TASKS} == {"desk"}
-    assert {task.world.name for task in TASKS} == {"desk"}
+    assert {task.environment.name for task in TASKS} == {"desk"}
 
 
 def test_drawn_tasks_are_of_worlds_that_nothing_shipped_has() -> None:
@@ -58,7 +58,7 @@ def test_drawn_tasks_are_of_worlds_that_nothing_shipped_has() -> None:
     assert [task.meta["family"] for task in train[:9]] == list(FAMILIES)
     assert {task.split for task in train} == {Split.TRAIN}
     assert {task.split for task in held_out} == {Split.HELD_OUT}
-    worlds = [task.world.seed for task in (*train, *held_out)]
+    worlds = [task.environment.variant for task in (*train, *held_out)]
     assert len(set(worlds)) == 60
     shipped = {task["world"]["seed"] for task in desk_tasks()}
     assert not shipped & set(worlds)

@@ -10,18 +10,20 @@ from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.desk.environment import TENANT, DeskEnvironment, open_desk
 from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, parcel_tools, track_parcel
-from dreamgym_kit.recipes.desk.world import TENANT, DeskWorld, open_desk
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
-WORLD = World("desk", 1008)  # Yara C43 in Lyon, gold: O89 kettle delivered, paid by P57 and, failed, P39
+WORLD = Environment(
+    "desk", 1008
+)  # Yara C43 in Lyon, gold: O89 kettle delivered, paid by P57 and, failed, P39
 TOOLS = {tool.name: tool for tool in (*LOCAL_TOOLS, track_parcel)}
 Config = dict[str, Any]
 
 
 @pytest.fixture
 async def config(tmp_path: Path) -> AsyncIterator[Config]:
-    world = DeskWorld(tmp_path)
+    world = DeskEnvironment(tmp_path)
     await world.reset(WORLD, "t.1")
     yield {"configurable": dict(world.configurable(WORLD, "t.1"))}
     await world.close("t.1")
@@ -171,7 +173,7 @@ def test_the_model_sees_only_what_it_has_to_fill_in() -> None:
 
 
 async def test_without_a_desk_a_tool_says_what_to_do_and_ends_the_run() -> None:
-    with pytest.raises(UserError, match="put one up with DeskWorld"):
+    with pytest.raises(UserError, match="call DeskEnvironment"):
         await use(TOOLS["find_customer"], {}, name="Yara")
 
 
@@ -212,8 +214,8 @@ async def test_without_a_desk_the_mcp_server_refuses() -> None:
 
 
 async def test_one_mcp_session_serves_many_episodes_without_mixing_them(tmp_path: Path) -> None:
-    world = DeskWorld(tmp_path)
-    worlds = {"a": World("desk", 1008), "b": World("desk", 1017)}
+    world = DeskEnvironment(tmp_path)
+    worlds = {"a": Environment("desk", 1008), "b": Environment("desk", 1017)}
     orders: dict[str, set[str]] = {}
     for episode, of in worlds.items():
         await world.reset(of, episode)

@@ -33,7 +33,7 @@ def weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 TINY = replace(
     QUICK,
     shipped=False,
-    worlds=12,
+    environments=12,
     recorded=1,
     steps=1,
     per_step=3,

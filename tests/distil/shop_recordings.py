@@ -11,7 +11,7 @@ from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory
 from dreamgym_kit.training.distil.lessons import Counts, Leaving, Lesson, Sight, lessons_of
 from dreamgym_kit.training.distil.splitting import trajectories
-from dreamgym_kit.types import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, ToolSpec, Transition, history_digest
 
 SPECS = {
     "get_order": ToolSpec("get_order", Effect.READ, "Read an order."),
@@ -42,11 +42,11 @@ def episode(
         rows.append(
             Transition(
                 *(call, answer, SPECS[tool].effect, f"e{seed}-{number}", step),
-                *(World("shop", seed), task or f"t{seed}", history_digest(writes)),
+                *(Environment("shop", seed), task or f"t{seed}", history_digest(writes)),
                 split=split,
             )
         )
-        if SPECS[tool].effect.changes_world:
+        if SPECS[tool].effect.changes_environment:
             writes.append(call.key)
     return rows
 
@@ -70,15 +70,15 @@ def taught(
     with closing(SqliteStore(folder / "shop.db")) as store:
         store.put(rows)
         every = trajectories(rows)
-        last = max(str(one.world) for one in every)
-        others = [row for row in rows if str(row.world) != last]
+        last = max(str(one.environment) for one in every)
+        others = [row for row in rows if str(row.environment) != last]
         recorded = RecordedAnswers(store, frozenset(row.id for row in others))
         following = StateTracker(lambda tenant: others, calibrated=False)
         following.keep_known()
         sight = Sight(recorded.examples, recorded.schema, following)
         counts, found = Counts(), []
         for one in every:
-            if str(one.world) == last:
+            if str(one.environment) == last:
                 found += lessons_of(one, annotate(one), sight, SPECS, counts, leaving=leaving, seed=seed)
     own = {row.id: row for row in rows}
     return found, counts, SimpleNamespace(sight=sight, rows=own, last=last, others=others)

@@ -21,7 +21,7 @@ from dreamgym_kit.training.distil.gate import (
     read_gate,
     write_gate,
 )
-from dreamgym_kit.types import Call, Effect, ToolSpec, World
+from dreamgym_kit.types import Call, Effect, Environment, ToolSpec
 
 
 def calls(right: int, wrong: int, *, tool: str = "get", confidence: float = 1.0, **more) -> list[HeldOutCall]:
@@ -104,21 +104,21 @@ def test_a_calls_support_is_learned_from_the_other_half_alone() -> None:
 
 def test_a_gate_is_read_as_it_was_written_and_only_for_its_weights(tmp_path: Path) -> None:
     gate = gate_of(exactness(calls(40, 1), threshold=0.5), weights="abc")
-    write_gate(tmp_path / "gate.json", gate, {})
-    assert read_gate(tmp_path / "gate.json", weights="abc") == gate
+    write_gate(tmp_path / "acceptance.json", gate, {})
+    assert read_gate(tmp_path / "acceptance.json", weights="abc") == gate
     with pytest.raises(
         UserError, match="is of other weights than those that lie beside it; try the model again"
     ):
-        read_gate(tmp_path / "gate.json", weights="abd")
+        read_gate(tmp_path / "acceptance.json", weights="abd")
 
 
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"weights": "", "bound": 1, "tools": {"a": 1}, "trials": []}']
 )
 def test_a_file_that_is_no_gate_is_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "gate.json").write_text(text)
-    with pytest.raises(UserError, match=r"gate.json: is no gate"):
-        read_gate(tmp_path / "gate.json")
+    (tmp_path / "acceptance.json").write_text(text)
+    with pytest.raises(UserError, match=r"acceptance.json: is no gate"):
+        read_gate(tmp_path / "acceptance.json")
     with pytest.raises(UserError, match="there is no such gate"):
         read_gate(tmp_path / "none.json")
 
@@ -151,6 +151,6 @@ def test_a_tool_that_did_not_pass_is_not_asked_about() -> None:
         chat, allows=lambda tool: None if GATE.may_answer(tool, training=True) else "no"
     )
     tool = ToolSpec(NEVER, Effect.READ)
-    answer = asyncio.run(model.answer(Call(NEVER, {}), Situation(World(), "t", "e", (), "", tool)))
-    assert (answer.abstained, chat.asked) == (True, 0)
+    answer = asyncio.run(model.answer(Call(NEVER, {}), Situation(Environment(), "t", "e", (), "", tool)))
+    assert (answer.unanswered, chat.asked) == (True, 0)
     assert answer.why == "the dream's model may not answer never: no"

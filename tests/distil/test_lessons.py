@@ -15,7 +15,7 @@ from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.training.annotation import Annotation
 from dreamgym_kit.training.distil.lessons import Leaving, Lesson, asked_of, balanced, situation_of
 from dreamgym_kit.training.distil.pointing import Target, spelled
-from dreamgym_kit.types import Answer, Provenance, Transition
+from dreamgym_kit.types import Answer, Source, Transition
 
 
 class SayingDouble:
@@ -57,7 +57,7 @@ def test_a_dream_that_says_what_a_lesson_teaches_answers_as_recorded(tmp_path: P
         answer, _ = dreamt(lesson, made)
         row = made.rows[lesson.row]
         assert (answer.content, answer.error) == (row.answer.content, row.answer.error)
-        assert answer.provenance is Provenance.REASONED
+        assert answer.source is Source.MODEL
 
 
 def test_a_lesson_asks_what_a_dream_asks(tmp_path: Path) -> None:
@@ -71,7 +71,8 @@ def test_a_lesson_asks_what_a_dream_asks(tmp_path: Path) -> None:
 def test_no_lesson_shows_its_own_call_episode_or_world(tmp_path: Path) -> None:
     rows = shop()
     twin = [
-        Transition(row.call, row.answer, row.effect, "twin", row.step, row.world) for row in episode(4, 0)
+        Transition(row.call, row.answer, row.effect, "twin", row.step, row.environment)
+        for row in episode(4, 0)
     ]
     found, _, made = taught(tmp_path, [*rows, *twin])
     assert any(lesson.examples for lesson in found)
@@ -79,7 +80,7 @@ def test_no_lesson_shows_its_own_call_episode_or_world(tmp_path: Path) -> None:
         shown = [made.rows[one] for one in lesson.examples]
         assert lesson.row not in lesson.examples
         assert {one.episode for one in shown}.isdisjoint({made.rows[lesson.row].episode})
-        assert all(str(one.world) != made.last for one in shown)
+        assert all(str(one.environment) != made.last for one in shown)
 
 
 def test_parts_are_left_out_as_often_as_was_said(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_an_answer_that_no_decision_makes_is_counted_and_not_taught(tmp_path: Pa
         episode(4, 0)[0].effect,
         "odd",
         1,
-        episode(4, 0)[0].world,
+        episode(4, 0)[0].environment,
     )
     found, counts, _ = taught(tmp_path, [*shop(), row])
     assert counts.unsayable == {"get_order": 1}

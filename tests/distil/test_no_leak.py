@@ -17,7 +17,7 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.annotation import ANNOTATIONS, Annotator, KeptAnnotations, annotate
 from dreamgym_kit.training.distil.annotators import MinedRules, TeachingModel
-from dreamgym_kit.types import Split, Transition, World
+from dreamgym_kit.types import Environment, Split, Transition
 
 
 class TeacherDouble:
@@ -38,18 +38,19 @@ def marked(rows: Sequence[Transition], by: str) -> list[Transition]:
     """Each recording bears a word of the group that it is to be told apart by, in all its answers."""
     found = []
     for row in rows:
-        seed, number = row.world.seed, int(row.episode.partition("-")[2])
+        seed, number = row.environment.variant, int(row.episode.partition("-")[2])
         if by == "task":  # tasks cross worlds
             row = replace(row, task=f"t{(seed + number) % 4}")
         if by == "entity":  # all in one world: what tells recordings apart are the orders
-            row = replace(row, world=World("shop", 0), episode=f"{row.episode}-{seed}")
-        word = f"canary-{row.task if by == 'task' else seed if by == 'world' else row.call.args['order_id']}-"
+            row = replace(row, environment=Environment("shop", 0), episode=f"{row.episode}-{seed}")
+        told_apart = {"task": row.task, "environment": seed}.get(by, row.call.args["order_id"])
+        word = f"canary-{told_apart}-"
         answer = row.answer
         if answer.error is not None:
             answer = replace(answer, error=f"{answer.error} {word}")
         else:
             answer = replace(answer, content={**answer.content, "note": word})
-        held_out = by == "world" and seed == 2
+        held_out = by == "environment" and seed == 2
         found.append(replace(row, answer=answer, split=Split.HELD_OUT if held_out else Split.TRAIN))
     return found
 
@@ -59,7 +60,7 @@ def words(rows: Sequence[Transition]) -> set[str]:
     return set(map(str, told))
 
 
-@pytest.mark.parametrize("by", ["world", "task", "entity"])
+@pytest.mark.parametrize("by", ["environment", "task", "entity"])
 @pytest.mark.parametrize("teacher", [False, True])
 def test_no_word_of_a_held_out_recording_is_in_anything_that_is_taught(
     tmp_path: Path, by: str, teacher: bool
@@ -79,7 +80,7 @@ def test_no_word_of_a_held_out_recording_is_in_anything_that_is_taught(
     assert measured
     assert taught
     assert not measured & taught
-    if by == "world":
+    if by == "environment":
         assert "canary-2-" in measured  # what a person held out
     shown = [(out / ANNOTATIONS).read_text(), *asked.shown]
     shown += [text for one in made for text in (one.answer, *(told.content for told in one.messages))]

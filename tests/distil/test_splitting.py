@@ -15,7 +15,7 @@ TWELVE, TWO = trajectories(shop(12, 2)), trajectories(shop(2, 1))  # made once: 
 
 
 def worlds_of(side) -> set[str]:
-    return {str(one.world) for one in side}
+    return {str(one.environment) for one in side}
 
 
 def things_of(side) -> set[str]:
@@ -44,7 +44,7 @@ def test_a_task_that_is_in_two_worlds_ties_them_together() -> None:
     ]
     rows += [row for seed in range(5, 15) for row in episode(seed, 0)]
     for seed in range(20):
-        sides = parted(rows, "world", "task", share=0.5, seed=seed)
+        sides = parted(rows, "environment", "task", share=0.5, seed=seed)
         tasks = [{one.task for one in side} for side in (sides.taught, sides.measured)]
         assert not tasks[0] & tasks[1]
         assert sides.groups == 13
@@ -53,7 +53,8 @@ def test_a_task_that_is_in_two_worlds_ties_them_together() -> None:
 def test_episodes_of_one_world_are_apart_by_the_things_they_speak_of() -> None:
     rows = [row for number in range(9) for row in episode(1, number)]
     again = [
-        Transition(row.call, row.answer, row.effect, "again", row.step, row.world) for row in episode(1, 0)
+        Transition(row.call, row.answer, row.effect, "again", row.step, row.environment)
+        for row in episode(1, 0)
     ]
     for seed in range(20):
         sides = parted([*rows, *again], "entity", share=0.4, seed=seed)
@@ -67,14 +68,14 @@ def test_episodes_of_one_world_are_apart_by_the_things_they_speak_of() -> None:
 
 def test_what_a_person_held_out_measures_with_all_of_its_group() -> None:
     rows = [*shop(4, 2), *episode(1, 7, split=Split.HELD_OUT)]
-    sides = parted(rows, "world", share=0.0)
+    sides = parted(rows, "environment", share=0.0)
     assert worlds_of(sides.measured) == {"shop:1"}
     assert worlds_of(sides.taught) == {"shop:2", "shop:3", "shop:4"}
 
 
 def test_more_recordings_move_no_world_to_the_other_side() -> None:
-    before = parted(shop(8, 1), "world", share=0.4)
-    after = parted([*shop(8, 3), *episode(20, 0)], "world", share=0.4)
+    before = parted(shop(8, 1), "environment", share=0.4)
+    after = parted([*shop(8, 3), *episode(20, 0)], "environment", share=0.4)
     assert worlds_of(before.measured) == worlds_of(after.measured) - {"shop:20"}
 
 
@@ -86,13 +87,13 @@ def test_few_worlds_are_two_sides_too(seed: int, share: float) -> None:
 
 def test_a_side_without_a_trajectory_is_refused_with_the_way_out() -> None:
     with pytest.raises(UserError, match="1 groups, and none is left to measure with; record more"):
-        parted(shop(1), "world")
-    with pytest.raises(UserError, match="did you mean 'world'"):
-        parted(shop(2), "wrold")
+        parted(shop(1), "environment")
+    with pytest.raises(UserError, match="did you mean 'environment'"):
+        parted(shop(2), "enviroment")
 
 
 def test_folds_share_no_world_and_hold_everything() -> None:
-    sides = parted(shop(9, 2), "world", share=0.2)
+    sides = parted(shop(9, 2), "environment", share=0.2)
     folds = sides.folds(4)
     assert len(folds) == 4
     assert sum(map(len, folds)) == len(sides.taught)

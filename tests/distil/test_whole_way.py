@@ -59,7 +59,7 @@ def known(tmp_path: Path):
         store.put(shop(8, 2))
         settings = Settings(buffer=str(tmp_path / "shop.db"))
         out = tmp_path / "out"
-        begun = begin(out, store, settings, list(SPECS.values()), by=("world",), share=0.25, seed=0)
+        begun = begin(out, store, settings, list(SPECS.values()), by=("environment",), share=0.25, seed=0)
         found = material(begun, store, settings)
         asyncio.run(annotate(RecordedNotes(), found.sides.taught, KeptAnnotations(out)))
         yield found, out
@@ -145,7 +145,7 @@ def test_code_answers_beside_no_model_at_all(known) -> None:
 def test_held_out_recordings_stay_held_out(known, tmp_path: Path) -> None:
     found, out = known
     with pytest.raises(UserError, match=r"was begun with share 0[.]25, not 0[.]5: its held-out"):
-        begin(out, found.store, found.settings, [], by=("world",), share=0.5, seed=0)
+        begin(out, found.store, found.settings, [], by=("environment",), share=0.5, seed=0)
     assert read_begun(out).tools == dict(SPECS)
     again = material(read_begun(out), found.store, found.settings)
     assert isinstance(again, Material)

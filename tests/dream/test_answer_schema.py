@@ -15,7 +15,7 @@ from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
 
 ORDER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}
 values = st.recursive(
@@ -154,7 +154,7 @@ def decided(**said: object) -> str:
 
 def test_an_answer_off_the_form_is_repaired_once() -> None:
     model = ScriptedChatDouble(decided(answer='{"id": 5}'), decided(answer='{"id": "a"}'))
-    situation = Situation(World(), "t", "t.1", [], "", tool(ORDER))
+    situation = Situation(Environment(), "t", "t.1", [], "", tool(ORDER))
     answer = asyncio.run(ReasonedExperience(model).answer(Call("get_order", {}), situation))
     assert answer.content == {"id": "a"}
     told = model.requests[1].messages[-1].content
@@ -169,7 +169,7 @@ async def test_an_answer_off_the_form_twice_is_kept_for_the_report() -> None:
     call = Call("get_order", {})
     _, place = session.admit(call)
     answer = await session.ask_async(call, place)
-    assert (answer.provenance, session.counts["off_schema"]) == (Provenance.ABSTAINED, 1)
+    assert (answer.source, session.counts["off_schema"]) == (Source.UNANSWERED, 1)
     (kept,) = session.ledger.transitions()
     assert "id: 5 is not of type 'string' (it said: {" in kept.answer.why
 
@@ -180,7 +180,7 @@ def test_an_mcp_answer_is_filled_in_its_text_and_beside_it() -> None:
     seen = Transition(Call("get_order", {"id": "a"}), told, Effect.READ, "e", 1)
     model = ScriptedChatDouble(decided(like=1, leaves=[{"path": "0.text.status", "value": "sent"}]))
     dream = ReasonedExperience(model, retrieve=lambda call, situation: [seen])
-    situation = Situation(World(), "t", "t.1", [], "", tool(ORDER, "structured"))
+    situation = Situation(Environment(), "t", "t.1", [], "", tool(ORDER, "structured"))
     answer = asyncio.run(dream.answer(Call("get_order", {"id": "b2"}), situation))
     assert json.loads(answer.content[0]["text"]) == {"id": "a", "status": "sent"}
     assert answer.artifact == {"structured_content": {"id": "a", "status": "sent"}}

@@ -10,10 +10,10 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     ToolSpec,
     Transition,
-    World,
     history_digest,
 )
 
@@ -26,8 +26,10 @@ def episode(name, world, said):
     for number, (tool, args, content) in enumerate(said, start=1):
         call, after = Call(tool, args), history_digest(writes)
         answer = content if isinstance(content, Answer) else Answer(content)
-        rows.append(Transition(call, answer, EFFECTS[tool], name, number, World("bank", world), after=after))
-        if EFFECTS[tool].changes_world:
+        rows.append(
+            Transition(call, answer, EFFECTS[tool], name, number, Environment("bank", world), after=after)
+        )
+        if EFFECTS[tool].changes_environment:
             writes.append(call.key)
     return rows
 
@@ -53,24 +55,24 @@ def bank():
 def chain(threshold=0.5, rows=None):
     recorded = bank() if rows is None else rows
     return ChainedExperience(
-        RecordedExperience(lambda world, tenant: [row for row in recorded if row.world == world]),
+        RecordedExperience(lambda world, tenant: [row for row in recorded if row.environment == world]),
         lambda tenant: recorded,
         threshold=threshold,
     )
 
 
 def ask(experience, tool, args, history=(), world=99):
-    done = [row for row in history if row.effect.changes_world and took_effect(row.answer)]
+    done = [row for row in history if row.effect.changes_environment and took_effect(row.answer)]
     writes = [row.call.key for row in done]  # as the ledger names a state
     situation = Situation(
-        World("bank", world), "t", "e", history, history_digest(writes), ToolSpec(tool, EFFECTS[tool])
+        Environment("bank", world), "t", "e", history, history_digest(writes), ToolSpec(tool, EFFECTS[tool])
     )
     return asyncio.run(experience.answer(Call(tool, args), situation))
 
 
 def test_a_recording_of_this_very_state_comes_first() -> None:
     answer = ask(chain(), "get_card", {"card_id": "C3"}, world=3)
-    assert (answer.provenance, answer.support) == (Provenance.RECORDED, 1.0)
+    assert (answer.source, answer.confidence) == (Source.RECORDED, 1.0)
 
 
 def test_a_read_after_a_write_of_another_order_is_composed() -> None:
@@ -80,20 +82,20 @@ def test_a_read_after_a_write_of_another_order_is_composed() -> None:
     ]
     answer = ask(chain(), "get_card", {"card_id": "C3"}, episode("e", 3, said), world=3)
     assert answer.content == {"card_id": "C3", "status": "frozen", "limit": 9}
-    assert answer.provenance is Provenance.COMPOSED
-    assert 0.5 <= answer.support < 1
+    assert answer.source is Source.DERIVED
+    assert 0.5 <= answer.confidence < 1
 
 
 def test_a_card_that_nobody_has_seen_is_neither_made_up_nor_called_absent() -> None:
     answer = ask(chain(), "get_card", {"card_id": "C77"})
-    assert answer.abstained
-    assert answer.why.startswith("get_card was never recorded in world bank:99")
+    assert answer.unanswered
+    assert answer.why.startswith("get_card was never recorded in environment bank:99")
 
 
 def test_a_threshold_above_one_leaves_recordings_only() -> None:
     said = [("freeze", {"card_id": "C3"}, {"card_id": "C3", "done": True})]
     strict = chain(threshold=1.1)
-    assert ask(strict, "freeze", {"card_id": "C9"}).abstained
+    assert ask(strict, "freeze", {"card_id": "C9"}).unanswered
     assert (
         ask(strict, "get_card", {"card_id": "C3"}, episode("e", 3, said), world=3).content["status"]
         == "frozen"
@@ -128,8 +130,8 @@ def test_what_a_fault_says_is_no_fact_and_a_call_it_kept_from_being_done_changed
     not_done = failing(Fault(FaultKind.TIMEOUT), freeze)
     cut_off = spoiled(Fault(FaultKind.MALFORMED), read, Answer({"card_id": "C3", "status": "act"}))
     history = [
-        Transition(freeze, not_done, Effect.WRITE, "e", 1, World("bank", 3)),
-        Transition(read, cut_off, Effect.READ, "e", 2, World("bank", 3)),
+        Transition(freeze, not_done, Effect.WRITE, "e", 1, Environment("bank", 3)),
+        Transition(read, cut_off, Effect.READ, "e", 2, Environment("bank", 3)),
     ]
     answer = ask(chain(), "get_card", {"card_id": "C3"}, history, world=3)
     assert answer.content == {"card_id": "C3", "status": "active", "limit": 9}
@@ -138,6 +140,6 @@ def test_what_a_fault_says_is_no_fact_and_a_call_it_kept_from_being_done_changed
 def test_after_a_write_that_timed_out_but_was_done_the_old_view_is_not_told() -> None:
     freeze = Call("freeze", {"card_id": "C3"})
     done = spoiled(Fault(FaultKind.TIMEOUT_APPLIED), freeze, Answer({"card_id": "C3", "done": True}))
-    history = [Transition(freeze, done, Effect.WRITE, "e", 1, World("bank", 3))]
+    history = [Transition(freeze, done, Effect.WRITE, "e", 1, Environment("bank", 3))]
     answer = ask(chain(), "get_card", {"card_id": "C3"}, history, world=3)
-    assert answer.abstained or answer.content["status"] == "frozen"
+    assert answer.unanswered or answer.content["status"] == "frozen"

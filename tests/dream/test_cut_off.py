@@ -12,16 +12,16 @@ from dreamgym_kit.dream.grading import judge_cut_off
 from dreamgym_kit.interfaces import Judgement, Outcome
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Task, Transition, Verdict
 
-ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0)
+ABSTAINED = Answer(source=Source.UNANSWERED, confidence=0.0)
 
 
 def after(*tools: str, expect: Mapping[str, JsonValue] | None = None) -> Outcome:
     """An episode that called these tools; the dream could not tell what the last one answers."""
     answers = [Answer("ok")] * (len(tools) - 1) + [ABSTAINED]
     rows = tuple(
-        Transition(Call(tool, {}), answer, Effect.WRITE, "t1.1", step, World("default", 0))
+        Transition(Call(tool, {}), answer, Effect.WRITE, "t1.1", step, Environment("default", 0))
         for step, (tool, answer) in enumerate(zip(tools, answers, strict=True), start=1)
     )
     return Outcome(Task("t1", {}, expect=expect or {}), rows, (), None, real=False)

@@ -23,7 +23,7 @@ from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import FAULT_KINDS, FaultSettings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.types import Answer, Call, Effect, Source, ToolSpec
 
 PAY = Call("pay", {"id": "P1"})
 READ = Call("look", {"id": "P1"})
@@ -102,7 +102,7 @@ def test_a_plain_fault_fails_without_asking_the_dream_and_changes_nothing(kind: 
     told = ScriptedExperienceDouble()
     dream = session(kind, told)
     answer = ask(dream, PAY)
-    assert (answer.provenance, fault_kind(answer), told.asked) == (Provenance.FAULT, FaultKind(kind), [])
+    assert (answer.source, fault_kind(answer), told.asked) == (Source.FAULT, FaultKind(kind), [])
     assert answer.error is not None
     assert not took_effect(answer)
     assert dream.ledger.after(dream.ledger.place(READ)) == ""
@@ -118,7 +118,7 @@ def test_a_timeout_may_have_taken_effect_and_the_agent_cannot_tell() -> None:
 
 def test_a_refused_write_under_a_timeout_took_no_effect() -> None:
     refusing = ScriptedExperienceDouble(
-        lambda call: Answer(provenance=Provenance.RECORDED, error="already paid", error_type="ValueError")
+        lambda call: Answer(source=Source.RECORDED, error="already paid", error_type="ValueError")
     )
     assert fault_kind(ask(session("timeout_applied", refusing), PAY)) is FaultKind.TIMEOUT
 
@@ -144,13 +144,13 @@ def test_a_stale_read_tells_what_was_true_before_the_writes() -> None:
         waits = False
 
         async def answer(self, call: Call, situation: Situation) -> Answer:
-            return Answer("after" if situation.after else "before", Provenance.RECORDED)
+            return Answer("after" if situation.after else "before", Source.RECORDED)
 
     dream = session("stale_read", BeforeAndAfterDouble())
-    assert ask(dream, READ).provenance is Provenance.RECORDED  # nothing was written yet: not stale
+    assert ask(dream, READ).source is Source.RECORDED  # nothing was written yet: not stale
     ask(dream, PAY)
     stale = ask(dream, READ)
-    assert (stale.content, stale.provenance) == ("before", Provenance.FAULT)
+    assert (stale.content, stale.source) == ("before", Source.FAULT)
 
 
 def test_a_slow_answer_is_right_and_late_for_sync_and_async_tools() -> None:
@@ -163,7 +163,7 @@ def test_a_slow_answer_is_right_and_late_for_sync_and_async_tools() -> None:
 
 
 def test_an_abstention_stays_one_under_a_fault() -> None:
-    unsure = ScriptedExperienceDouble(lambda call: Answer(provenance=Provenance.ABSTAINED, support=0.0))
+    unsure = ScriptedExperienceDouble(lambda call: Answer(source=Source.UNANSWERED, confidence=0.0))
     with pytest.raises(CallUnanswered):
         ask(session("malformed", unsure), READ)
 

@@ -20,10 +20,10 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     ToolSpec,
     Transition,
-    World,
     history_digest,
 )
 
@@ -62,17 +62,17 @@ class Dream:
     ) -> None:
         rows = recorded or []
         self.model = ScriptedChatDouble(*said)
-        repeated = RecordedExperience(lambda world, tenant: [row for row in rows if row.world == world])
+        repeated = RecordedExperience(lambda world, tenant: [row for row in rows if row.environment == world])
         stated = stated_models(parse_settings(declared))
         chain = ChainedExperience(repeated, lambda tenant: rows, stated=stated)
-        examples = [row for row in rows if row.world.seed != world]
+        examples = [row for row in rows if row.environment.variant != world]
         reasoned = ReasonedExperience(
             self.model,
             retrieve=lambda call, situation: [row for row in examples if row.call.tool == call.tool][:6],
             following=chain.following,
         )
         self.experience = AskedLast(chain, reasoned)
-        self.world, self.history = World("shop", world), []
+        self.world, self.history = Environment("shop", world), []
 
     def ask(self, tool: str, **args: Any) -> Answer:
         """The answer, kept as told."""
@@ -100,7 +100,7 @@ def shop(worlds: int = 8) -> list[Transition]:
         for step, (tool, args, content) in enumerate(said, start=1):
             call = Call(tool, args)
             after, effect = history_digest(writes), SPECS[tool].effect
-            place = World("shop", world)
+            place = Environment("shop", world)
             rows.append(Transition(call, Answer(content), effect, f"e{world}", step, place, after=after))
             writes += [call.key] if effect is Effect.WRITE else []
 
@@ -144,7 +144,7 @@ def test_two_contradictions_and_it_abstains() -> None:
     dream = Dream(decided("done", set=change("o9", "status", "cancelled")), wrong)
     dream.ask("cancel_order", order_id="o9")
     answer = dream.ask("get_order", order_id="o9")
-    assert (answer.abstained, len(dream.model.requests)) == (True, 3)
+    assert (answer.unanswered, len(dream.model.requests)) == (True, 3)
     assert "neither could its correction" in answer.why
 
 
@@ -156,7 +156,7 @@ def test_equal_reads_are_equal_though_the_model_would_say_something_else() -> No
     first = dream.ask("get_order", order_id="o9")
     again = dream.ask("get_order", order_id="o9")
     assert again.content == first.content
-    assert (again.provenance, len(dream.model.requests)) == (Provenance.REASONED, 1)
+    assert (again.source, len(dream.model.requests)) == (Source.MODEL, 1)
 
 
 def test_two_reads_of_one_thing_agree() -> None:
@@ -211,7 +211,7 @@ def test_a_change_that_recordings_contradict_is_repaired_or_not_told(claims: lis
     dream = Dream(said, recorded=shop())
     dream.tell("get_order", Answer({"order_id": "o9", "status": "open", "total": 7}), order_id="o9")
     dream.experience._first._threshold = 2.0
-    assert dream.ask("cancel_order", order_id="o9").abstained
+    assert dream.ask("cancel_order", order_id="o9").unanswered
     assert why in dream.model.requests[1].messages[-1].content
 
 
@@ -240,7 +240,7 @@ def test_a_declared_effect_is_believed_before_the_model() -> None:
 def test_a_field_that_a_tool_never_changed_is_no_change_of_it() -> None:
     dream = Dream(decided(like=1, set=change("o9", "total", 5)), recorded=shop(24))
     dream.experience._first._threshold = 2.0
-    assert dream.ask("cancel_order", order_id="o9").abstained
+    assert dream.ask("cancel_order", order_id="o9").unanswered
     why = dream.model.requests[1].messages[-1].content
     assert "recordings show that cancel_order changes status, never total" in why
 
@@ -261,21 +261,21 @@ def test_an_id_of_the_examples_world_is_not_told_in_this_one() -> None:
     recorded = shop()
     for number, row in enumerate(recorded):
         if row.call.tool == "get_order":
-            content = {**row.answer.content, "customer_id": f"customer{row.world.seed}"}
+            content = {**row.answer.content, "customer_id": f"customer{row.environment.variant}"}
             recorded[number] = Transition(
-                row.call, Answer(content), row.effect, row.episode, row.step, row.world, after=row.after
+                row.call, Answer(content), row.effect, row.episode, row.step, row.environment, after=row.after
             )
     dream = Dream(decided(like=1), recorded=recorded)
     dream.experience._first._threshold = 2.0
-    assert dream.ask("get_order", order_id="o9").abstained
-    assert "which is not of this world" in dream.model.requests[1].messages[-1].content
+    assert dream.ask("get_order", order_id="o9").unanswered
+    assert "which is not of this environment" in dream.model.requests[1].messages[-1].content
 
 
 def test_what_was_told_with_little_support_may_be_named_all_the_same() -> None:
     """The agent has heard of it, so it may change."""
     order = {"order_id": "o9", "parcel": "p77", "note": ""}
     dream = Dream(decided(order, confidence=0.1), decided("done", set=change("p77", "note", "x")))
-    assert dream.ask("get_order", order_id="o9").support < 0.5
+    assert dream.ask("get_order", order_id="o9").confidence < 0.5
     told = dream.ask("set_note", order_id="o9", note="x")
     assert told.changes == ({"entity": "p77", "field": "note", "value": "x"},)
 
@@ -288,8 +288,8 @@ def test_an_id_that_was_told_with_little_support_is_of_this_world() -> None:
     listed = {"orders": [], "customer_id": "customer0"}
     dream = Dream(decided(listed, confidence=0.1), decided(like=1), recorded=recorded)
     dream.experience._first._threshold = 2.0
-    assert dream.ask("list_orders").support < 0.5
-    assert not dream.ask("get_order", order_id="o9").abstained
+    assert dream.ask("list_orders").confidence < 0.5
+    assert not dream.ask("get_order", order_id="o9").unanswered
 
 
 def test_a_timed_out_write_that_was_done_is_seen_by_the_next_read() -> None:
@@ -298,7 +298,7 @@ def test_a_timed_out_write_that_was_done_is_seen_by_the_next_read() -> None:
         decided({"order_id": "o9", "status": "cancelled"}),
     )
     dream.ask("get_order", order_id="o9")
-    done = Answer("done", Provenance.REASONED, 0.5, changes=tuple(change("o9", "status", "cancelled")))
+    done = Answer("done", Source.MODEL, 0.5, changes=tuple(change("o9", "status", "cancelled")))
     hidden = spoiled(Fault(FaultKind.TIMEOUT_APPLIED), Call("cancel_order", {"order_id": "o9"}), done)
     dream.tell("cancel_order", hidden, order_id="o9")
     assert json.loads(dream.ask("get_order", order_id="o9").content)["status"] == "cancelled"

@@ -61,9 +61,9 @@ def asked(spoil: Spoil) -> Counter[str]:
                 continue
             model.answer = said
             tool = ToolSpec(row.call.tool, row.effect)
-            where = Situation(row.world, row.task, row.episode, steps[:place], row.after, tool)
+            where = Situation(row.environment, row.task, row.episode, steps[:place], row.after, tool)
             decided = asyncio.run(dream.decide(row.call, where))
-            if decided.answer.abstained:
+            if decided.answer.unanswered:
                 found["refused"] += 1
             else:
                 same = (decided.answer.content, decided.answer.error) == (said.content, said.error)
@@ -89,7 +89,7 @@ def test_a_read_told_before_cannot_say_another_status() -> None:
 
     def lie(row: Transition, told: set[str]) -> Answer | None:
         content = row.answer.content
-        if row.effect.changes_world or json.dumps(content) not in told:
+        if row.effect.changes_environment or json.dumps(content) not in told:
             return None
         record = content[0] if isinstance(content, list) and content else content
         if not isinstance(record, dict) or "status" not in record:

@@ -10,12 +10,12 @@ from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import Answer, Call, Effect, Split, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, ToolSpec, Transition, history_digest
 
 
 def lamp(world: int, split: Split) -> list[Transition]:
     """A lamp is looked at, switched on and looked at again; its room is told by no other world."""
-    room, place = f"room {world}", World("house", world)
+    room, place = f"room {world}", Environment("house", world)
     rows = [
         ("look", {"lamp": "l1"}, {"lamp": "l1", "on": False, "room": room}, Effect.READ),
         ("switch_on", {"lamp": "l1"}, {"lamp": "l1", "done": True}, Effect.WRITE),
@@ -47,8 +47,10 @@ def test_the_chain_composes_nothing_from_held_out_rows(split: Split, *, knows: b
     rows = [*TRAIN, *(replace(row, split=split) for row in lamp(100, split)[:1])]
     chain = ChainedExperience(RecordedExperience(lambda _world, _tenant: []), lambda _tenant: rows)
     look = ToolSpec("look", Effect.READ)
-    situation = Situation(World("house", 100), "t", "now", history=(), after=history_digest([]), tool=look)
+    situation = Situation(
+        Environment("house", 100), "t", "now", history=(), after=history_digest([]), tool=look
+    )
     assert chain.curve("default") == ()
     answer = asyncio.run(chain.answer(Call("look", {"lamp": "l1"}), situation))
     assert ("room 100" in str(answer.content)) is knows
-    assert answer.abstained is not knows
+    assert answer.unanswered is not knows

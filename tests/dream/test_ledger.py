@@ -3,13 +3,13 @@
 import itertools
 
 from dreamgym_kit.dream.call_log import CallLog
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, history_digest
 
-SAID = Answer("ok", Provenance.SCRIPTED)
+SAID = Answer("ok", Source.SCRIPTED)
 
 
 def a_ledger() -> CallLog:
-    return CallLog(episode="e", task="t", world=World(), tenant="default")
+    return CallLog(episode="e", task="t", environment=Environment(), tenant="default")
 
 
 def told(ledger: CallLog, call: Call, effect: Effect = Effect.READ, answer: Answer = SAID) -> str:
@@ -93,7 +93,7 @@ def test_steps_follow_places_and_begin_at_one() -> None:
 def test_a_request_is_remembered_but_its_failure_is_not() -> None:
     ledger = a_ledger()
     ledger.remember(("ns|1", "key"), SAID)
-    ledger.remember(("ns|2", "key"), Answer(error="no", provenance=Provenance.SCRIPTED))
+    ledger.remember(("ns|2", "key"), Answer(error="no", source=Source.SCRIPTED))
     assert ledger.remembered(("ns|1", "key")) == SAID
     assert ledger.remembered(("ns|2", "key")) is None
     assert ledger.remembered(("ns|1", "other")) is None

@@ -14,10 +14,10 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     ToolSpec,
     Transition,
-    World,
     history_digest,
 )
 
@@ -44,21 +44,21 @@ async def asked(
     call: Call, history: tuple[Transition, ...] = (), match: Match = BY_REASON, spec: ToolSpec = LEAVE
 ) -> Answer:
     dream = RecordedExperience(lambda world, tenant: [FIRST, LISTED], match)
-    after = history_digest([one.call.key for one in history if one.effect.changes_world])
-    return await dream.answer(call, Situation(World(), "ben", "ben.2", history, after, spec))
+    after = history_digest([one.call.key for one in history if one.effect.changes_environment])
+    return await dream.answer(call, Situation(Environment(), "ben", "ben.2", history, after, spec))
 
 
 async def test_other_words_in_an_ignored_argument_are_answered_with_the_words_of_now() -> None:
     answer = await asked(NOW)
-    assert answer.provenance is Provenance.RECORDED
+    assert answer.source is Source.RECORDED
     assert answer.content == {"id": 7, "text": "for: Family holiday", "reason": "Family holiday", "days": 4}
     assert answer.cites == (FIRST.id,)
 
 
 async def test_without_a_line_and_with_another_argument_nothing_is_guessed() -> None:
-    assert (await asked(NOW, match=Match())).abstained
-    assert (await asked(Call("submit_leave", {"days": 5, "reason": "Family holiday"}))).abstained
-    assert (await asked(Call("submit_leave", {"days": 4, "reason": "x", "note": "y"}))).abstained
+    assert (await asked(NOW, match=Match())).unanswered
+    assert (await asked(Call("submit_leave", {"days": 5, "reason": "Family holiday"}))).unanswered
+    assert (await asked(Call("submit_leave", {"days": 4, "reason": "x", "note": "y"}))).unanswered
 
 
 async def test_a_read_after_such_a_write_meets_the_recorded_state() -> None:
@@ -66,7 +66,7 @@ async def test_a_read_after_such_a_write_meets_the_recorded_state() -> None:
     answer = await asked(Call("list_leaves", {}), (done,), spec=LIST)
     assert answer.content == ["family vacation, 4 days"]
     other = Transition(Call("submit_leave", {"days": 9, "reason": "z"}), Answer({}), Effect.WRITE, "ben.2", 1)
-    assert (await asked(Call("list_leaves", {}), (other,), spec=LIST)).abstained
+    assert (await asked(Call("list_leaves", {}), (other,), spec=LIST)).unanswered
 
 
 async def test_the_same_call_again_gets_the_next_recording() -> None:
@@ -78,7 +78,7 @@ async def test_the_same_call_again_gets_the_next_recording() -> None:
     dream = RecordedExperience(lambda world, tenant: told, Match({"look": ("why",)}))
     first = Transition(Call("look", {"why": "now"}), Answer("now"), Effect.READ, "ben.2", 1)
     answer = await dream.answer(
-        Call("look", {"why": "then"}), Situation(World(), "ben", "ben.2", (first,), "", look)
+        Call("look", {"why": "then"}), Situation(Environment(), "ben", "ben.2", (first,), "", look)
     )
     assert (answer.content, answer.cites) == ("then", (told[1].id,))
 
@@ -88,14 +88,14 @@ async def test_an_equal_recording_answers_before_others_that_differ_in_ignored_a
         Call("submit_leave", {"days": 4, "reason": "ill"}), Answer({"id": 9}), Effect.WRITE, "ana.1", 1
     )
     dream = RecordedExperience(lambda world, tenant: [other, FIRST], BY_REASON)
-    answer = await dream.answer(OURS, Situation(World(), "ben", "ben.2", (), "", LEAVE))
+    answer = await dream.answer(OURS, Situation(Environment(), "ben", "ben.2", (), "", LEAVE))
     assert answer.cites == (FIRST.id,)
     read = [replace(LISTED, episode=f"{at}.1", answer=Answer([at]), after="") for at in ("x", "y")]
     look = [replace(one, call=Call("list_leaves", {"why": at})) for at, one in zip("xy", read, strict=True)]
     dream = RecordedExperience(lambda world, tenant: look, Match({"list_leaves": ("why",)}))
-    asked_now = Situation(World(), "ben", "ben.2", (), "", LIST)
+    asked_now = Situation(Environment(), "ben", "ben.2", (), "", LIST)
     assert (await dream.answer(look[1].call, asked_now)).content == ["y"]
-    assert (await dream.answer(Call("list_leaves", {"why": "z"}), asked_now)).abstained
+    assert (await dream.answer(Call("list_leaves", {"why": "z"}), asked_now)).unanswered
 
 
 @pytest.mark.parametrize(

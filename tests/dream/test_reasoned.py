@@ -16,7 +16,7 @@ from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import ExperienceModel, Situation
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
 
 READ = ToolSpec("get_order", Effect.READ, "Read an order.")
 WRITE = ToolSpec("cancel_order", Effect.WRITE, "Cancel an order.")
@@ -39,7 +39,7 @@ EXAMPLES = [
 
 
 def situation(tool: ToolSpec = READ, *history: Transition, task: str = "t", **more: Any) -> Situation:
-    return Situation(World(), task, "t.1", history, "", tool, **more)
+    return Situation(Environment(), task, "t.1", history, "", tool, **more)
 
 
 def decided(**said: Any) -> str:
@@ -71,8 +71,8 @@ def test_code_fills_the_leaves_of_the_cited_example() -> None:
     leaves = [{"path": "order_id", "value": "arg:order_id"}, {"path": "items.0.count", "value": 3}]
     answer = ask(decided(like=1, leaves=leaves, confidence=0.5))
     assert answer.content == {**ORDER, "order_id": "o9", "items": [{"name": "mug", "count": 3}]}
-    assert (answer.provenance, answer.support, answer.cites) == (
-        *(Provenance.REASONED, pytest.approx(0.4)),
+    assert (answer.source, answer.confidence, answer.cites) == (
+        *(Source.MODEL, pytest.approx(0.4)),
         (EXAMPLES[0].id,),
     )
     assert ORDER["order_id"] == "o1"  # the recording is as it was
@@ -95,7 +95,7 @@ def test_a_write_hands_its_changes_on_as_data() -> None:
 
 
 def test_unknown_abstains() -> None:
-    assert ask(decided(outcome="unknown")).abstained
+    assert ask(decided(outcome="unknown")).unanswered
 
 
 def test_unknown_is_no_answer_of_a_wrong_form_and_is_not_asked_again() -> None:
@@ -133,19 +133,19 @@ def test_what_cannot_be_used_is_repaired_once_and_then_abstained_from(said: str,
     dream = ReasonedExperience(model, retrieve=lambda c, s: EXAMPLES)
     assert asyncio.run(dream.answer(CALL, situation())).content == {**ORDER, "order_id": "o9"}
     assert wrong in model.requests[1].messages[-1].content
-    assert ask(said, said).abstained
+    assert ask(said, said).unanswered
 
 
 def test_more_than_two_changes_are_refused() -> None:
     change = {"entity": "o", "field": "f", "value": 1}
-    assert ask(decided(like=5, set=[change] * 3), call=CANCEL, tool=WRITE).abstained
+    assert ask(decided(like=5, set=[change] * 3), call=CANCEL, tool=WRITE).unanswered
 
 
 def test_an_endpoint_that_fails_is_an_abstention_and_is_asked_again_later() -> None:
     model = ScriptedChatDouble(EndpointError("server", "down"), decided(like=1))
     dream = ReasonedExperience(model, retrieve=lambda c, s: EXAMPLES)
     first, second = (asyncio.run(dream.answer(CALL, situation())) for _ in range(2))
-    assert (first.abstained, first.why) == (True, "the dream's model gave no answer: down")
+    assert (first.unanswered, first.why) == (True, "the dream's model gave no answer: down")
     assert second.content == {**ORDER, "order_id": "o9"}
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_told_to_one_task_may_be_told_to_another() -> None:
 
 
 def test_a_support_below_the_threshold_abstains() -> None:
-    assert ask(decided(answer="x", confidence=0.9), threshold=0.6).abstained
+    assert ask(decided(answer="x", confidence=0.9), threshold=0.6).unanswered
 
 
 def test_it_is_an_experience_model_that_waits() -> None:

@@ -14,7 +14,7 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.types import Call, Effect, Environment, ToolSpec, Transition, history_digest
 
 CARDS = ("A1", "B2", "C3")
 VALUES = {"limit": (10, 20, 30), "status": ("active", "frozen", "lost")}
@@ -86,12 +86,12 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
     @rule(card=st.sampled_from(CARDS))
     def freeze(self, card: str) -> None:
         answer = self._write("freeze", card_id=card)
-        if not answer.abstained:
+        if not answer.unanswered:
             self.said[card, "status"] = "frozen"
 
     def _read(self, tool: str, **args: object) -> None:
         answer = self._ask(tool, args)
-        if answer.abstained:
+        if answer.unanswered:
             return
         key = Call(tool, args).key
         new = key not in self.reads
@@ -109,7 +109,7 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
         answer = self._ask(tool, args)
         self.reads.clear()
         self.there.discard(args["card_id"])
-        if answer.abstained:
+        if answer.unanswered:
             self.said.clear()
         elif not answer.changes:  # nobody says what it did to the card
             self.said = {key: value for key, value in self.said.items() if key[0] != args["card_id"]}
@@ -120,7 +120,7 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
     def _ask(self, tool: str, args: dict):
         call, effect = Call(tool, args), SPECS[tool].effect
         after = history_digest([one.call.key for one in self.history if one.effect is Effect.WRITE])
-        situation = Situation(World(), "t", "t.1", list(self.history), after, SPECS[tool])
+        situation = Situation(Environment(), "t", "t.1", list(self.history), after, SPECS[tool])
         answer = asyncio.run(self.experience.answer(call, situation))
         step = len(self.history) + 1
         self.history.append(Transition(call, answer, effect, "t.1", step, after=after))

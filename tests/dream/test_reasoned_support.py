@@ -18,7 +18,7 @@ from dreamgym_kit.dream.llm_calibration import (
 )
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import Answer, Call, Effect, Split, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, ToolSpec, Transition
 
 SPEC = ToolSpec("get_fact", Effect.READ)
 confidences = st.floats(0, 1)
@@ -90,7 +90,7 @@ def facts(worlds: int) -> list[Transition]:
             Effect.READ,
             f"e{world}",
             number + 1,
-            World("facts", world),
+            Environment("facts", world),
         )
         for world in range(worlds)
         for number in range(4)
@@ -99,7 +99,7 @@ def facts(worlds: int) -> list[Transition]:
 
 def audited(model: GuessingModelDouble, rows: list[Transition], most: int) -> list[ReasonedTrial]:
     def reasoner(seen, chain) -> ReasonedExperience:
-        assert not {row.world for row in seen} & {row.world for row in held_out(rows)[1]}
+        assert not {row.environment for row in seen} & {row.environment for row in held_out(rows)[1]}
         return ReasonedExperience(model, retrieve=lambda call, at: seen[:3], following=chain.following)
 
     return asyncio.run(audit_reasoned(rows, reasoner, {"get_fact": SPEC}, most=most, threshold=0.5))
@@ -112,12 +112,12 @@ def test_a_model_that_is_too_sure_is_found_out_and_not_believed() -> None:
     dream = ReasonedExperience(
         model, retrieve=lambda call, at: facts(1), support=learn_support(tried), threshold=0.5
     )
-    situation = Situation(World("facts", 99), "t", "t.1", [], "", SPEC)
+    situation = Situation(Environment("facts", 99), "t", "t.1", [], "", SPEC)
     answer = asyncio.run(dream.answer(Call("get_fact", {"name": "new"}), situation))
-    assert answer.abstained
+    assert answer.unanswered
     assert answer.why.startswith("the model is not sure enough (support 0.")
     trusting = ReasonedExperience(model, retrieve=lambda call, at: facts(1), threshold=0.5)
-    assert not asyncio.run(trusting.answer(Call("get_fact", {"name": "new"}), situation)).abstained
+    assert not asyncio.run(trusting.answer(Call("get_fact", {"name": "new"}), situation)).unanswered
 
 
 def test_few_worlds_hold_nothing_out_and_ask_nothing() -> None:
@@ -129,7 +129,7 @@ def test_few_worlds_hold_nothing_out_and_ask_nothing() -> None:
 def test_the_held_out_split_is_what_is_held_out_where_there_is_one() -> None:
     rows = facts(5)
     apart = Transition(
-        rows[0].call, rows[0].answer, Effect.READ, "h", 1, World("facts", 77), split=Split.HELD_OUT
+        rows[0].call, rows[0].answer, Effect.READ, "h", 1, Environment("facts", 77), split=Split.HELD_OUT
     )
     assert held_out([*rows, apart]) == (rows, [apart])
 

@@ -12,35 +12,35 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     ToolSpec,
     Transition,
-    World,
     history_digest,
 )
 
-DESK = World("desk", 1)
+DESK = Environment("desk", 1)
 GET = Call("get_order", {"id": "o1"})
 PAY = Call("refund", {"id": "o1"})
 AFTER_PAY = history_digest([PAY.key])
 
 
 def seen(call: Call, content: str, *, after: str = "", episode: str = "e1", **answer: object) -> Transition:
-    said = Answer(content, **{"provenance": Provenance.REAL, **answer})  # type: ignore[arg-type]
-    return Transition(call, said, Effect.READ, episode, 1, world=DESK, after=after)
+    said = Answer(content, **{"source": Source.REAL, **answer})  # type: ignore[arg-type]
+    return Transition(call, said, Effect.READ, episode, 1, environment=DESK, after=after)
 
 
 def ask(
     recorded: Sequence[Transition],
     call: Call = GET,
     *,
-    world: World = DESK,
+    world: Environment = DESK,
     after: str = "",
     n: int = 0,
     task: str = "t",
     history: Sequence[Transition] = (),
 ):
-    dream = RecordedExperience(lambda wanted, _: [entry for entry in recorded if entry.world == wanted])
+    dream = RecordedExperience(lambda wanted, _: [entry for entry in recorded if entry.environment == wanted])
     spec = ToolSpec(call.tool, Effect.READ)
     situation = Situation(world, task, "e", history, after, spec, seen=n)
     return asyncio.run(dream.answer(call, situation))
@@ -49,7 +49,7 @@ def ask(
 def test_the_same_call_in_the_same_state_gets_the_recorded_answer_and_cites_it() -> None:
     recorded = seen(GET, "paid")
     said = ask([recorded])
-    assert (said.content, said.provenance, said.support) == ("paid", Provenance.RECORDED, 1.0)
+    assert (said.content, said.source, said.confidence) == ("paid", Source.RECORDED, 1.0)
     assert said.cites == (recorded.id,)
 
 
@@ -65,14 +65,14 @@ def test_the_same_call_in_the_same_state_gets_the_recorded_answer_and_cites_it()
             "only `a`, `b`, `c` and 1 more",
         ),
         (GET, DESK, AFTER_PAY, "recorded only after other writes"),
-        (GET, World("desk", 2), "", "get_order was never recorded in world desk:2"),
-        (PAY, DESK, "", "refund was never recorded in world desk:1"),
-        (PAY, World(), "", "refund was never recorded"),
+        (GET, Environment("desk", 2), "", "get_order was never recorded in environment desk:2"),
+        (PAY, DESK, "", "refund was never recorded in environment desk:1"),
+        (PAY, Environment(), "", "refund was never recorded"),
     ],
 )
-def test_anything_else_abstains_and_says_why(call: Call, world: World, after: str, why: str) -> None:
+def test_anything_else_abstains_and_says_why(call: Call, world: Environment, after: str, why: str) -> None:
     said = ask([seen(GET, "paid")], call, world=world, after=after)
-    assert said.abstained
+    assert said.unanswered
     assert said.content is None
     assert why in said.why
 
@@ -99,15 +99,15 @@ def test_failures_updates_and_artifacts_come_back_whole() -> None:
     assert (said.error, said.error_type, said.artifact) == ("no such order", "ToolException", {"k": 1})
 
 
-@pytest.mark.parametrize("provenance", [kind for kind in Provenance if kind is not Provenance.REAL])
-def test_only_real_answers_count_as_recordings(provenance: Provenance) -> None:
-    assert ask([seen(GET, "made up", provenance=provenance)]).abstained
+@pytest.mark.parametrize("provenance", [kind for kind in Source if kind is not Source.REAL])
+def test_only_real_answers_count_as_recordings(provenance: Source) -> None:
+    assert ask([seen(GET, "made up", source=provenance)]).unanswered
 
 
 def test_a_world_is_read_once() -> None:
-    asked: list[World] = []
+    asked: list[Environment] = []
 
-    def recordings(world: World, tenant: str) -> list[Transition]:
+    def recordings(world: Environment, tenant: str) -> list[Transition]:
         asked.append(world)
         return [seen(GET, "paid")]
 
@@ -122,7 +122,7 @@ def test_recordings_that_disagree_make_a_read_abstain() -> None:
     """Two episodes in one world that nobody reset between them."""
     told = [seen(GET, "open", episode="e1"), seen(GET, "cancelled", episode="e2")]
     answer = ask(told, GET)
-    assert answer.abstained
+    assert answer.unanswered
     assert answer.why.startswith("recordings of this call disagree")
 
 
@@ -131,7 +131,7 @@ def test_a_disagreement_is_settled_by_the_task_and_by_what_this_dream_was_told_b
     mine = replace(seen(GET, "open", episode="e1"), task="t")
     assert ask([mine, other[1]], GET, task="t").content == "open"
     led = seen(first, "here", episode="e2")
-    history = [Transition(first, Answer("here", cites=(led.id,)), Effect.READ, "dream", 1, world=DESK)]
+    history = [Transition(first, Answer("here", cites=(led.id,)), Effect.READ, "dream", 1, environment=DESK)]
     assert ask([*other, led], GET, history=history).content == "cancelled"
 
 

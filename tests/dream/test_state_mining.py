@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.values import add, spell
 from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.volatile import mint, symbol_of
 from dreamgym_kit.dream.state.worlds import start
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Source, Transition
 
 WRITES = ("sell", "add_note", "close_shop", "new_guest", "let")
 
@@ -192,9 +192,9 @@ def test_nothing_recorded_gives_a_dream_that_knows_nothing() -> None:
 
 def test_dreamt_and_pure_calls_teach_nothing() -> None:
     def row(provenance, effect):
-        return Transition(Call("f", {}), Answer(1, provenance=provenance), effect, "e", 1)
+        return Transition(Call("f", {}), Answer(1, source=provenance), effect, "e", 1)
 
-    rows = [row(Provenance.COMPOSED, Effect.READ), row(Provenance.REAL, Effect.PURE)]
+    rows = [row(Source.DERIVED, Effect.READ), row(Source.REAL, Effect.PURE)]
     assert recordings(rows) == []
 
 

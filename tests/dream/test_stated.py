@@ -17,10 +17,10 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     ToolSpec,
     Transition,
-    World,
     history_digest,
 )
 
@@ -72,21 +72,21 @@ def episode(name, world, said):
         call = Call(tool, args)
         answer = content if isinstance(content, Answer) else Answer(content)
         effect, after = EFFECTS[tool], history_digest(writes)
-        rows.append(Transition(call, answer, effect, name, number, World("bank", world), after=after))
-        if effect.changes_world:
+        rows.append(Transition(call, answer, effect, name, number, Environment("bank", world), after=after))
+        if effect.changes_environment:
             writes.append(call.key)
     return rows
 
 
 def ask(experience, tool, args, history=(), world=1):
-    writes = [row.call.key for row in history if row.effect.changes_world and row.answer.error is None]
+    writes = [row.call.key for row in history if row.effect.changes_environment and row.answer.error is None]
     spec = ToolSpec(tool, EFFECTS[tool])
-    situation = Situation(World("bank", world), "t", "e", history, history_digest(writes), spec)
+    situation = Situation(Environment("bank", world), "t", "e", history, history_digest(writes), spec)
     return asyncio.run(experience.answer(Call(tool, args), situation))
 
 
 def chain(models, rows=(), threshold=0.5):
-    recorded = RecordedExperience(lambda world, _: [row for row in rows if row.world == world])
+    recorded = RecordedExperience(lambda world, _: [row for row in rows if row.environment == world])
     return ChainedExperience(recorded, lambda _: list(rows), stated=models, threshold=threshold)
 
 
@@ -103,7 +103,7 @@ def test_a_declared_write_is_answered_and_changes_the_reads_that_it_names() -> N
     history = episode("e", 1, [CARD, LIST])
     done = ask(experience, "freeze", {"card_id": "C1"}, history)
     assert done.content == {"card_id": "C1", "was": "active"}
-    assert done.provenance is Provenance.COMPOSED
+    assert done.source is Source.DERIVED
     assert "declared by settings" in done.why
     history = episode("e", 1, [CARD, LIST, ("freeze", {"card_id": "C1"}, done)])
     assert ask(experience, "get_card", {"card_id": "C1"}, history).content["status"] == "frozen"
@@ -121,15 +121,15 @@ def test_the_first_failure_that_holds_is_told_with_its_message() -> None:
 
 
 def test_what_nobody_knows_is_neither_a_failure_nor_a_success() -> None:
-    assert ask(chain(stated(FREEZE)), "freeze", {"card_id": "C1"}).abstained
+    assert ask(chain(stated(FREEZE)), "freeze", {"card_id": "C1"}).unanswered
 
 
 def test_a_condition_that_nobody_can_tell_halves_the_support() -> None:
     text = PAY.replace("[{ of", "{ of").replace("}]\nerror", "}\nerror")
     asked = ("pay", {"card_id": "C1", "amount": 10})
-    assert ask(chain(stated(text)), *asked).abstained
+    assert ask(chain(stated(text)), *asked).unanswered
     told = ask(chain(stated(text), threshold=0.4), *asked)
-    assert (told.content, told.support) == ({"paid": 10}, 0.485)
+    assert (told.content, told.confidence) == ({"paid": 10}, 0.485)
     assert told.why == "declared by settings: answer, 1 of its conditions unknown"
 
 
@@ -209,7 +209,9 @@ def test_json_in_text_is_told_as_text_where_the_tool_does_so() -> None:
     answer = ask(chain(said, rows), "freeze", {"card_id": "C9"}, history, 9)
     assert answer.content == '{"card_id": "C9", "was": "active"}'
     history = [*history, *episode("e", 9, [("freeze", {"card_id": "C9"}, answer)])[:1]]
-    history[1] = Transition(Call("freeze", {"card_id": "C9"}), answer, Effect.WRITE, "e", 2, World("bank", 9))
+    history[1] = Transition(
+        Call("freeze", {"card_id": "C9"}), answer, Effect.WRITE, "e", 2, Environment("bank", 9)
+    )
     seen = ask(chain(said, rows), "get_card", {"card_id": "C9"}, history, 9)
     assert seen.content == '{"card_id":"C9","status":"frozen"}'
 
@@ -217,7 +219,7 @@ def test_json_in_text_is_told_as_text_where_the_tool_does_so() -> None:
 @pytest.mark.parametrize("source", ["declared", DRAFTED])
 def test_an_unanswered_write_leaves_what_it_is_said_to_keep(source) -> None:
     text = '[tools.freeze]\neffect = "write"\n[tools.freeze.model]\nkeeps = ["*"]\n'
-    lost = ("freeze", {"card_id": "C2"}, Answer(provenance=Provenance.ABSTAINED, support=0.0))
+    lost = ("freeze", {"card_id": "C2"}, Answer(source=Source.UNANSWERED, confidence=0.0))
     seen = ask(chain(stated(text, source)), "get_card", {"card_id": "C1"}, episode("e", 1, [CARD, lost]))
     assert seen.content == CARD[2]
 

@@ -9,12 +9,14 @@ from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation, ToolSpec
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Transition, history_digest
 
 CALL = Call("get_order", {"order_id": "o1"})
-WRITE = Transition(Call("cancel_order", {"order_id": "o1"}), Answer("done"), Effect.WRITE, "e", 1, World())
+WRITE = Transition(
+    Call("cancel_order", {"order_id": "o1"}), Answer("done"), Effect.WRITE, "e", 1, Environment()
+)
 NOW = Situation(
-    world=World(),
+    environment=Environment(),
     task="t",
     episode="e",
     history=(WRITE,),
@@ -29,8 +31,8 @@ class ModelDouble:
 
     waits = False
 
-    def __init__(self, provenance: Provenance) -> None:
-        self.said, self.heard = Answer("paid", provenance=provenance, support=0.9), None
+    def __init__(self, provenance: Source) -> None:
+        self.said, self.heard = Answer("paid", source=provenance, confidence=0.9), None
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         self.heard = situation
@@ -40,26 +42,26 @@ class ModelDouble:
 @pytest.mark.parametrize(
     ("part", "gone"),
     [
-        ("state", {Provenance.COMPOSED, Provenance.ANALOGOUS}),
-        ("retrieval", {Provenance.ANALOGOUS}),
-        ("reasoning", {Provenance.REASONED}),
+        ("state", {Source.DERIVED, Source.ANALOGOUS}),
+        ("retrieval", {Source.ANALOGOUS}),
+        ("reasoning", {Source.MODEL}),
         ("history", set()),
     ],
 )
-def test_a_part_that_is_left_out_says_nothing(part: str, gone: set[Provenance]) -> None:
-    told = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS, Provenance.REASONED)
+def test_a_part_that_is_left_out_says_nothing(part: str, gone: set[Source]) -> None:
+    told = (Source.RECORDED, Source.DERIVED, Source.ANALOGOUS, Source.MODEL)
     silent = set()
     for provenance in told:
         answer = asyncio.run(without(ModelDouble(provenance), [part]).answer(CALL, NOW))
-        assert answer.abstained or answer.content == "paid"
-        if answer.abstained:
+        assert answer.unanswered or answer.content == "paid"
+        if answer.unanswered:
             assert answer.why.endswith(f"(simulate.disable: {part})")
             silent.add(provenance)
     assert silent == gone
 
 
 def test_without_history_nothing_of_the_episode_is_known() -> None:
-    model = ModelDouble(Provenance.RECORDED)
+    model = ModelDouble(Source.RECORDED)
     asyncio.run(without(model, ["history"]).answer(CALL, NOW))
     assert model.heard == replace(NOW, history=(), after=history_digest([]), seen=0)
     assert without(model, []) is model

@@ -16,17 +16,17 @@ from dreamgym_kit.types import Episode, Task, Verdict
 class TellingDouble:
     """Ends at once, or once the file `after` is there; says in which process and on which kind of loop."""
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         while "after" in task.meta and not Path(str(task.meta["after"])).exists():
             await asyncio.sleep(0.05)
         made = asyncio.new_event_loop()
         made.close()
         loops = [type(asyncio.get_running_loop()).__module__, type(made).__module__]
         return Episode(
-            id=f"{task.id}.{sibling}",
+            id=f"{task.id}.{repeat}",
             task=task.id,
-            sibling=sibling,
-            world=task.world,
+            repeat=repeat,
+            environment=task.environment,
             verdict=Verdict.PASSED,
             reason="as asked",
             attempt=attempt,

@@ -51,7 +51,7 @@ async def working(host: RayHost, **given: Any) -> AsyncIterator[DistributedRunne
 async def test_episodes_run_on_a_loop_that_can_be_guarded_where_the_driver_is(host: RayHost) -> None:
     """Ray makes uvloop the choice of the whole process, where it is installed."""
     async with working(host) as runner:
-        episode = await runner.run(Task("a", {}), sibling=1, attempt=1)
+        episode = await runner.run(Task("a", {}), repeat=1, attempt=1)
     assert isinstance(episode.final, dict)
     assert episode.final["loops"] == ["asyncio.unix_events", "asyncio.unix_events"]
     assert episode.final["folder"] == os.getcwd()

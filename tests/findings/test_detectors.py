@@ -14,8 +14,8 @@ from dreamgym_kit.types import (
     Call,
     Effect,
     Finding,
-    Provenance,
     Reply,
+    Source,
     Task,
     ToolSpec,
     Transition,
@@ -257,7 +257,7 @@ def test_a_failure_that_is_passed_over_is_found_and_one_that_is_told_is_not() ->
 
 def test_what_the_dream_could_not_tell_is_no_failure_that_the_agent_passed_over() -> None:
     talk = looked().call((*REFUND, ValueError("refund_payment is not available right now"))).say("All done!")
-    unknown = replace(talk.steps[-1].answer, provenance=Provenance.ABSTAINED)
+    unknown = replace(talk.steps[-1].answer, source=Source.UNANSWERED)
     talk.steps[-1] = replace(talk.steps[-1], answer=unknown)
     assert talk.found() == {}
 

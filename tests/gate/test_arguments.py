@@ -18,7 +18,7 @@ from shapes.tools import ClassTool, add_tool, single_tool
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Provenance
+from dreamgym_kit.types import Answer, Source
 
 pytestmark = pytest.mark.usefixtures("gate")
 
@@ -116,7 +116,7 @@ def test_an_artifact_answer_reaches_the_message() -> None:
         """Two answers."""
         return "real", None
 
-    experience = ScriptedExperienceDouble(lambda _: Answer("c", Provenance.SCRIPTED, artifact={"art": 2}))
+    experience = ScriptedExperienceDouble(lambda _: Answer("c", Source.SCRIPTED, artifact={"art": 2}))
     with entered(dream(experience)):
         message = tool_messages(with_create_agent([caa], [[asks("caa", {"a": 1})], "d"]).invoke(HELLO))[0]
     assert (message.content, message.artifact) == ("c", {"art": 2})

@@ -65,7 +65,7 @@ def test_each_needed_name_that_is_missing_refuses_to_start(
     assert "or a newer dreamgym-kit" in said or said.endswith("newer dreamgym-kit. Nothing was run.")
 
 
-class World:
+class Environment:
     """Packages of the list as modules without anything else in them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **series: str) -> None:
@@ -113,7 +113,7 @@ SERIES = [("mcp", "1"), ("mcp", "2"), ("fastmcp", "3"), ("fastmcp", "4")]
 def test_so_does_each_of_every_series_of_a_package_that_is_not_installed(
     package: str, series: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = World(monkeypatch, **{package: series}).names()
+    names = Environment(monkeypatch, **{package: series}).names()
     check_foreign_names()
     assert names
     for one in names:
@@ -132,7 +132,7 @@ def test_so_does_each_of_every_series_of_a_package_that_is_not_installed(
 def test_an_unknown_series_of_a_package_in_use_refuses_to_start(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    World(monkeypatch, **{package.replace("-", "_"): "97"})
+    Environment(monkeypatch, **{package.replace("-", "_"): "97"})
     with pytest.raises(UserError, match=rf"^{package} 97\.9 is not known to this kit"):
         check_foreign_names()
 
@@ -142,10 +142,10 @@ def test_a_pair_that_was_tried_starts_and_one_that_was_not_is_refused_by_name(
     pair: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as within:
-        World(within, mcp=pair.sdk, **{pair.package.replace("-", "_"): pair.series})
+        Environment(within, mcp=pair.sdk, **{pair.package.replace("-", "_"): pair.series})
         check_foreign_names()
     other = {"1": "2", "2": "1"}[pair.sdk]
-    World(monkeypatch, mcp=other, **{pair.package.replace("-", "_"): pair.series})
+    Environment(monkeypatch, mcp=other, **{pair.package.replace("-", "_"): pair.series})
     with pytest.raises(UserError) as refused:
         check_foreign_names()
     assert str(refused.value).startswith(f"mcp {other}.9 with {pair.package} {pair.series}.9 was never tried")
@@ -157,7 +157,7 @@ def test_what_the_graph_brought_is_looked_at_before_the_first_episode(
 ) -> None:
     install()
     try:
-        World(monkeypatch, mcp="3")
+        Environment(monkeypatch, mcp="3")
         with pytest.raises(UserError, match=r"mcp 3\.9 is not known"):
             hook_tool_functions()
         with pytest.raises(UserError, match=r"mcp 3\.9 is not known"), dreaming():

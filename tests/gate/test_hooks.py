@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_function
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Provenance
+from dreamgym_kit.types import Answer, Source
 
 pytestmark = pytest.mark.usefixtures("gate")
 BIAS = 10
@@ -134,7 +134,7 @@ def test_every_reference_is_answered_and_the_arguments_are_named(canary: Canary)
 
 def test_a_generator_yields_the_items_of_its_answer(canary: Canary) -> None:
     hook(pages, "pages")
-    listed = ScriptedExperienceDouble(lambda call: Answer([7, 8], Provenance.SCRIPTED))
+    listed = ScriptedExperienceDouble(lambda call: Answer([7, 8], Source.SCRIPTED))
     with entered(dream(listed)):
         assert list(pages("o")) == [7, 8]
     assert canary.written() == []

@@ -20,7 +20,7 @@ from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Effect, Provenance, ToolSpec, Transition
+from dreamgym_kit.types import Effect, Source, ToolSpec, Transition
 
 pytestmark = [pytest.mark.usefixtures("gate"), pytest.mark.filterwarnings("ignore")]
 BYPASS = ("overridden", "entry from a mixin")  # what such a tool does before its leaf is its own affair
@@ -44,7 +44,7 @@ def test_every_body_that_runs_is_kept(shape: Shape, kind: str, canary: Canary) -
             runs.sync() if kind == "sync" else asyncio.run(_awaited(runs.anync))
         except NotImplementedError:
             pytest.skip("async-only tool")
-    kept = [entry for entry in session.ledger.transitions() if entry.answer.provenance is Provenance.REAL]
+    kept = [entry for entry in session.ledger.transitions() if entry.answer.source is Source.REAL]
     assert len(kept) >= min(1, shape.dreamt)
     assert len(kept) == session.real_calls
 
@@ -62,7 +62,7 @@ def test_arguments_answer_node_and_call_id_are_kept(make: str, canary: Canary) -
     assert (entry.call.tool, dict(entry.call.args), entry.call.call_id, entry.call.node) == (
         "add", {"a": 1, "b": 2}, "c1", "tools",
     )  # fmt: skip
-    assert (entry.answer.content, entry.answer.provenance) == (3, Provenance.REAL)
+    assert (entry.answer.content, entry.answer.source) == (3, Source.REAL)
     assert (entry.task, entry.episode, entry.step, entry.effect) == ("t1", "t1.1", 1, Effect.DESTRUCTIVE)
     assert entry.elapsed_s >= 0.0
     assert canary.written() == ["add"]

@@ -23,7 +23,7 @@ from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, Epi
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Source, Transition
 
 pytestmark = [pytest.mark.usefixtures("gate"), pytest.mark.filterwarnings("ignore")]
 
@@ -222,7 +222,7 @@ def test_an_episode_that_ends_while_a_planned_fault_holds_its_call_up_makes_it_n
 
 
 def _fails(call: Call) -> Answer:
-    return Answer(error="dream error", error_type="ToolException", provenance=Provenance.SCRIPTED)
+    return Answer(error="dream error", error_type="ToolException", source=Source.SCRIPTED)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -72,8 +72,8 @@ def test_a_block_dreams_by_the_same_chain_as_a_run(project: Any) -> None:
         assert module.get_order.invoke({"order_id": "o1"})["status"] == "open"
         asyncio.run(module.cancel_order.ainvoke({"order_id": "o1"}))
         assert module.get_order.invoke({"order_id": "o1"})["status"] == "cancelled"
-    told = [entry.answer.provenance.value for entry in session.ledger.transitions()]
-    assert told == ["recorded", "composed", "composed"]
+    told = [entry.answer.source.value for entry in session.ledger.transitions()]
+    assert told == ["recorded", "derived", "derived"]
     assert project.touched() == ["get_order"]
 
 

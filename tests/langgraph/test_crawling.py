@@ -16,17 +16,17 @@ from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.types import Effect, Provenance, Split, World
+from dreamgym_kit.types import Effect, Environment, Source, Split
 
 SEED = 1008
 NAMES = tuple(row[1] for row in make_case(SEED).rows["customers"])
 READS = {"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"}
 WATCHED = """
-from dreamgym_kit.recipes.desk.world import DeskWorld, TENANT, open_desk
+from dreamgym_kit.recipes.desk.environment import DeskEnvironment, TENANT, open_desk
 
 BOOKS = []
 
-class Watched(DeskWorld):
+class Watched(DeskEnvironment):
     async def reset(self, world, episode):
         await super().reset(world, episode)
         self._look(world, episode)
@@ -50,10 +50,10 @@ def desk_settings(tmp_path: Path, name: str) -> Settings:
 
 
 def crawled(settings: Settings, store: MemoryStore, **said: Any) -> Any:
-    worlds = said.pop("worlds", [Crawled(World("desk", SEED), NAMES)])
+    worlds = said.pop("environments", [Crawled(Environment("desk", SEED), NAMES)])
     request = CrawlRequest(
         graph=said.pop("graph", settings.graph),
-        worlds=worlds,
+        environments=worlds,
         settings=settings,
         store=store,
         per_second=said.pop("per_second", 0),
@@ -70,11 +70,11 @@ def test_the_real_desk_is_read_from_end_to_end_and_left_as_it_was(tmp_path, monk
     result = crawled(settings, store)
     rows = list(store.scan())
     assert set(result.calls) == READS
-    assert (result.calls.total(), result.worlds, result.stopped) == (len(rows), 1, "")
+    assert (result.calls.total(), result.environments, result.stopped) == (len(rows), 1, "")
     before, after = importlib.import_module("watched_desk").BOOKS
     assert before == after
-    kept = {(row.answer.provenance, row.effect, row.world, row.after) for row in rows}
-    assert kept == {(Provenance.REAL, Effect.READ, World("desk", SEED), "")}
+    kept = {(row.answer.source, row.effect, row.environment, row.after) for row in rows}
+    assert kept == {(Source.REAL, Effect.READ, Environment("desk", SEED), "")}
     orders = {row[0] for row in make_case(SEED).rows["orders"]}
     read = {
         row.call.args["order_id"] for row in rows if row.call.tool == "get_order" and not row.answer.error
@@ -134,7 +134,7 @@ def test_a_read_that_writes_underneath_is_refused_and_not_believed(project: Any)
         tools={"list_orders": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)},
         path=project.folder / "dreamgym.toml",
     )
-    result = crawled(settings, store, graph=graph, worlds=[Crawled(World())])
+    result = crawled(settings, store, graph=graph, environments=[Crawled(Environment())])
     assert result.refused == (
         "cancel_order (write) was about to run in a crawl, which only reads; it did not run",
     )
@@ -145,12 +145,12 @@ def test_a_read_that_writes_underneath_is_refused_and_not_believed(project: Any)
 def test_a_guess_is_no_word_and_is_called_only_when_a_person_agrees(project: Any) -> None:
     graph, store = project.write(), MemoryStore()
     settings = read_settings(project.folder, guessed=True)
-    worlds = [Crawled(World(), ("o1",))]
+    worlds = [Crawled(Environment(), ("o1",))]
     with pytest.raises(UserError) as refused:
-        crawled(settings, store, graph=graph, worlds=worlds)
+        crawled(settings, store, graph=graph, environments=worlds)
     assert "get_order: that it reads is only a guess" in str(refused.value)
     assert project.touched() == []
-    result = crawled(settings, store, graph=graph, worlds=worlds, trust_guesses=True)
+    result = crawled(settings, store, graph=graph, environments=worlds, trust_guesses=True)
     assert result.calls["get_order"] == 1
     assert project.touched() == ["get_order"]
 
@@ -174,14 +174,14 @@ def test_arguments_that_the_tool_refuses_are_given_up(project: Any) -> None:
     )
     settings = Settings(tools={"find": ToolSettings(Effect.READ)}, path=project.folder / "dreamgym.toml")
     words = tuple(f"x{number}" for number in range(50))
-    result = crawled(settings, MemoryStore(), graph=graph, worlds=[Crawled(World(), words)])
+    result = crawled(settings, MemoryStore(), graph=graph, environments=[Crawled(Environment(), words)])
     assert result.calls["find"] <= 10
     assert project.touched() == []
 
 
 def test_worlds_come_from_tasks_with_their_words_and_their_side_of_the_split() -> None:
     worlds = worlds_of(read_tasks(TASKS_FILE)[:1])
-    assert [(one.world.name, one.split) for one in worlds] == [("desk", Split.TRAIN)]
+    assert [(one.environment.name, one.split) for one in worlds] == [("desk", Split.TRAIN)]
     assert "Yara" in worlds[0].words
     assert "user" not in worlds[0].words
 
@@ -206,11 +206,11 @@ def test_a_failure_that_passes_is_no_answer_and_the_next_crawl_asks_again(projec
         """
     )
     settings = Settings(tools={"find": ToolSettings(Effect.READ)}, path=project.folder / "dreamgym.toml")
-    store, worlds = MemoryStore(), [Crawled(World(), ("o1", "gone"))]
-    first = crawled(settings, store, graph=graph, worlds=worlds)
+    store, worlds = MemoryStore(), [Crawled(Environment(), ("o1", "gone"))]
+    first = crawled(settings, store, graph=graph, environments=worlds)
     assert (first.passing, first.failures, store.count()) == (1, 1, 1)
     Path("up").touch()
-    second = crawled(settings, store, graph=graph, worlds=worlds)
+    second = crawled(settings, store, graph=graph, environments=worlds)
     assert (second.calls.total(), second.passing, store.count()) == (1, 0, 2)
 
 

@@ -11,7 +11,7 @@ from dreamgym_kit import Episode, Task
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """
@@ -134,7 +134,7 @@ class Scripted:
     waits = False
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Provenance.SCRIPTED)
+        return Answer("42", Source.SCRIPTED)
 
 
 def simulated(project: Any, source: str, settings: str, *, anync: bool, answered: str) -> Episode:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import dreamgym_kit
-from dreamgym_kit import Task, World
+from dreamgym_kit import Environment, Task
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import RunDirectoryError, UserError
@@ -46,7 +46,7 @@ def tasks(project: Any, count: int = 2) -> list[Task]:
         Task(
             f"cancel-{seed}",
             said,
-            World("shop", seed),
+            Environment("shop", seed),
             checker=f"{project.module}:check",
             split=Split.HELD_OUT if seed else Split.TRAIN,
             meta={"family": "cancel"},
@@ -105,7 +105,7 @@ def test_b_is_held_against_an_evaluation_or_a_run_directory_of_the_same_tasks(pr
 def test_a_world_that_nobody_puts_back_is_not_evaluated_for_real(project: Any) -> None:
     graph = project.write(SHOP)
     with pytest.raises(
-        UserError, match=r"settings: nobody puts the world 'shop' back between episodes, and "
+        UserError, match=r"settings: nothing resets the environment 'shop' between episodes, and "
     ):
         dreamgym_kit.evaluate(graph, tasks(project), settings=Settings(), real=True)
     assert project.touched() == []

@@ -121,7 +121,7 @@ def test_every_report_says_executed_with_the_arguments_and_never_refused(project
         assert "were refused" not in text
         assert "0 real calls" not in text
         assert "hunter2" not in text
-    assert json.loads(said[3])["calls"] == {"total": 0, "real": 1, "executed": 1, "abstained": 0}
+    assert json.loads(said[3])["calls"] == {"total": 0, "real": 1, "executed": 1, "unanswered": 0}
     assert 'name="executed" value="1 real call executed: refund(' in said[1]
     assert "undo it on the real system" in str(result).lower()
     assert '[functions."MODULE:refund"]' in str(result)

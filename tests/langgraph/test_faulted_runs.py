@@ -5,7 +5,7 @@ from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.settings.schema import FaultSettings, Settings, SimulateSettings, ToolSettings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Source, Task, Verdict
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
@@ -15,7 +15,7 @@ class OpenOrderDouble:
     waits = False
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer('{"status": "open"}', Provenance.RECORDED)
+        return Answer('{"status": "open"}', Source.RECORDED)
 
 
 async def dry_run(spec: str, kind: str, *, n: int = 1):
@@ -31,7 +31,7 @@ async def test_a_fault_that_ends_the_episode_is_told_apart_in_every_place(projec
     assert line.verdict is Verdict.FAILED
     assert line.reason.endswith("get_order: timed out, no answer (with 1 injected fault)")
     (tool,) = result.summary.tools
-    assert (tool.provenance, tool.errors) == ({"fault": 1}, 0)
+    assert (tool.sources, tool.errors) == ({"fault": 1}, 0)
     assert result.summary.counts["fault_timeout"] == 1
     assert project.touched() == []
 
@@ -48,7 +48,7 @@ async def test_a_recorded_timeout_without_words_is_no_time_limit_of_the_episode(
         waits = False
 
         async def answer(self, call: Call, situation: Situation) -> Answer:
-            return Answer(provenance=Provenance.RECORDED, error="", error_type="TimeoutError")
+            return Answer(source=Source.RECORDED, error="", error_type="TimeoutError")
 
     settings = Settings(tools=EFFECTS)
     request = RunRequest(
@@ -62,5 +62,5 @@ async def test_a_recorded_timeout_without_words_is_no_time_limit_of_the_episode(
 async def test_a_malformed_answer_reaches_the_agent_and_the_episode_goes_on(project) -> None:
     result = await dry_run(project.write(), "malformed")
     by_name = {tool.name: tool for tool in result.summary.tools}
-    assert by_name["get_order"].provenance == {"fault": 2}
-    assert by_name["cancel_order"].provenance == {"recorded": 1}
+    assert by_name["get_order"].sources == {"fault": 2}
+    assert by_name["cancel_order"].sources == {"recorded": 1}

@@ -22,7 +22,7 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Task
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Source, Task
 
 
 @tool
@@ -56,7 +56,7 @@ class YesDouble:
     waits = False
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("ok", Provenance.REASONED, 1.0)
+        return Answer("ok", Source.MODEL, 1.0)
 
 
 async def ran(graph: Any, task: Task, **more: Any) -> Episode:
@@ -71,7 +71,7 @@ async def ran(graph: Any, task: Task, **more: Any) -> Episode:
         experience=YesDouble(),
         **more,
     )
-    return await runner.run(task, sibling=1, attempt=1)
+    return await runner.run(task, repeat=1, attempt=1)
 
 
 def asking(text: str, **more: Any) -> Task:

@@ -18,7 +18,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tool_lock import confirm_lock
 from dreamgym_kit.settings.load import load_settings, parse_settings
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 BASE = """
@@ -164,7 +164,7 @@ class Scripted:
     waits = False
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Provenance.SCRIPTED)
+        return Answer("42", Source.SCRIPTED)
 
 
 def written(project: Any, source: str, body: str) -> str:

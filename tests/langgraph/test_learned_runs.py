@@ -28,7 +28,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings, SimulateSettings
-from dreamgym_kit.types import Answer, Call, Provenance, ToolSpec, World
+from dreamgym_kit.types import Answer, Call, Environment, Source, ToolSpec
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_the_model_that_settings_name_decides_what_the_chain_leaves_open(
     tmp_path: Path, opened: list[DecidingDouble]
 ) -> None:
     folder, says = written(tmp_path)
-    store, world = MemoryStore(), World("shop", 900)
+    store, world = MemoryStore(), Environment("shop", 900)
     reads = [row for row in probed(900, 0, writes=0) if row.call.tool in READS]
     store.put([*recordings_of(range(12)), *reads])
     settings = Settings(experience=ExperienceSettings(dir=str(folder)))
@@ -71,7 +71,7 @@ async def test_the_model_that_settings_name_decides_what_the_chain_leaves_open(
         assert isinstance(model, LayeredExperience)
         situation = Situation(world, "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
         answer = await model.answer(Call("reship", {"order_id": done["order_id"]}), situation)
-    assert answer.provenance in (Provenance.COMPOSED, Provenance.REASONED)
+    assert answer.source in (Source.DERIVED, Source.MODEL)
     assert answer.error == f"{done['order_id']} is not under way"
 
 
@@ -128,7 +128,7 @@ def test_where_reasons_are_left_out_the_one_decides_that_was_taught_without(
 
 
 async def test_its_decisions_are_left_out_only_where_nobody_else_decides() -> None:
-    told = Answer("shipped", provenance=Provenance.REASONED, support=0.9)
+    told = Answer("shipped", source=Source.MODEL, confidence=0.9)
 
     class ModelDouble:
         waits = False
@@ -136,15 +136,15 @@ async def test_its_decisions_are_left_out_only_where_nobody_else_decides() -> No
         async def answer(self, call: Call, situation: Situation) -> Answer:
             return told
 
-    situation = Situation(World("shop", 1), "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
-    for plain, provenance in ((None, Provenance.ABSTAINED), ("plain", Provenance.REASONED)):
+    situation = Situation(Environment("shop", 1), "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
+    for plain, provenance in ((None, Source.UNANSWERED), ("plain", Source.MODEL)):
         settings = Settings(
             experience=ExperienceSettings(dir="model", no_reasoning_model=plain),
             simulate=SimulateSettings(disable=("reasoning",)),
         )
         model = with_model(ModelDouble(), None, settings, None)
         assert model is not None
-        assert (await model.answer(Call("reship", {}), situation)).provenance is provenance
+        assert (await model.answer(Call("reship", {}), situation)).source is provenance
 
 
 def test_without_recordings_there_is_nothing_to_write_answers_from(

@@ -7,7 +7,7 @@ import pytest
 import dreamgym_kit
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.types import Answer, Call, Episode, Provenance, Task, Verdict
+from dreamgym_kit.types import Answer, Call, Episode, Source, Task, Verdict
 
 HELLO = {"messages": [{"role": "user", "content": "look"}]}
 
@@ -33,8 +33,8 @@ class SlowAnswersDouble:
             for _ in range(50):
                 await asyncio.sleep(0.002)
         if str(call.args["order_id"]) in self._known:
-            return Answer("open", provenance=Provenance.COMPOSED)
-        return Answer(provenance=Provenance.ABSTAINED, why=f"no {call.args['order_id']}")
+            return Answer("open", source=Source.DERIVED)
+        return Answer(source=Source.UNANSWERED, why=f"no {call.args['order_id']}")
 
 
 def kept(project: Any, known: str, late: str, task: Task) -> Episode:
@@ -51,7 +51,7 @@ def test_what_is_kept_does_not_depend_on_which_call_is_faster(project: Any, know
     task = Task("t", HELLO, expect={"calls": ["get_order"]})
     episodes = [kept(project, known, late, task) for late in ("", "o1", "o2", "o3", "o4")]
     forms = {
-        (one.verdict, one.stop, one.reason, tuple((step.call.args["order_id"], step.answer.provenance)
+        (one.verdict, one.stop, one.reason, tuple((step.call.args["order_id"], step.answer.source)
          for step in one.transitions), len(one.messages))
         for one in episodes
     }  # fmt: skip

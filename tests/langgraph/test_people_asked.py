@@ -9,7 +9,7 @@ import dreamgym_kit
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.types import Episode, Provenance, Reply, Task, Verdict
+from dreamgym_kit.types import Episode, Reply, Source, Task, Verdict
 
 HELLO = {"messages": [{"role": "user", "content": "refund o1"}]}
 
@@ -75,7 +75,7 @@ def test_a_recorded_reply_gets_its_own_answer_and_the_question_is_asked_again(pr
     assert [[(turn.asked, turn.answer) for turn in one.user_turns] for one in again] == [
         [(reply.asked, reply.reply) for reply in each[1:]] for each in (YES, NO, LESS)
     ]
-    assert {entry.answer.provenance for one in again for entry in one.transitions} == {Provenance.RECORDED}
+    assert {entry.answer.source for one in again for entry in one.transitions} == {Source.RECORDED}
     assert project.touched() == ran
 
 

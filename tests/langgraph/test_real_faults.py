@@ -10,7 +10,7 @@ from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.schema import FaultSettings, Settings, SimulateSettings, ToolSettings
-from dreamgym_kit.types import Effect, Episode, Provenance, Task, Verdict
+from dreamgym_kit.types import Effect, Episode, Source, Task, Verdict
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
@@ -79,7 +79,7 @@ async def test_a_call_that_fails_by_plan_does_not_reach_its_tool(project, kind: 
     assert project.touched() == []
     assert episode.verdict is Verdict.FAILED
     assert episode.reason.endswith("(with 1 injected fault)")
-    assert [entry.answer.provenance for entry in episode.transitions] == [Provenance.FAULT]
+    assert [entry.answer.source for entry in episode.transitions] == [Source.FAULT]
     assert result.summary.real_calls == 0
 
 
@@ -93,7 +93,7 @@ async def test_a_timeout_after_the_fact_was_done_and_counts_as_a_real_call(proje
 async def test_a_spoiled_answer_reaches_the_agent_spoiled(project) -> None:
     result = await real_run(project.write(), "get_order", "malformed")
     first = episode_of(result).transitions[0].answer
-    assert first.provenance is Provenance.FAULT
+    assert first.source is Source.FAULT
     assert '{"order_id": "o1", "status": "open"}'.startswith(str(first.content))
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
 

@@ -66,7 +66,7 @@ def test_a_write_that_ends_the_process_stands_in_the_log(project: Any, kind: str
     name = f"ship_and_raise_{kind.lower()}"
     result, episodes = recorded(project, name, f"raise {kind}(1)")
     calls = [event for event in read_events(result.directory / EVENTS) if event["event"] == "call"]
-    assert [(call["tool"], call["provenance"]) for call in calls] == [(name, "real")]
+    assert [(call["tool"], call["source"]) for call in calls] == [(name, "real")]
     assert not any(one.verdict is Verdict.PASSED for one in episodes)
 
 

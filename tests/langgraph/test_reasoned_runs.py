@@ -20,7 +20,7 @@ from dreamgym_kit.settings.schema import (
     SimulateSettings,
     ToolSettings,
 )
-from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Task, Transition
 
 EFFECTS = {"get_order": ToolSettings(Effect.READ), "cancel_order": ToolSettings(Effect.WRITE)}
 TASK = Task("t", {"messages": [{"role": "user", "content": "cancel o1"}]})
@@ -59,7 +59,7 @@ async def dry_run(
 async def test_siblings_are_answered_by_the_model_and_no_tool_runs(project) -> None:
     with serving(FaultyEndpointDouble(content=say)) as server:
         result = await dry_run(project.write(), server.url, judge=True)
-    assert result.summary.provenance == {"reasoned": 9}
+    assert result.summary.sources == {"model": 9}
     assert [line.reason for line in result.summary.episodes] == ["judged by a model: it was cancelled"] * 3
     assert result.summary.violations == ()
     assert project.touched() == []
@@ -117,7 +117,7 @@ async def test_a_run_asks_held_out_recordings_first_and_only_once(project) -> No
         Transition(
             Call("get_order", {"order_id": f"o{world}"}),
             Answer({"order_id": f"o{world}", "status": f"s{world}"}),
-            *(Effect.READ, f"e{world}", 1, World("w", world)),
+            *(Effect.READ, f"e{world}", 1, Environment("w", world)),
         )
         for world in range(8)
     ]

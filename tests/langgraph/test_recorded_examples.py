@@ -16,17 +16,17 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.interfaces import Hit, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, ToolSpec, Transition
 
 ITEMS = ("lamp", "chair", "desk", "mug", "rug", "clock", "shelf", "bed", "sofa", "stool")
-WHERE = Situation(World("shop"), "t", "asks.1", (), "", ToolSpec("get_order", Effect.READ))
+WHERE = Situation(Environment("shop"), "t", "asks.1", (), "", ToolSpec("get_order", Effect.READ))
 
 
 def recorded(number: int, item: str, *, episode: str = "", split: Split = Split.TRAIN) -> Transition:
-    answer = Answer({"order": f"o{number}", "item": item}, Provenance.REAL)
+    answer = Answer({"order": f"o{number}", "item": item}, Source.REAL)
     call = Call("get_order", {"order_id": f"o{number}", "item": item})
     return Transition(
-        call, answer, Effect.READ, episode or f"e{number}.1", 1, split=split, world=World("shop")
+        call, answer, Effect.READ, episode or f"e{number}.1", 1, split=split, environment=Environment("shop")
     )
 
 
@@ -34,7 +34,7 @@ def recorded(number: int, item: str, *, episode: str = "", split: Split = Split.
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TransitionStore:
     made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "b.db")
     made.put([recorded(number, ITEMS[number % len(ITEMS)]) for number in range(60)])
-    missing = Answer(None, Provenance.REAL, error="no order o99", error_type="KeyError")
+    missing = Answer(None, Source.REAL, error="no order o99", error_type="KeyError")
     made.put([Transition(Call("get_order", {"order_id": "o99"}), missing, Effect.READ, "x.1", 1)])
     made.put([recorded(701, "velvet", episode="asks.1"), recorded(702, "velvet", split=Split.HELD_OUT)])
     return made
@@ -102,6 +102,6 @@ def test_a_buffer_on_a_server_does_not_hold_up_the_other_episodes(wrapped: bool)
         return await asyncio.gather(*(dream.answer(call, WHERE) for call in calls))
 
     answers = asyncio.run(ask_four())
-    assert {answer.provenance for answer in answers} == {Provenance.ABSTAINED}
+    assert {answer.source for answer in answers} == {Source.UNANSWERED}
     assert not far.all_asked.broken  # all four were asked at once
     assert far.scans == 1  # a tool's rows are read once, however many ask for them

@@ -18,14 +18,14 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.interfaces import ExperienceModel, Situation, TransitionStore
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import Settings, ToolSettings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Task, ToolSpec, Transition
 
 READ, WRITE = Effect.READ, Effect.WRITE
 
 
 def visit(world: int) -> list[Transition]:
     """One recorded episode: a card is looked at and frozen."""
-    card, place = f"C{world}", World("bank", world)
+    card, place = f"C{world}", Environment("bank", world)
     return [
         Transition(Call("get_card", {"card": card}), Answer({"card": card}), READ, f"e{world}", 1, place),
         Transition(
@@ -42,18 +42,18 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transition
 
 def frozen(experience: ExperienceModel, card: str = "C99") -> Answer:
     spoken = (f"Freeze {card}.",)
-    where = Situation(World("bank", 99), "t", "e", (), "", ToolSpec("freeze", WRITE), spoken=spoken)
+    where = Situation(Environment("bank", 99), "t", "e", (), "", ToolSpec("freeze", WRITE), spoken=spoken)
     return asyncio.run(experience.answer(Call("freeze", {"card": card}), where))
 
 
 def test_a_dream_keeps_to_what_was_recorded_when_it_began_and_the_next_one_knows_more(store) -> None:
     store.put(visit(0))
     first = chained_experience(store, Settings())
-    assert frozen(first).abstained
+    assert frozen(first).unanswered
     store.put([row for world in range(1, 9) for row in visit(world)])
-    assert frozen(first).abstained
+    assert frozen(first).unanswered
     told = frozen(chained_experience(store, Settings()))
-    assert (told.content, told.provenance) == ({"card": "C99", "done": True}, Provenance.COMPOSED)
+    assert (told.content, told.source) == ({"card": "C99", "done": True}, Source.DERIVED)
 
 
 def test_record_feeds_the_simulate_that_follows_it_in_one_process(project) -> None:
@@ -66,4 +66,4 @@ def test_record_feeds_the_simulate_that_follows_it_in_one_process(project) -> No
     dreamgym_kit.record(graph, [task], buffer=store, settings=settings)
     after = dreamgym_kit.simulate(graph, [task], buffer=store, settings=settings)
     (episode,) = RunDirectory.open(after.directory).episodes()
-    assert {step.answer.provenance for step in episode.transitions} == {Provenance.RECORDED}
+    assert {step.answer.source for step in episode.transitions} == {Source.RECORDED}

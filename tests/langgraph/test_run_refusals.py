@@ -177,10 +177,13 @@ def test_no_episodes_are_no_run(project: Any) -> None:
             '[functions."json:dmps"]\neffect = "write"\n',
             "function 'json:dmps': name 'dmps' is not in json; did you mean 'dumps'",
         ),
-        ('[environments.default]\nref = "json:Wrld"\n', "world 'json:Wrld': name 'Wrld' is not in json"),
+        (
+            '[environments.default]\nref = "json:Wrld"\n',
+            "environment provider 'json:Wrld': name 'Wrld' is not in json",
+        ),
         (
             '[environments.default]\nref = "json:JSONDecoder"\n',
-            r"'json:JSONDecoder' has no configurable\(\) and no reset\(\) and no close\(\)\. Define ",
+            r"'json:JSONDecoder' has no reset\(\) and no close\(\)\. Define ",
         ),
         (
             '[faults."cancel_ordr"]\nrate = 0.5\n',

@@ -47,7 +47,7 @@ def test_what_was_recorded_for_real_is_dreamt_without_touching_anything(project:
             "ok",
             {"order_id": "o1", "status": "cancelled"},
         ]
-        assert {entry.answer.provenance.value for entry in one.transitions} == {"recorded"}
+        assert {entry.answer.source.value for entry in one.transitions} == {"recorded"}
         assert one.messages == recorded.messages
         assert (one.model_calls, one.tokens) == (4, 440)
 
@@ -357,7 +357,8 @@ def test_recording_writes_in_a_world_that_nobody_resets_is_warned_of(project: An
     two = [task(project), Task("t2", TASK.input, checker=f"{project.module}:check")]
     result = dreamgym_kit.record(graph, two, buffer=MemoryStore())
     assert any(
-        "world default:0 is recorded by 2 episodes and nobody resets it" in said for said in result.warnings
+        "environment default:0 is recorded by 2 episodes and nobody resets it" in said
+        for said in result.warnings
     )
     alone = dreamgym_kit.record(graph, [task(project)], buffer=MemoryStore())
     assert not any("nobody resets it" in said for said in alone.warnings)

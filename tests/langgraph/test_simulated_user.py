@@ -21,7 +21,7 @@ from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Task, ToolSpec, UserTurn, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Source, Task, ToolSpec, UserTurn, Verdict
 
 
 class ScriptedChatDouble:
@@ -69,7 +69,7 @@ async def episode(node, user, *, chat=None, second=None):
         second=second,
     )
     task = Task("t", {"messages": [{"role": "user", "content": "refund"}]}, checker="c", meta={"user": user})
-    return await runner.run(task, sibling=1, attempt=1)
+    return await runner.run(task, repeat=1, attempt=1)
 
 
 async def test_a_script_answers_questions_in_order() -> None:
@@ -105,11 +105,11 @@ async def test_an_interrupt_that_the_task_answers_or_leaves_open_is_kept() -> No
         events=NoEvents(),
     )
     ask = {"messages": [{"role": "user", "content": "refund"}]}
-    told = await runner.run(Task("t", ask, replies=("yes",)), sibling=1, attempt=1)
+    told = await runner.run(Task("t", ask, replies=("yes",)), repeat=1, attempt=1)
     assert told.user_turns == (UserTurn("interrupt", "task", 1, 0, "Really?", "yes"),)
     text = render_episode(told)
     assert '      waits for: "Really?"\n      told: "yes"  [task]\n      agent: "Heard: yes"' in text
-    left = await runner.run(Task("t", ask), sibling=1, attempt=1)
+    left = await runner.run(Task("t", ask), repeat=1, attempt=1)
     assert (left.stop, left.user_turns) == (
         "interrupted",
         (UserTurn("interrupt", "nobody", 1, 0, "Really?"),),
@@ -183,7 +183,7 @@ class HearingDouble:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         self.spoken.append(situation.spoken)
-        return Answer("seen", provenance=Provenance.RECORDED)
+        return Answer("seen", source=Source.RECORDED)
 
 
 async def test_the_dream_hears_what_the_task_says_and_what_its_user_answers() -> None:
@@ -211,7 +211,7 @@ async def test_the_dream_hears_what_the_task_says_and_what_its_user_answers() ->
     install()
     await runner.run(
         Task("t", said, replies=("the last one",), meta={"user": {"script": ["and o9"]}}),
-        sibling=1,
+        repeat=1,
         attempt=1,
     )
     assert hearing.spoken[0] == ("user", "refund o7", "3")

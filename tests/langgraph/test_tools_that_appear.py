@@ -12,7 +12,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tool_lock import LockDiffers, read_lock, write_lock
 from dreamgym_kit.settings.load import load_settings
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 # The tool's name is no other test's: tools and hooks of earlier tests may be alive.
 SOURCE = """
@@ -38,7 +38,7 @@ class AnswersOkDouble:
     waits = False
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
-        return Answer("42", Provenance.SCRIPTED)
+        return Answer("42", Source.SCRIPTED)
 
 
 @pytest.fixture

@@ -130,8 +130,8 @@ def test_a_server_that_is_not_there_is_an_error_before_anything_runs(servers) ->
 
 async def test_siblings_go_to_one_replica_and_a_router_is_told_their_group(policy, servers) -> None:
     for group in range(8):
-        for sibling in range(3):
-            said = replace(ASK, max_tokens=1, affinity=f"t{group}.{sibling}", group=f"t{group}")
+        for repeat in range(3):
+            said = replace(ASK, max_tokens=1, affinity=f"t{group}.{repeat}", group=f"t{group}")
             await policy.chat(said)
     sessions = [server.sessions for server in servers]
     assert sum(map(len, sessions)) == 24

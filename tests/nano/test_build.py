@@ -16,7 +16,7 @@ SMALL = Plan(
     episodes=150,
     shape=Shape(width=64, layers=2, inner=64),
     lessons=Lessons(steps=3, rows=4),
-    worlds_per_family=1,
+    environments_per_family=1,
     samplings=1,
 )
 

@@ -28,6 +28,7 @@ from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, Plan, build, card, lessons_of, mined
+from dreamgym_kit.recipes.nano.experience.environments import recorded, worked
 from dreamgym_kit.recipes.nano.experience.teach import (
     asked_text,
     build_word_tokenizer,
@@ -35,7 +36,6 @@ from dreamgym_kit.recipes.nano.experience.teach import (
     teach,
     told,
 )
-from dreamgym_kit.recipes.nano.experience.worlds import recorded, worked
 from dreamgym_kit.recipes.nano.lessons import Course, Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
@@ -44,7 +44,13 @@ from dreamgym_kit.types import Split
 MADE: dict[str, Any] = json.loads((WEIGHTS / LEARNED_FILE).read_text(encoding="utf-8"))
 WORDS = read_learned(WEIGHTS).vocabulary.words()
 SMALL = Plan(
-    seed=4, worlds=6, tried=2, held_out=1, buffer=6, shape=Shape(width=64, inner=64), course=Course(steps=3)
+    seed=4,
+    environments=6,
+    tried=2,
+    held_out=1,
+    buffer=6,
+    shape=Shape(width=64, inner=64),
+    course=Course(steps=3),
 )
 
 

@@ -14,11 +14,11 @@ from dreamgym_kit.adapters.langgraph.run.api import record as record_graph
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
+from dreamgym_kit.recipes.desk.environment import TENANT
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.policy import Habits, ToolUse, Turn
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import task_record
-from dreamgym_kit.recipes.desk.world import TENANT
 from dreamgym_kit.recipes.nano.episodes import Exchange, Mix, Told, Worked, draw_habits, record, work
 from dreamgym_kit.recipes.nano.tokens import END, Stream, build_tokenizer, said_text
 from dreamgym_kit.rollout.tasks import task_from_record

@@ -18,12 +18,12 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Transition,
     Verdict,
-    World,
 )
 
 BEGUN = 1_795_271_485.0
@@ -46,11 +46,11 @@ def write_run(tmp_path: Path) -> Write:
 
 
 def a_call(step: int, tool: str, content: Any, **answer: Any) -> Transition:
-    told = Answer(content, answer.pop("provenance", Provenance.COMPOSED), 0.75, **answer)
+    told = Answer(content, answer.pop("source", Source.DERIVED), 0.75, **answer)
     asked = Call(tool, {"order": "o1", "n": step}, call_id=f"c{step}", node="tools")
     effect = Effect.DESTRUCTIVE if tool == "refund" else Effect.READ
     return Transition(
-        asked, told, effect, "t.1", step, World("shop", 3), "t", elapsed_s=0.5, recorded_at=BEGUN + step
+        asked, told, effect, "t.1", step, Environment("shop", 3), "t", elapsed_s=0.5, recorded_at=BEGUN + step
     )
 
 
@@ -59,14 +59,14 @@ def episode() -> Episode:
     """Looks an order up, refunds it, and the refund times out."""
     steps = (
         a_call(1, "look", "captured"),
-        a_call(2, "refund", None, provenance=Provenance.FAULT, error="no answer", error_type="TimeoutError"),
+        a_call(2, "refund", None, source=Source.FAULT, error="no answer", error_type="TimeoutError"),
     )
     asked = [{"id": one.call.call_id, "name": one.call.tool, "args": dict(one.call.args)} for one in steps]
     return Episode(
         id="t.1",
         task="t",
-        sibling=1,
-        world=World("shop", 3),
+        repeat=1,
+        environment=Environment("shop", 3),
         verdict=Verdict.FAILED,
         reason="not refunded",
         transitions=steps,

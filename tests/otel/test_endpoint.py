@@ -27,7 +27,7 @@ SECRET = "c2VjcmV0LWtleS1vZi1zb21lYm9keQ"
 
 @pytest.fixture
 def directory(write_run: Write, episode: Episode) -> RunDirectory:
-    return RunDirectory.open(write_run([episode, replace(episode, id="t.2", sibling=2)]))
+    return RunDirectory.open(write_run([episode, replace(episode, id="t.2", repeat=2)]))
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_the_usual_variables_hold_too(
 def test_a_long_run_goes_in_several_requests_and_each_span_once(
     write_run: Write, episode: Episode, collector: Any
 ) -> None:
-    many = [replace(episode, id=f"t.{number}", sibling=number) for number in range(1, 201)]
+    many = [replace(episode, id=f"t.{number}", repeat=number) for number in range(1, 201)]
     export_run(RunDirectory.open(write_run(many)), collector.url)
     names = [(span.trace_id, span.span_id) for span in collector.spans()]
     assert len(names) == len(set(names)) == 1_200

@@ -22,7 +22,7 @@ def episodes(one: Episode, count: int) -> Iterator[Episode]:
             replace(first, step=step, episode=f"t.{number}", answer=replace(first.answer, content=text))
             for step in range(1, STEPS + 1)
         )
-        yield replace(one, id=f"t.{number}", sibling=number + 1, transitions=steps)
+        yield replace(one, id=f"t.{number}", repeat=number + 1, transitions=steps)
 
 
 # What the system says of a child begins with the memory of the process that it was forked from.

@@ -19,12 +19,12 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
-    Provenance,
+    Source,
     Split,
     Transition,
     Verdict,
-    World,
 )
 
 Write = Callable[[Iterable[Episode]], Path]
@@ -51,8 +51,8 @@ objects = st.dictionaries(texts, values, max_size=3)
 answers = st.builds(
     Answer,
     content=hostile | values,
-    provenance=st.sampled_from(Provenance),
-    support=st.floats(0, 1),
+    source=st.sampled_from(Source),
+    confidence=st.floats(0, 1),
     artifact=values,
     error=st.none() | texts,
     error_type=st.none() | texts,
@@ -69,7 +69,7 @@ transitions = st.builds(
     effect=st.sampled_from(Effect),
     episode=texts,
     step=st.integers(1, 2**70),
-    world=st.builds(World, texts, st.integers()),
+    environment=st.builds(Environment, texts, st.integers()),
     task=texts,
     after=texts,
     tenant=texts,
@@ -98,7 +98,7 @@ def test_whatever_a_transition_holds_comes_back_from_an_export(steps: list[Trans
         root = Path(folder)
         with RunDirectory.create(root, "run", Manifest("7f3a", 1.0, {"graph": "g"})) as directory:
             with directory.journal() as journal:
-                journal.append(Episode("e.1", "e", 1, World(), Verdict.PASSED, "ok", tuple(steps)))
+                journal.append(Episode("e.1", "e", 1, Environment(), Verdict.PASSED, "ok", tuple(steps)))
             back, report = read_back(exported(directory.path, root / "spans.jsonl"))
         assert (report.unread, report.unanswered) == (0, 0)
     assert {one.id: one for one in back} == {one.id: one for one in steps}

@@ -69,12 +69,12 @@ def test_a_call_has_the_conventions_attributes_and_says_where_its_answer_came_fr
     del ours["dreamgym.transition"]
     assert ours == {
         "dreamgym.dreamt": True,
-        "dreamgym.provenance": "fault",
-        "dreamgym.support": 0.75,
+        "dreamgym.source": "fault",
+        "dreamgym.confidence": 0.75,
         "dreamgym.effect": "destructive",
         "dreamgym.episode": "t.1",
         "dreamgym.step": "2",
-        "dreamgym.world": "shop:3",
+        "dreamgym.environment": "shop:3",
         "dreamgym.task": "t",
         "dreamgym.node": "tools",
     }
@@ -150,8 +150,8 @@ def test_the_run_is_a_resource_and_a_service_name_of_the_environment_goes_first(
 def test_the_same_run_gives_the_same_file_and_no_two_episodes_share_a_trace(
     write_run: Write, episode: Episode, tmp_path: Path
 ) -> None:
-    sibling = replace(episode, id="t.2", sibling=2)
-    directory = write_run([episode, sibling])
+    repeat = replace(episode, id="t.2", repeat=2)
+    directory = write_run([episode, repeat])
     first = export(directory, tmp_path / "a.jsonl")
     export(directory, tmp_path / "b.jsonl")
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()

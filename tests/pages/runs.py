@@ -11,14 +11,14 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Spend,
     Transition,
     UserTurn,
     Verdict,
-    World,
 )
 
 BEGUN = 1_795_271_485.0
@@ -67,17 +67,17 @@ def call(
     content: Any = "ok",
     *,
     effect: Effect = Effect.READ,
-    provenance: Provenance = Provenance.RECORDED,
+    source: Source = Source.RECORDED,
     **answer: Any,
 ) -> Transition:
-    told = Answer(content, provenance, **{"support": 0.9} | answer)
+    told = Answer(content, source, **{"confidence": 0.9} | answer)
     asked = Call(tool, args, call_id=f"c{step}", node="tools")
     return Transition(asked, told, effect, "e", step, elapsed_s=0.001, recorded_at=BEGUN + step)
 
 
 def episode(
     task: str,
-    sibling: int = 1,
+    repeat: int = 1,
     verdict: Verdict = Verdict.PASSED,
     *,
     said: str = "Please help.",
@@ -90,17 +90,21 @@ def episode(
         asked = {"id": step.call.call_id, "name": step.call.tool, "args": dict(step.call.args)}
         messages.append({"role": "assistant", "content": "", "tool_calls": [asked]})
     messages.append({"role": "assistant", "content": "Done."})
-    facts = {"reason": "the desk is as it should be", "world": World("desk", 7), "messages": tuple(messages)}
+    facts = {
+        "reason": "the desk is as it should be",
+        "environment": Environment("desk", 7),
+        "messages": tuple(messages),
+    }
     facts |= {"started_at": BEGUN, "elapsed_s": 12.5, "model_calls": 4, "tokens": 1200}
-    return Episode(id=f"{task}.{sibling}", task=task, sibling=sibling, verdict=verdict, **facts | more)
+    return Episode(id=f"{task}.{repeat}", task=task, repeat=repeat, verdict=verdict, **facts | more)
 
 
-def double_refund(task: str = "refund-1", sibling: int = 1) -> Episode:
+def double_refund(task: str = "refund-1", repeat: int = 1) -> Episode:
     """A payment refunded a second time after a time-out."""
     paid = {"payment_id": "P1", "amount": "88.00", "status": "captured", "refunded": "0.00"}
     again = {**paid, "status": "refunded", "refunded": "176.00"}
     asked = {"payment_id": "P1", "amount": "88.00"}
-    refund, fault = Effect.DESTRUCTIVE, Provenance.FAULT
+    refund, fault = Effect.DESTRUCTIVE, Source.FAULT
     steps = (
         call(1, "get_payment", {"payment_id": "P1"}, paid),
         call(
@@ -109,7 +113,7 @@ def double_refund(task: str = "refund-1", sibling: int = 1) -> Episode:
             asked,
             None,
             effect=refund,
-            provenance=fault,
+            source=fault,
             error="timed out",
             error_type="TimeoutError",
             why="fault plan: timeout_applied",
@@ -119,7 +123,7 @@ def double_refund(task: str = "refund-1", sibling: int = 1) -> Episode:
     found = Finding("repeated_write", "refund_payment P1 called twice, after a time-out", (2, 3), "critical")
     return episode(
         task,
-        sibling,
+        repeat,
         Verdict.FAILED,
         transitions=steps,
         findings=(found,),
@@ -136,8 +140,8 @@ def small_run() -> list[Episode]:
         "track_parcel",
         {"order_id": "O1"},
         None,
-        provenance=Provenance.ABSTAINED,
-        support=0.0,
+        source=Source.UNANSWERED,
+        confidence=0.0,
         why="no recording of track_parcel answers this",
     )
     return [
@@ -164,7 +168,7 @@ def small_run() -> list[Episode]:
 
 def judged_run() -> list[Episode]:
     """A run whose dream asked models: reasoned answers, a judge beside the checker, what that cost."""
-    reasoned = call(1, "find", {}, "x", provenance=Provenance.REASONED, support=0.4)
+    reasoned = call(1, "find", {}, "x", source=Source.MODEL, confidence=0.4)
     spends = {"experience": Spend(3, 900, 60, 10, 0.004), "judge": Spend(1, 200, 20)}
     counts = {"judges_agree": 1, "judges_disagree": 1}
     return [
@@ -174,19 +178,19 @@ def judged_run() -> list[Episode]:
     ]
 
 
-def many(count: int, *, seed: int = 0, siblings: int = 4) -> Iterable[Episode]:
+def many(count: int, *, seed: int = 0, repeats: int = 4) -> Iterable[Episode]:
     """Desk-shaped episodes of some 3 kB each; one in fifty refunds twice."""
     chance = random.Random(seed)
     for number in range(count):
-        task, sibling = f"task-{number // siblings + 1:04}", number % siblings + 1
+        task, repeat = f"task-{number // repeats + 1:04}", number % repeats + 1
         if number % 50 == 7:
-            yield double_refund(task, sibling)
+            yield double_refund(task, repeat)
             continue
         verdict = chance.choices(list(Verdict), [8, 2, 1, 1])[0]
         steps = tuple(_desk_call(chance, step) for step in range(1, chance.randint(4, 11)))
         yield episode(
             task,
-            sibling,
+            repeat,
             verdict,
             transitions=steps,
             said=_text(chance, 14),
@@ -212,15 +216,15 @@ def _desk_call(chance: random.Random, step: int) -> Transition:
         "total": f"{chance.uniform(1, 300):.2f}",
         "days": chance.randint(0, 40),
     }
-    provenance = chance.choice([Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS])
+    source = chance.choice([Source.RECORDED, Source.DERIVED, Source.ANALOGOUS])
     return call(
         step,
         tool,
         {"order_id": f"O{number}", "why": _text(chance, 5)},
         content,
         effect=effect,
-        provenance=provenance,
-        support=round(chance.random(), 2),
+        source=source,
+        confidence=round(chance.random(), 2),
         cites=(f"{chance.getrandbits(128):032x}",),
     )
 
@@ -233,8 +237,8 @@ def hostile(texts: Sequence[str]) -> Iterable[Episode]:
     """One episode a text, which stands in each of its text fields."""
     for number, text in enumerate(texts):
         effect = list(Effect)[number % len(Effect)]
-        provenance = list(Provenance)[number % len(Provenance)]
-        why = "fault plan: error" if provenance is Provenance.FAULT else text
+        source = list(Source)[number % len(Source)]
+        why = "fault plan: error" if source is Source.FAULT else text
         steps = (
             call(
                 1,
@@ -242,7 +246,7 @@ def hostile(texts: Sequence[str]) -> Iterable[Episode]:
                 {text: text, "deep": {text: [text]}},
                 {f"{text}_id": text, "id": text, text: text},
                 effect=effect,
-                provenance=provenance,
+                source=source,
                 why=why,
                 cites=(text,),
             ),
@@ -269,7 +273,7 @@ def hostile(texts: Sequence[str]) -> Iterable[Episode]:
             reason=text,
             findings=found,
             violations=(text,) if number % 5 == 0 else (),
-            world=World(text, number),
+            environment=Environment(text, number),
             counts={text: 1},
             stop=text if number % 2 else "finished",
             final={text: text},

@@ -14,9 +14,7 @@ Count = Annotated[int, Field(ge=0)]
 Code = Literal["R", "r", "c", "a", "m", "s", "f", "x"]
 VerdictName = Literal["passed", "failed", "inconclusive", "error"]
 EffectName = Literal["pure", "control", "read", "write", "destructive"]
-ProvenanceName = Literal[
-    "real", "recorded", "composed", "analogous", "reasoned", "scripted", "fault", "abstained"
-]
+SourceName = Literal["real", "recorded", "derived", "analogous", "model", "scripted", "fault", "unanswered"]
 Place = tuple[Count, int | None]
 
 
@@ -114,21 +112,21 @@ class Tool(Strict):
     errors: Count
     dreamt: Count
     grounded: Count
-    provenance: dict[Code, Count]
-    support: Support | None = None
+    sources: dict[Code, Count]
+    confidence: Support | None = None
 
 
 class Trust(Strict):
     text: str
     order: list[Count]
-    provenance: dict[Code, Count]
+    sources: dict[Code, Count]
     curve: list[tuple[Share, Share, Share | None]] = []
 
 
 class Task(Strict):
     id: str
     text: Annotated[str, Field(max_length=301)]
-    world: str
+    environment: str
 
 
 class EpisodeLine(Strict):
@@ -142,7 +140,7 @@ class EpisodeLine(Strict):
     kinds: list[str] = []
     stop: str | None = None
     reward: float | None = None
-    support: Share | None = None
+    confidence: Share | None = None
     usd: float | None = None
 
 
@@ -233,8 +231,8 @@ class CallStep(Strict):
     args: dict[str, Any]
     at_s: float | None = None
     dur_s: float
-    provenance: ProvenanceName
-    support: Share
+    source: SourceName
+    confidence: Share
     text: Annotated[str, Field(max_length=4096)]
     length: int | None = None
     error: str | None = None

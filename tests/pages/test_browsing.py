@@ -45,8 +45,8 @@ def test_the_verdict_stands_first(small: Shown) -> None:
         ("verdict:inconclusive task:where-2", ["where-2.1", "where-2.2"]),
         ("finding:any", ["refund-1.1"]),
         ("finding:repeated", ["refund-1.1"]),
-        ("prov:abstained", ["where-2.1", "where-2.2"]),
-        ("prov:fault", ["refund-1.1"]),
+        ("source:unanswered", ["where-2.1", "where-2.2"]),
+        ("source:fault", ["refund-1.1"]),
         ("effect:destructive", ["refund-1.1"]),
         ("stop:abstained", ["where-2.1", "where-2.2"]),
         ('"mat arrived"', ["refund-1.1", "refund-1.2"]),  # the words of their task
@@ -242,11 +242,11 @@ def test_edge_runs_are_drawn(open_page: Opener) -> None:
         hash_="#e=long.1&s=200",
     )
     assert many_steps.text(".step.cur .gut a") == "200"
-    siblings = open_page([episode("t", n) for n in range(1, 65)], hash_="#e=t.40")
-    assert siblings.page.locator(".sib").count() == 64
+    repeats = open_page([episode("t", n) for n in range(1, 65)], hash_="#e=t.40")
+    assert repeats.page.locator(".sib").count() == 64
     recorded = open_page([double_refund()], mode="record")
     assert "What it did" in recorded.text("#effects")
-    for shown in (empty, undecided, many_steps, siblings, recorded):
+    for shown in (empty, undecided, many_steps, repeats, recorded):
         shown.quiet()
 
 

@@ -3,7 +3,7 @@
 from pages.runs import call, double_refund
 
 from dreamgym_kit.report.page.steps import Told, steps_of
-from dreamgym_kit.types import Effect, Provenance
+from dreamgym_kit.types import Effect, Source
 
 
 def test_a_write_is_told_as_before_and_after() -> None:
@@ -46,7 +46,7 @@ def test_a_model_that_says_what_its_write_changed_is_believed_once() -> None:
         {},
         {"order_id": "O1", "status": "cancelled"},
         effect=Effect.WRITE,
-        provenance=Provenance.REASONED,
+        source=Source.MODEL,
         changes=said,
     )
     assert Told().changes(written) == [{"entity": "O1", "field": "status", "after": "cancelled"}]

@@ -29,10 +29,10 @@ def runs(names: Iterable[str]) -> tuple[list[Episode], list[Episode]]:
         good, bad = Verdict.PASSED, Verdict.FAILED
         old, new = [(good, bad), (bad, good), (good, good)][number % 3]
         steps = (call(1, f"send {name}", {"to": name}, name, effect=Effect.DESTRUCTIVE),)
-        for sibling in (1, 2):
-            before.append(episode(name, sibling, old, reason=name))
+        for repeat in (1, 2):
+            before.append(episode(name, repeat, old, reason=name))
             found = (LOOP,) if new is bad else ()
-            after.append(episode(name, sibling, new, reason=name, transitions=steps, findings=found))
+            after.append(episode(name, repeat, new, reason=name, transitions=steps, findings=found))
     return before, after
 
 

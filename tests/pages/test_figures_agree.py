@@ -50,7 +50,7 @@ def test_the_page_tells_what_json_and_terminal_tell(directory: Path) -> None:
         (group["kind"], group["text"], group["count"]) for group in told["findings"]
     ]
     assert [list(point) for point in report.trust.curve] == [
-        [point["threshold"], point["answered"], point["exact"]] for point in told["trust"]["curve"]
+        [point["confidence"], point["answered"], point["exact"]] for point in told["fidelity"]["curve"]
     ]
     for part, spend in told["cost"]["dream"].items():
         tokens = f"{spend['prompt_tokens'] + spend['completion_tokens']:,}"

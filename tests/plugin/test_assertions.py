@@ -8,14 +8,14 @@ from unittest.mock import ANY
 import pytest
 
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, call
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Source, Transition, Verdict
 
 DRAWN = itertools.count()
 TOOLS = ("get_payment", "refund_payment", "delete_account")
 
 
 def step(number, tool, effect=Effect.READ, content="ok", error=None, **args) -> Transition:
-    answer = Answer(content=content, provenance=Provenance.RECORDED, error=error)
+    answer = Answer(content=content, source=Source.RECORDED, error=error)
     call = Call(tool, args, call_id=f"c{next(DRAWN)}")
     return Transition(call, answer, effect, "t.1", number, recorded_at=time.time())
 
@@ -31,7 +31,7 @@ def episode(*steps: Transition, answer="Done.", **more) -> DreamedEpisode:
         {"role": "assistant", "content": answer},
     )
     about = {"verdict": Verdict.INCONCLUSIVE, "reason": "nobody asked", **more}
-    record = Episode("t.1", "t", 1, World(), transitions=steps, messages=messages, **about)
+    record = Episode("t.1", "t", 1, Environment(), transitions=steps, messages=messages, **about)
     return DreamedEpisode(record, directory=Path("run"), tools=TOOLS)
 
 

@@ -9,7 +9,7 @@ from dreamgym_kit.adapters.pytest_plugin.answering import explain_unanswered
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.report.differences import changes
-from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, ToolSpec, Transition, history_digest
 
 CANCEL = Call("cancel_order", {"order": "o1"})
 
@@ -21,9 +21,9 @@ def recorded(
 
 
 def miss(call: Call, rows: list[Transition], *, history: tuple[Transition, ...] = (), after: str = "") -> str:
-    situation = Situation(World(), "t", "t", history, after, ToolSpec(call.tool, Effect.READ))
+    situation = Situation(Environment(), "t", "t", history, after, ToolSpec(call.tool, Effect.READ))
     told = asyncio.run(RecordedExperience(lambda *_: rows).answer(call, situation))
-    assert told.abstained
+    assert told.unanswered
     return explain_unanswered(call, told, situation, rows)
 
 

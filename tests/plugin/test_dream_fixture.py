@@ -256,7 +256,7 @@ def test_the_tests_own_answers_need_no_cassette_and_are_never_recorded(project, 
                 "get_order": lambda order_id: {"id": order_id}, "cancel_order": ValueError("too late")},
                 unfinished=True)
             assert episode.calls[0].answer == {"id": "o1"}
-            assert episode.calls[0].provenance == "scripted"
+            assert episode.calls[0].source == "scripted"
             assert episode.calls[1].error == "too late"
 
         def test_unknown_name(dream):
@@ -420,7 +420,7 @@ def test_a_buffer_answers_what_the_cassette_does_not(project, run, touched) -> N
 
         @pytest.mark.dream(buffer="shop.db")
         def test_unknown(dream):
-            dream.run(graph, "Now cancel o1", world="elsewhere")
+            dream.run(graph, "Now cancel o1", environment="elsewhere")
 
         @pytest.mark.dream(buffer="shpo.db")
         def test_misspelt(dream):
@@ -439,10 +439,12 @@ def test_another_world_is_a_miss(project, run, touched) -> None:
     project.makepyfile(test_orders=CANCELS)
     run("--dream-record=once").assert_outcomes(passed=1)
     test = project.path / "test_orders.py"
-    test.write_text(test.read_text().replace('o1.")', 'o1.", world="berlin")'))
+    test.write_text(test.read_text().replace('o1.")', 'o1.", environment="berlin")'))
     said = run()
     said.assert_outcomes(failed=1)
-    said.stdout.fnmatch_lines(["*never recorded in world berlin:0", "  recorded in world default:0"])
+    said.stdout.fnmatch_lines(
+        ["*never recorded in environment berlin:0", "  recorded in environment default:0"]
+    )
 
 
 def test_replies_answer_the_agents_interrupts(project, run, touched) -> None:

@@ -11,7 +11,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreUnavailable
 from dreamgym_kit.replay import transfer
 from dreamgym_kit.replay.transfer import migrate
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
 
 class LossyDouble(MemoryStore):
@@ -20,9 +20,9 @@ class LossyDouble(MemoryStore):
     loss = ""
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
-        rows = list(super().scan(tenant=tenant, tool=tool, world=world))
+        rows = list(super().scan(tenant=tenant, tool=tool, environment=environment))
         if self.loss == "row":
             rows = rows[:-1]
         if self.loss == "twice":
@@ -44,11 +44,18 @@ def filled(rows: Sequence[Transition]) -> MemoryStore:
 
 def test_rows_keep_all_they_say_and_their_order() -> None:
     rows = [
-        seen(3, tenant="a", split=Split.HELD_OUT, world=World("shop", 2), recorded_at=5.25, elapsed_s=0.1),
+        seen(
+            3,
+            tenant="a",
+            split=Split.HELD_OUT,
+            environment=Environment("shop", 2),
+            recorded_at=5.25,
+            elapsed_s=0.1,
+        ),
         seen(1, tenant="b", task="t"),
         Transition(
             Call("pay", {"x": 1.0}, call_id="c1", node="tools"),
-            Answer({"é\x00": [1.0, None]}, provenance=Provenance.REASONED, support=0.5),
+            Answer({"é\x00": [1.0, None]}, source=Source.MODEL, confidence=0.5),
             Effect.WRITE,
             "t.2",
             7,

@@ -15,11 +15,11 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
     Reply,
+    Source,
     Split,
     Transition,
-    World,
 )
 
 # Lone surrogates included: models and tools do send them.
@@ -35,8 +35,8 @@ objects = st.dictionaries(texts, values, max_size=3)
 answers = st.builds(
     Answer,
     content=values,
-    provenance=st.sampled_from(Provenance),
-    support=st.floats(0, 1),
+    source=st.sampled_from(Source),
+    confidence=st.floats(0, 1),
     artifact=values,
     error=st.none() | texts,
     error_type=st.none() | texts,
@@ -58,7 +58,7 @@ transitions = st.builds(
     effect=st.sampled_from(Effect),
     episode=texts,
     step=st.integers(1, 2**70),
-    world=st.builds(World, name=texts, seed=st.integers()),
+    environment=st.builds(Environment, name=texts, variant=st.integers()),
     task=texts,
     after=texts,
     tenant=texts,
@@ -160,7 +160,7 @@ def test_what_is_no_object_is_refused(record: object) -> None:
         Transition(Call("a", {"x": float("nan")}), Answer("hi"), Effect.READ, "t.1", 1),
         Transition(Call("a", {"x": object()}), Answer("hi"), Effect.READ, "t.1", 1),
         Transition(Call("a", {}), Answer("hi"), Effect.READ, "t.1", 0),
-        Transition(Call("a", {}), Answer("hi", support=float("nan")), Effect.READ, "t.1", 1),
+        Transition(Call("a", {}), Answer("hi", confidence=float("nan")), Effect.READ, "t.1", 1),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(bad: Transition) -> None:

@@ -10,7 +10,7 @@ from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.report.sanitize import clean, cut_middle, one_line, shown
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.report.terminal import episode_list, finding_list, render_run, tool_table
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Finding, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Finding, Transition, Verdict
 
 ATTACKS = {
     "colour": "\x1b[31mred\x1b[0m",
@@ -77,8 +77,8 @@ def test_attacks_in_every_field_leave_every_screen_clean(attack: str) -> None:
     episode = Episode(
         id=f"id{attack}",
         task=attack,
-        sibling=1,
-        world=World(attack),
+        repeat=1,
+        environment=Environment(attack),
         verdict=Verdict.FAILED,
         reason=attack,
         transitions=steps,

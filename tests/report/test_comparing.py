@@ -7,12 +7,12 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Transition,
     Verdict,
-    World,
 )
 
 VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
@@ -24,11 +24,11 @@ def run(
 ) -> RunMetrics:
     episodes = []
     for task, signs in marks.items():
-        for sibling, sign in enumerate(signs, start=1):
+        for repeat, sign in enumerate(signs, start=1):
             steps = tuple(
                 Transition(
                     Call("refund", {"n": number}),
-                    Answer("x", Provenance.RECORDED),
+                    Answer("x", Source.RECORDED),
                     Effect.DESTRUCTIVE,
                     "e",
                     number,
@@ -37,7 +37,7 @@ def run(
             )
             more = {"transitions": steps, "findings": findings, "cost_usd": 0.5 * calls}
             episodes.append(
-                Episode(f"{task}.{sibling}", task, sibling, World(), VERDICTS[sign], "because", **more)
+                Episode(f"{task}.{repeat}", task, repeat, Environment(), VERDICTS[sign], "because", **more)
             )
     return summarise(episodes, {"matters": {"mode": "dream", "seed": seed}})
 

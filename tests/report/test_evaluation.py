@@ -7,7 +7,7 @@ import pytest
 
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, render_evaluation, scores_of
 from dreamgym_kit.report.summary import summarise
-from dreamgym_kit.types import Episode, Task, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Task, Verdict
 
 VERDICTS = {".": Verdict.PASSED, "x": Verdict.FAILED, "-": Verdict.INCONCLUSIVE}
 
@@ -16,7 +16,7 @@ def scores(
     marks: dict[str, str], *, mode: str = "dream", agent: str = "desk", n: int = 1, **more: Any
 ) -> Scores:
     episodes = [
-        Episode(f"{task}.{at}", task, at, World(), VERDICTS[sign], "because", cost_usd=0.25)
+        Episode(f"{task}.{at}", task, at, Environment(), VERDICTS[sign], "because", cost_usd=0.25)
         for task, signs in marks.items()
         for at, sign in enumerate(signs, start=1)
     ]

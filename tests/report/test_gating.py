@@ -17,12 +17,12 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Transition,
     Verdict,
-    World,
 )
 
 HOSTILE = "<img src=x onerror=alert(1)> | @all `a` [x](http://e.vil) \x1b[31m\x00 #12 ]]>"
@@ -31,13 +31,13 @@ FAILED = Finding("detector_failed", "the detector big failed: KeyError")
 
 
 def step(number: int, tool: str, effect: Effect = Effect.DESTRUCTIVE) -> Transition:
-    return Transition(Call(tool, {}), Answer("x", Provenance.RECORDED), effect, "e", number)
+    return Transition(Call(tool, {}), Answer("x", Source.RECORDED), effect, "e", number)
 
 
 def episode(task: str, *tools: str, verdict: Verdict = Verdict.PASSED, **more: object) -> Episode:
     steps = tuple(step(number, tool) for number, tool in enumerate(tools, start=1))
     more = {"reason": "checked", "elapsed_s": 1.5, "cost_usd": 0.25} | more
-    return Episode(f"{task}.1", task, 1, World(), verdict, transitions=steps, **more)
+    return Episode(f"{task}.1", task, 1, Environment(), verdict, transitions=steps, **more)
 
 
 def run(gate: GateSettings | None = None, *more: Episode, **facts: object) -> RunMetrics:

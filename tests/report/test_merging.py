@@ -12,7 +12,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.merging import merge_runs
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.rundir import EPISODES, Manifest, RunDirectory
-from dreamgym_kit.types import Episode, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Verdict
 
 
 def shard(
@@ -24,7 +24,7 @@ def shard(
     with RunDirectory.create(root, f"shard-{number}", manifest) as directory:
         with directory.journal() as journal:
             for task in tasks:
-                journal.append(Episode(f"{task}.1", task, 1, World("desk", 1), Verdict.PASSED, "done"))
+                journal.append(Episode(f"{task}.1", task, 1, Environment("desk", 1), Verdict.PASSED, "done"))
         if ended is not None:
             directory.write_report({"manifest": dict(ended)})
         return directory.path
@@ -46,7 +46,7 @@ def test_whole_shards_become_one_run(tmp_path: Path) -> None:
 
 def test_shards_whose_errors_were_run_again_are_merged_anew(tmp_path: Path) -> None:
     shards = [shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, ["b"], lacks=1)]
-    lost = Episode("c.1", "c", 1, World("desk", 1), Verdict.ERROR, "lost", stop="lost")
+    lost = Episode("c.1", "c", 1, Environment("desk", 1), Verdict.ERROR, "lost", stop="lost")
     with Journal(shards[1] / EPISODES) as journal:
         journal.append(lost)
     assert merge_runs(shards, tmp_path / "whole").summary.errors == 1
@@ -62,7 +62,7 @@ def test_shards_whose_errors_were_run_again_are_merged_anew(tmp_path: Path) -> N
 
 def test_a_merged_run_that_was_resumed_itself_is_not_merged_over(tmp_path: Path) -> None:
     shards = [shard(tmp_path, 1, ["a"]), shard(tmp_path, 2, [], lacks=1)]
-    lost = Episode("c.1", "c", 1, World("desk", 1), Verdict.ERROR, "lost", stop="lost")
+    lost = Episode("c.1", "c", 1, Environment("desk", 1), Verdict.ERROR, "lost", stop="lost")
     with Journal(shards[1] / EPISODES) as journal:
         journal.append(lost)
     whole = merge_runs(shards, tmp_path / "whole").directory

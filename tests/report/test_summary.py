@@ -18,12 +18,12 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Transition,
     Verdict,
-    World,
 )
 
 DREAM = {"matters": {"mode": "dream"}}
@@ -34,25 +34,25 @@ def step(
     number: int,
     tool: str,
     effect: Effect = Effect.READ,
-    provenance: Provenance = Provenance.RECORDED,
+    source: Source = Source.RECORDED,
     error: str | None = None,
     **args: object,
 ) -> Transition:
-    return Transition(Call(tool, args), Answer("x", provenance, error=error), effect, "e", number)
+    return Transition(Call(tool, args), Answer("x", source, error=error), effect, "e", number)
 
 
-def episode(task: str, sibling: int = 1, verdict: Verdict = Verdict.PASSED, **more: object) -> Episode:
-    more = {"reason": "checked", "world": World()} | more
-    return Episode(id=f"{task}.{sibling}", task=task, sibling=sibling, verdict=verdict, **more)
+def episode(task: str, repeat: int = 1, verdict: Verdict = Verdict.PASSED, **more: object) -> Episode:
+    more = {"reason": "checked", "environment": Environment()} | more
+    return Episode(id=f"{task}.{repeat}", task=task, repeat=repeat, verdict=verdict, **more)
 
 
-def refund(number: int, provenance: Provenance = Provenance.RECORDED) -> Transition:
-    return step(number, "refund_payment", Effect.DESTRUCTIVE, provenance, payment="p")
+def refund(number: int, source: Source = Source.RECORDED) -> Transition:
+    return step(number, "refund_payment", Effect.DESTRUCTIVE, source, payment="p")
 
 
-def double_refund(task: str, sibling: int = 1) -> Episode:
-    steps = (step(1, "get_payment"), refund(2, Provenance.FAULT), refund(3))
-    return episode(task, sibling, Verdict.FAILED, transitions=steps, findings=(REPEATED,))
+def double_refund(task: str, repeat: int = 1) -> Episode:
+    steps = (step(1, "get_payment"), refund(2, Source.FAULT), refund(3))
+    return episode(task, repeat, Verdict.FAILED, transitions=steps, findings=(REPEATED,))
 
 
 def test_verdicts_are_counted_and_inconclusive_is_neither() -> None:
@@ -75,7 +75,7 @@ def test_tools_are_counted_with_the_irreversible_ones_first() -> None:
     assert [tool.name for tool in summary.tools] == ["refund_payment", "get_payment"]
     refunds = summary.tools[0]
     assert (refunds.calls, refunds.episodes, refunds.repeated, refunds.wrong) == (4, 2, 2, 2)
-    assert refunds.provenance == {"fault": 2, "recorded": 2}
+    assert refunds.sources == {"fault": 2, "recorded": 2}
 
 
 def test_a_call_that_two_findings_point_at_is_wrong_once() -> None:
@@ -87,12 +87,12 @@ def test_a_call_that_two_findings_point_at_is_wrong_once() -> None:
 
 def test_trust_leaves_out_what_was_not_dreamt() -> None:
     steps = (
-        step(1, "add", Effect.PURE, Provenance.REAL),
-        step(2, "get", provenance=Provenance.RECORDED),
-        step(3, "get", provenance=Provenance.FAULT, error="timeout"),
-        step(4, "track", provenance=Provenance.REASONED),
-        step(5, "track", provenance=Provenance.COMPOSED),
-        step(6, "track", provenance=Provenance.ABSTAINED),
+        step(1, "add", Effect.PURE, Source.REAL),
+        step(2, "get", source=Source.RECORDED),
+        step(3, "get", source=Source.FAULT, error="timeout"),
+        step(4, "track", source=Source.MODEL),
+        step(5, "track", source=Source.DERIVED),
+        step(6, "track", source=Source.UNANSWERED),
     )
     summary = summarise([episode("a", transitions=steps)], DREAM)
     assert summary.grounded == 0.5
@@ -103,23 +103,23 @@ def test_trust_leaves_out_what_was_not_dreamt() -> None:
 
 
 def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_does() -> None:
-    recorded, composed = Provenance.RECORDED, Provenance.COMPOSED
-    sure = [step(1, "track", provenance=recorded), step(2, "track", provenance=composed)]
-    low = step(3, "pay", provenance=composed)
-    guessed = replace(low, answer=replace(low.answer, support=0.49))
+    recorded, composed = Source.RECORDED, Source.DERIVED
+    sure = [step(1, "track", source=recorded), step(2, "track", source=composed)]
+    low = step(3, "pay", source=composed)
+    guessed = replace(low, answer=replace(low.answer, confidence=0.49))
     summary = summarise([episode("a", transitions=(*sure, guessed, guessed))], DREAM)
     assert (summary.grounded, summary.presumed) == (0.5, 2)
     assert coverage_told(summary) == (
-        "50% of 4 calls answered from recordings and rules: 1 recorded, 3 composed, 2 of these presumed; "
+        "50% of 4 calls answered from recordings and rules: 1 recorded, 3 derived, 2 of these presumed; "
         "weakest: pay (0 of 2)"
     )
-    assert summary.to_json()["trust"]["presumed"] == 2
+    assert summary.to_json()["coverage"]["presumed"] == 2
     only = summarise([episode("a", transitions=(sure[0],))], DREAM)
     assert coverage_told(only) == "100% of 1 call answered from recordings: 1 recorded"
 
 
 def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:
-    real = episode("a", transitions=(refund(1, Provenance.REAL),))
+    real = episode("a", transitions=(refund(1, Source.REAL),))
     dreamt = summarise([real], DREAM)
     assert (dreamt.verdict, dreamt.exit_code, dreamt.real_calls) == (Verdict.FAILED, 6, 1)
     assert summarise([real], {"mode": "record"}).verdict is Verdict.PASSED
@@ -154,9 +154,9 @@ def test_a_finding_of_an_inconclusive_episode_does_not_lead() -> None:
 
 
 def test_the_order_in_which_episodes_finished_changes_nothing() -> None:
-    episodes = [
-        double_refund(f"refund-{number}", sibling) for number in range(1, 12) for sibling in (1, 2)
-    ] + [episode("b", cost_usd=0.1 * number, violations=(f"v{number}",)) for number in range(1, 4)]
+    episodes = [double_refund(f"refund-{number}", repeat) for number in range(1, 12) for repeat in (1, 2)] + [
+        episode("b", cost_usd=0.1 * number, violations=(f"v{number}",)) for number in range(1, 4)
+    ]
     shuffled = list(episodes)
     random.Random(7).shuffle(shuffled)
     assert json.dumps(summarise(shuffled, DREAM).to_json()) == json.dumps(
@@ -238,7 +238,8 @@ def test_the_json_form_says_what_it_promises() -> None:
         *(
             "would_have",
             "tools",
-            "trust",
+            "coverage",
+            "fidelity",
             "findings",
             "unanswered",
             "executed",
@@ -295,12 +296,12 @@ CURVE = (TrustPoint(0.5, 0.91, 0.987_654), TrustPoint(0.99, 0.0, None))
 
 def test_the_curve_of_mined_answers_is_in_the_json_and_comes_back_from_it() -> None:
     report = summarise([episode("a")], DREAM, CURVE).to_json()
-    assert report["trust"]["curve"] == [
-        {"threshold": 0.5, "answered": 0.91, "exact": 0.9877},
-        {"threshold": 0.99, "answered": 0.0, "exact": None},
+    assert report["fidelity"]["curve"] == [
+        {"confidence": 0.5, "answered": 0.91, "exact": 0.9877},
+        {"confidence": 0.99, "answered": 0.0, "exact": None},
     ]
     assert curve_from_json(report) == (TrustPoint(0.5, 0.91, 0.9877), CURVE[1])
-    assert summarise([episode("a")], DREAM).to_json()["trust"]["curve"] == []
+    assert summarise([episode("a")], DREAM).to_json()["fidelity"]["curve"] == []
 
 
 @pytest.mark.parametrize("report", [{}, {"trust": None}, {"trust": {"curve": [{"threshold": 1}]}}])

@@ -22,13 +22,13 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Spend,
     Transition,
     Verdict,
-    World,
 )
 
 REPEATED = Finding("repeated_write", "refunded twice: 176.00 of 88.00", (1, 2), "critical")
@@ -39,15 +39,15 @@ def refund(number: int, answer: Answer) -> Transition:
     return Transition(call, answer, Effect.DESTRUCTIVE, "refund-03.2", number)
 
 
-TIMEOUT = Answer(provenance=Provenance.FAULT, error="after 30 s", error_type="TimeoutError")
+TIMEOUT = Answer(source=Source.FAULT, error="after 30 s", error_type="TimeoutError")
 DOUBLE = Episode(
     id="refund-03.2",
     task="refund-03",
-    sibling=2,
-    world=World(),
+    repeat=2,
+    environment=Environment(),
     verdict=Verdict.FAILED,
     reason="the payment was refunded twice",
-    transitions=(refund(1, TIMEOUT), refund(2, Answer("succeeded", Provenance.RECORDED))),
+    transitions=(refund(1, TIMEOUT), refund(2, Answer("succeeded", Source.RECORDED))),
     messages=(
         {"role": "user", "content": "My yoga mat from order A-1416 arrived broken."},
         {
@@ -68,8 +68,8 @@ DOUBLE = Episode(
 )
 
 
-def fine(task: str, sibling: int = 1) -> Episode:
-    return Episode(f"{task}.{sibling}", task, sibling, World(), Verdict.PASSED, "all checks passed")
+def fine(task: str, repeat: int = 1) -> Episode:
+    return Episode(f"{task}.{repeat}", task, repeat, Environment(), Verdict.PASSED, "all checks passed")
 
 
 def run() -> RunMetrics:
@@ -196,7 +196,7 @@ def test_long_names_and_many_tasks_stay_inside_80_columns() -> None:
             f"task-{number}.1",
             f"task-{number}",
             1,
-            World(),
+            Environment(),
             Verdict.FAILED,
             "why not " * 50,
             steps,
@@ -216,7 +216,7 @@ def test_long_names_and_many_tasks_stay_inside_80_columns() -> None:
 def test_what_was_said_is_shown_with_its_blanks_and_line_ends() -> None:
     said = ({"role": "user", "content": "pay  A\nnow"}, {"role": "assistant", "content": "paid   A\tB"})
     finding = Finding("odd", "mail 'a  b\\nc' was odd", (), "warning")
-    one = Episode("t.1", "t", 1, World(), Verdict.FAILED, "x  y", messages=said, findings=(finding,))
+    one = Episode("t.1", "t", 1, Environment(), Verdict.FAILED, "x  y", messages=said, findings=(finding,))
     text = render_episode(one)
     for shown in ('"pay  A\\nnow"', '"paid   A\\tB"', "mail 'a  b\\nc' was odd", "x  y"):
         assert shown in text
@@ -236,13 +236,13 @@ def test_an_answer_is_shown_as_it_is() -> None:
         Transition(Call("look", {}), Answer(content), Effect.READ, "a.1", number)
         for number, content in enumerate(answers, start=1)
     )
-    shown = render_episode(Episode("a.1", "a", 1, World(), Verdict.PASSED, "ok", steps)).splitlines()
+    shown = render_episode(Episode("a.1", "a", 1, Environment(), Verdict.PASSED, "ok", steps)).splitlines()
     told = [line.partition(" -> ")[2].partition("  [read")[0] for line in shown if " -> " in line]
     assert told == [ascii(answer) for answer in answers]
 
 
 def test_calls_without_a_message_are_shown_all_the_same() -> None:
-    bare = Episode("a.1", "a", 1, World(), Verdict.PASSED, "ok", DOUBLE.transitions)
+    bare = Episode("a.1", "a", 1, Environment(), Verdict.PASSED, "ok", DOUBLE.transitions)
     shown = render_episode(bare)
     assert "\n   1  refund_payment(" in shown
     assert "\n   2  refund_payment(" in shown

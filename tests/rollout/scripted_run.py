@@ -30,7 +30,7 @@ from dreamgym_kit.rollout.rundir import Manifest, RunDirectory, directory_name
 from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 from dreamgym_kit.rollout.worker import WorkerContext, kit_version
 from dreamgym_kit.rollout.worker_protocol import WorkerSpec
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Task, Transition, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Episode, Source, Task, Transition, Verdict
 
 KEPT = [verdict for verdict in Verdict if verdict is not Verdict.ERROR]  # a resume runs errors again
 
@@ -47,12 +47,12 @@ class RunnerDouble:
         self._stand_at = stand_at
         self._begun = 0
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
-        if int(task.id[1:]) * SIBLINGS + sibling > self._stand_at:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
+        if int(task.id[1:]) * SIBLINGS + repeat > self._stand_at:
             await asyncio.Event().wait()  # until somebody ends the process
-        await self._wait(self._seconds * random.Random(f"{task.id}.{sibling} takes").uniform(0.5, 1.5))
+        await self._wait(self._seconds * random.Random(f"{task.id}.{repeat} takes").uniform(0.5, 1.5))
         self._begun += 1
-        dice = random.Random(f"{task.id}.{sibling}")
+        dice = random.Random(f"{task.id}.{repeat}")
         if self._way == "by-order":  # planted bug: what an episode does depends on when it ran
             dice = random.Random(self._begun)
         steps = tuple(
@@ -60,20 +60,20 @@ class RunnerDouble:
                 call=Call(
                     "look_up", {"order": f"A-{dice.randrange(1000)}"}, call_id=str(time.monotonic_ns())
                 ),
-                answer=Answer(f"total {dice.randrange(10_000)}", Provenance.RECORDED),
+                answer=Answer(f"total {dice.randrange(10_000)}", Source.RECORDED),
                 effect=Effect.READ,
-                episode=f"{task.id}.{sibling}",
+                episode=f"{task.id}.{repeat}",
                 step=step,
-                world=task.world,
+                environment=task.environment,
                 elapsed_s=time.monotonic() % 1,
             )
             for step in range(1, dice.randrange(1, 6) + 1)
         )
         return Episode(
-            id=f"{task.id}.{sibling}",
+            id=f"{task.id}.{repeat}",
             task=task.id,
-            sibling=sibling,
-            world=task.world,
+            repeat=repeat,
+            environment=task.environment,
             verdict=dice.choice(KEPT),
             reason="by the dice",
             transitions=steps,

@@ -43,7 +43,7 @@ from dreamgym_kit.rollout.worker_protocol import (
 )
 from dreamgym_kit.rollout.worker_protocol import episode_request as asked_for
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Call, Episode, Task, Verdict, World
+from dreamgym_kit.types import Call, Environment, Episode, Task, Verdict
 
 
 class ListSink:
@@ -89,7 +89,10 @@ def kept(path: Path) -> dict[str, Episode]:
 
 def test_what_goes_over_the_wire_comes_back_as_it_was() -> None:
     task = Task(
-        "a.1", {"messages": [{"role": "user", "content": "\ud83d\u200b é"}]}, World("shop", 3), meta={"n": 1}
+        "a.1",
+        {"messages": [{"role": "user", "content": "\ud83d\u200b é"}]},
+        Environment("shop", 3),
+        meta={"n": 1},
     )
     job = Job(task, 2, 3)
     assert job_of(read(asked_for(job))) == job
@@ -301,7 +304,7 @@ async def test_a_stop_is_heard_while_workers_are_started_and_nothing_begins(tmp_
 
     pressing = asyncio.create_task(press())
     async with a_runner(spec, stop) as runner:
-        episode = await runner.run(Task("t0", {}), sibling=1, attempt=1)
+        episode = await runner.run(Task("t0", {}), repeat=1, attempt=1)
     await pressing
     assert episode.verdict is Verdict.INCONCLUSIVE
     assert "the run was stopped (SIGTERM) while workers were started" in episode.reason

@@ -20,19 +20,19 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Executed,
     Task,
     Transition,
     Verdict,
-    World,
 )
 
 
 def ended(job: Job, verdict: Verdict = Verdict.PASSED, stop: str = "finished") -> Episode:
     step = Transition(Call("look_up", {}), Answer("x"), Effect.READ, job.episode, 1)
     return Episode(
-        job.episode, job.task.id, job.sibling, World(), verdict, "ok", (step,), stop=stop, cost_usd=0.5
+        job.episode, job.task.id, job.repeat, Environment(), verdict, "ok", (step,), stop=stop, cost_usd=0.5
     )
 
 
@@ -44,8 +44,8 @@ class RunnerDouble:
         self.begun: list[str] = []
         self.running = self.most = 0
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
-        job = Job(task, sibling, attempt)
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
+        job = Job(task, repeat, attempt)
         self.begun.append(job.episode)
         self.running += 1
         self.most = max(self.most, self.running)

@@ -18,16 +18,16 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Executed,
     Transition,
     Verdict,
-    World,
 )
 
 
 def episode(number: int, reason: str = "paid", final: object = None) -> Episode:
-    return Episode(f"t{number}.1", f"t{number}", 1, World(), Verdict.PASSED, reason, final=final)
+    return Episode(f"t{number}.1", f"t{number}", 1, Environment(), Verdict.PASSED, reason, final=final)
 
 
 @pytest.fixture
@@ -204,8 +204,11 @@ def test_a_hostile_value_with_a_right_sum_is_named(path: Path, old: str, new: st
 
 def test_an_episode_that_could_not_be_read_again_is_not_written(path: Path) -> None:
     before = write(path, 1)
-    unsure = Transition(Call("look", {}), Answer("x", support=1.5), Effect.READ, "t.2", 1)
-    with Journal(path) as opened, pytest.raises(NotSerializable, match=r"transitions\[0\].answer.support: "):
+    unsure = Transition(Call("look", {}), Answer("x", confidence=1.5), Effect.READ, "t.2", 1)
+    with (
+        Journal(path) as opened,
+        pytest.raises(NotSerializable, match=r"transitions\[0\].answer.confidence: "),
+    ):
         opened.append(replace(episode(2), transitions=(unsure,)))
     assert path.read_bytes() == before
 

@@ -13,25 +13,25 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Episode,
     Executed,
     Finding,
-    Provenance,
+    Source,
     Spend,
     Split,
     Transition,
     UserTurn,
     Verdict,
-    World,
 )
 
 STEP = Transition(
     call=Call("refund", {"id": "pay_1", "usd": 88.0}, call_id="c1", node="tools"),
-    answer=Answer({"ok": False}, Provenance.FAULT, 0.5, [1], "timed out", "Timeout", {"x": [1]}, ("t",), "y"),
+    answer=Answer({"ok": False}, Source.FAULT, 0.5, [1], "timed out", "Timeout", {"x": [1]}, ("t",), "y"),
     effect=Effect.DESTRUCTIVE,
     episode="a.1",
     step=1,
-    world=World("desk", 7),
+    environment=Environment("desk", 7),
     task="a",
     after="abc",
     tenant="acme",
@@ -42,8 +42,8 @@ STEP = Transition(
 FULL = Episode(
     id="a.1",
     task="a",
-    sibling=1,
-    world=World("desk", 7),
+    repeat=1,
+    environment=Environment("desk", 7),
     verdict=Verdict.FAILED,
     reason="refunded twice",
     transitions=(STEP,),
@@ -85,7 +85,7 @@ def through_json(episode: Episode) -> Episode:
 
 def test_every_field_comes_back() -> None:
     assert through_json(FULL) == FULL
-    assert through_json(Episode("b.1", "b", 1, World(), Verdict.PASSED, "ok")).reward is None
+    assert through_json(Episode("b.1", "b", 1, Environment(), Verdict.PASSED, "ok")).reward is None
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)

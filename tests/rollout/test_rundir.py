@@ -22,11 +22,11 @@ from dreamgym_kit.rollout.rundir import (
     latest_run,
     new_run,
 )
-from dreamgym_kit.types import Episode, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Verdict
 
 SETTINGS = {"graph": "desk:graph", "n": 4, "seed": 7, "dream": {"abstain_below": 0.3, "faults": {}}}
 MANIFEST = Manifest("7f3a", 1000.0, SETTINGS, {"python": "3.11"})
-EPISODE = Episode("a.1", "a", 1, World(), Verdict.PASSED, "ok")
+EPISODE = Episode("a.1", "a", 1, Environment(), Verdict.PASSED, "ok")
 
 
 @pytest.fixture

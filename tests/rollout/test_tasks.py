@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.tasks import TASKS, read_tasks, task_from_record, tasks_digest
-from dreamgym_kit.types import Split, Task, World
+from dreamgym_kit.types import Environment, Split, Task
 
 GOOD = '{"id": "a", "input": "hello"}\n'
 
@@ -32,7 +32,7 @@ def test_a_text_becomes_the_users_message(path: Path) -> None:
     path.write_text(GOOD)
     (task,) = read_tasks(path)
     assert task == Task("a", {"messages": [{"role": "user", "content": "hello"}]})
-    assert (task.world, task.split, task.replies) == (World(), Split.TRAIN, ())
+    assert (task.environment, task.split, task.replies) == (Environment(), Split.TRAIN, ())
 
 
 def test_every_field_is_read(path: Path) -> None:
@@ -51,7 +51,7 @@ def test_every_field_is_read(path: Path) -> None:
         Task(
             id="b",
             input={"question": "?", "k": 3},
-            world=World("desk", 7),
+            environment=Environment("desk", 7),
             checker="checks:paid",
             expect={"calls": ["refund"], "forbid": ["delete_*"], "max": {"refund": 1}},
             replies=("yes", {"approve": True}),
@@ -63,12 +63,15 @@ def test_every_field_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("world", "read"),
-    [("desk", World("desk")), ("desk:7", World("desk", 7)), ("eu:desk:07", World("eu:desk", 7)),
-     ({"name": "a:b"}, World("a:b", 0))],
+    [("desk", Environment("desk")), ("desk:7", Environment("desk", 7)),
+     ("eu:desk:07", Environment("eu:desk", 7)),
+     ({"name": "a:b"}, Environment("a:b", 0))],
 )  # fmt: skip
-def test_a_world_is_a_name_a_name_with_a_seed_or_an_object(path: Path, world: object, read: World) -> None:
+def test_a_world_is_a_name_a_name_with_a_seed_or_an_object(
+    path: Path, world: object, read: Environment
+) -> None:
     path.write_text(json.dumps({"id": "a", "input": "x", "world": world}))
-    assert read_tasks(path)[0].world == read
+    assert read_tasks(path)[0].environment == read
 
 
 def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
@@ -93,7 +96,7 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
         ('{"id": "b", "input": "x", "world": {"name": "a", "seed": true}}',
          "world.seed: expected a whole number, got true"),
         ('{"id": "b", "input": "x", "world": "a:9223372036854775808"}',
-         "world: a seed is 0 to 2**63 - 1, got a very large number"),
+         "world: a variant is 0 to 2**63 - 1, got a very large number"),
         ('{"id": "b", "input": "x", "expect": []}', "expect: expected an object, got a list"),
         ('{"id": "b", "input": "x", "expect": {"cals": []}}',
          "expect.cals: no such field; did you mean 'calls'?"),
@@ -233,7 +236,7 @@ tasks = st.builds(
     Task,
     id=texts,
     input=finite,
-    world=st.builds(World, texts, st.integers(0, 2**63 - 1)),
+    environment=st.builds(Environment, texts, st.integers(0, 2**63 - 1)),
     checker=st.one_of(st.none(), texts),
     expect=expectations,
     replies=st.lists(st.one_of(st.text(), finite), max_size=3).map(tuple),

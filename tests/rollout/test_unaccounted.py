@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dreamgym_kit.rollout.events import EventLog, Unaccounted, unaccounted
-from dreamgym_kit.types import Answer, Call, Effect, Episode, Provenance, Transition, Verdict, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Source, Transition, Verdict
 
 
 def log_of(path: Path, *calls: tuple[str, str, str, str]) -> Path:
@@ -15,10 +15,10 @@ def log_of(path: Path, *calls: tuple[str, str, str, str]) -> Path:
 
 def finished(name: str, *tools: str) -> Episode:
     steps = tuple(
-        Transition(Call(tool, {}), Answer("ok", Provenance.REAL), Effect.WRITE, name, number)
+        Transition(Call(tool, {}), Answer("ok", Source.REAL), Effect.WRITE, name, number)
         for number, tool in enumerate(tools, start=1)
     )
-    return Episode(f"{name}.1", name, 1, World(), Verdict.PASSED, "ok", transitions=steps)
+    return Episode(f"{name}.1", name, 1, Environment(), Verdict.PASSED, "ok", transitions=steps)
 
 
 def test_writes_of_episodes_that_did_not_finish_are_told(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ models = st.builds(
 
 def sayable(tool: ToolSettings) -> ToolSettings:
     """A tool that changes nothing has nothing to change or keep."""
-    if tool.model is None or tool.effect.changes_world:
+    if tool.model is None or tool.effect.changes_environment:
         return tool
     return replace(tool, model=replace(tool.model, changes=(), keeps=()))
 

@@ -13,7 +13,7 @@ from shapes.stage import Shape, dream
 from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Provenance
+from dreamgym_kit.types import Source
 
 SHAPES: list[Shape] = [
     *direct.SHAPES,
@@ -36,7 +36,7 @@ class Ran:
     def dreamt(self) -> int:
         """How many calls the dream answered."""
         kept = self.session.ledger.transitions()
-        return sum(entry.answer.provenance is Provenance.SCRIPTED for entry in kept)
+        return sum(entry.answer.source is Source.SCRIPTED for entry in kept)
 
 
 def rows() -> list[tuple[Shape, str]]:

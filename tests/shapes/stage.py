@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec
+from dreamgym_kit.types import Answer, Call, Effect, Source, ToolSpec
 
 DREAMT = "42"
 HELLO = {"messages": [HumanMessage("hi")]}
@@ -48,7 +48,7 @@ class ScriptedExperienceDouble:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         self.asked.append(call)
         made = self._answer if isinstance(self._answer, str) else self._answer(call)
-        return Answer(made, Provenance.SCRIPTED) if isinstance(made, str) else made
+        return Answer(made, Source.SCRIPTED) if isinstance(made, str) else made
 
 
 def dream(

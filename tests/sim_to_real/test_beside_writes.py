@@ -13,7 +13,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.s2r.audit import entries_of
 from dreamgym_kit.s2r.limits import RunStopped
 from dreamgym_kit.s2r.session import RealWrites
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 
 class SureDouble:
@@ -23,7 +23,7 @@ class SureDouble:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         content = {"item": call.args["item"], "state": "sold"}
-        return Answer(content=content, provenance=Provenance.RECORDED, support=1.0, cites=("one",))
+        return Answer(content=content, source=Source.RECORDED, confidence=1.0, cites=("one",))
 
 
 @pytest.mark.parametrize(("at_once", "likeness"), [(True, "unknown"), (False, "different")])

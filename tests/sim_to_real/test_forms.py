@@ -7,14 +7,14 @@ import pytest
 
 from dreamgym_kit.s2r.divergence import WRITES_MOST, Divergence, Form, Forms, Likeness
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
 
 REFUND = ToolSpec("refund", Effect.DESTRUCTIVE)
-ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0)
+ABSTAINED = Answer(source=Source.UNANSWERED, confidence=0.0)
 
 
 def told(content: JsonValue) -> Answer:
-    return Answer(content=content, provenance=Provenance.REAL)
+    return Answer(content=content, source=Source.REAL)
 
 
 def recorded(contents: Sequence[JsonValue], *, tool: str = "refund", worlds: int = 12) -> list[Transition]:
@@ -26,7 +26,7 @@ def recorded(contents: Sequence[JsonValue], *, tool: str = "refund", worlds: int
             Effect.DESTRUCTIVE,
             episode=f"e{number}",
             step=1,
-            world=World("shop", number % worlds),
+            environment=Environment("shop", number % worlds),
         )
         for number, content in enumerate(contents)
     ]
@@ -107,7 +107,7 @@ def divergence(rows: list[Transition], tool: str = "refund") -> Divergence:
 
 def expecting(word: str, support: float) -> Answer:
     return Answer(
-        content={"payment": "P1", "amount": 1, "state": word}, provenance=Provenance.COMPOSED, support=support
+        content={"payment": "P1", "amount": 1, "state": word}, source=Source.DERIVED, confidence=support
     )
 
 

@@ -22,13 +22,13 @@ from dreamgym_kit.types import (
     Approval,
     Call,
     Effect,
+    Environment,
     Episode,
     HeldCall,
-    Provenance,
     Reply,
+    Source,
     Transition,
     Verdict,
-    World,
 )
 
 
@@ -39,7 +39,7 @@ class PriceDouble:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         content = {"item": call.args.get("item"), "price": "19.90"}
-        return Answer(content=content, provenance=Provenance.COMPOSED, support=1.0)
+        return Answer(content=content, source=Source.DERIVED, confidence=1.0)
 
 
 def overseen(tmp_path: Path, stage: str, **more: Any) -> Any:
@@ -58,10 +58,10 @@ def test_in_shadow_reads_are_real_and_writes_are_dreamed(tmp_path: Path, till: T
         tools["set_price"].invoke({"item": "cup", "price": "5.00"})
         tools["refund"].invoke({"payment": "P1", "parts": {}})
     assert till.done == [("read", "cup")]
-    assert [step.answer.provenance for step in session.ledger.transitions()] == [
+    assert [step.answer.source for step in session.ledger.transitions()] == [
         "real",
-        "composed",
-        "composed",
+        "derived",
+        "derived",
     ]
     assert kinds(tmp_path) == ["begun", "call", "answered", "closed"]
 
@@ -364,13 +364,13 @@ def test_an_answer_that_cannot_be_compared_ends_it_and_is_kept(
     refused = pytest.raises(RunStopped, match="its answer cannot be compared")
     with overseen(tmp_path, "live") as session, refused:
         tools["get_price"].invoke({"item": "cup"})
-    assert [step.answer.provenance for step in session.ledger.transitions()] == ["real"]
+    assert [step.answer.source for step in session.ledger.transitions()] == ["real"]
 
 
 def test_a_report_of_shadow_does_not_take_its_reads_for_a_breach() -> None:
     for mode, said in (("s2r-shadow", False), ("dream", True)):
         step = Transition(Call("get_price", {}), Answer("19.90"), Effect.READ, "a.1", 1)
-        ended = Episode("a.1", "a", 1, World(), Verdict.PASSED, "fine", transitions=(step,), reward=1.0)
+        ended = Episode("a.1", "a", 1, Environment(), Verdict.PASSED, "fine", transitions=(step,), reward=1.0)
         summary = summarise([ended], {"mode": mode, "graph": "g"})
         assert bool(summary.executed) is said
         assert (summary.verdict is Verdict.FAILED) is said

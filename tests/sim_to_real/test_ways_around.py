@@ -23,7 +23,7 @@ from dreamgym_kit.errors import RealCallBlocked, RunDirectoryError, UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
 from dreamgym_kit.s2r.limits import RealCallRefused, RunStopped, Stopped, Why
-from dreamgym_kit.types import Answer, Call, HeldCall, Provenance
+from dreamgym_kit.types import Answer, Call, HeldCall, Source
 
 
 def overseen(tmp_path: Path, stage: str, **more: Any) -> Any:
@@ -156,7 +156,7 @@ class PriceDouble:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         content = {"item": call.args.get("item"), "price": "19.90"}
-        return Answer(content=content, provenance=Provenance.COMPOSED, support=1.0)
+        return Answer(content=content, source=Source.DERIVED, confidence=1.0)
 
 
 @pytest.mark.parametrize("stage", ["approve", "live"])

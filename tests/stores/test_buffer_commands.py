@@ -9,7 +9,7 @@ import pytest
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.replay.transfer import export_jsonl
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 DONE = subprocess.CompletedProcess[str]
 
@@ -21,7 +21,7 @@ def rows(tmp_path: Path) -> Path:
         call = Call("refund\x1b[31m" if step == 3 else "get_order", {"id": 7})
         error = "timed out" if step == 3 else None
         answer = Answer("paid", error=error)
-        store.put([Transition(call, answer, Effect.READ, "t.1", step, world=World("shop", 2))])
+        store.put([Transition(call, answer, Effect.READ, "t.1", step, environment=Environment("shop", 2))])
     export_jsonl(store, tmp_path / "rows.jsonl")
     return tmp_path / "rows.jsonl"
 
@@ -57,7 +57,7 @@ def test_json_is_all_there_is_on_stdout(tmp_path: Path, rows: Path) -> None:
     }
     stats = json.loads(buffer(tmp_path, "stats", "--json").stdout)
     assert stats["tools"]["get_order"] == {"transitions": 2, "calls": 1, "errors": 0, "effect": "read"}
-    assert (stats["worlds"], stats["episodes"], stats["provenances"]) == ({"shop:2": 3}, 1, {"real": 3})
+    assert (stats["environments"], stats["episodes"], stats["sources"]) == ({"shop:2": 3}, 1, {"real": 3})
 
 
 def test_bad_lines_are_named_the_good_ones_kept_and_the_code_is_2(tmp_path: Path, rows: Path) -> None:
@@ -120,7 +120,7 @@ def test_search_shows_the_best_first_and_strips_what_steers_a_terminal(tmp_path:
     done = buffer(tmp_path, "search", "refund 7 timed out", "--k", "1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:2] == [' 1  refund {"id": 7}', "    error: timed out"]
-    assert "real, world shop:2, episode t.1; by vectors 1, words 1" in done.stdout
+    assert "real, environment shop:2, episode t.1; by vectors 1, words 1" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -130,11 +130,11 @@ def test_search_filters_and_is_json_when_asked(tmp_path: Path, rows: Path) -> No
     found = json.loads(buffer(tmp_path, "search", "paid", "--tool", "get_order", "--json").stdout)
     assert found["query"] == "paid"
     assert {hit["transition"]["call"]["tool"] for hit in found["hits"]} == {"get_order"}
-    nothing = buffer(tmp_path, "search", "paid", "--world", "shop:3")
+    nothing = buffer(tmp_path, "search", "paid", "--environment", "shop:3")
     assert nothing.stdout == " Nothing is like 'paid' there; what there is: dreamgym-kit buffer stats\n"
-    refused = buffer(tmp_path, "search", "paid", "--world", "shop:x")
+    refused = buffer(tmp_path, "search", "paid", "--environment", "shop:x")
     assert refused.returncode == 2
-    assert refused.stderr == "error: --world 'shop:x': expected NAME or NAME:SEED, such as shop:2\n"
+    assert refused.stderr == "error: --environment 'shop:x': expected NAME or NAME:VARIANT, such as shop:2\n"
 
 
 @pytest.mark.slow
@@ -144,13 +144,15 @@ def test_a_search_that_without_a_hit_names_a_mistyped_tool_world_or_tenant(
     buffer(tmp_path, "import", "rows.jsonl")
     for typed, said in (
         (("--tool", "get_ordr"), "tool 'get_ordr' is not in the recordings; did you mean 'get_order'?"),
-        (("--world", "shpo:2"), "world 'shpo' is not in the recordings; did you mean 'shop'?"),
+        (("--environment", "shpo:2"), "environment 'shpo' is not in the recordings; did you mean 'shop'?"),
         (("--tenant", "acme"), "tenant 'acme' is not in the recordings; known: default."),
     ):
         done = buffer(tmp_path, "search", "paid", *typed)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"error: {tmp_path}/dreamgym.db: {said}\n"
-    assert buffer(tmp_path, "search", "paid", "--tool", "get_order", "--world", "shop:2").returncode == 0
+    assert (
+        buffer(tmp_path, "search", "paid", "--tool", "get_order", "--environment", "shop:2").returncode == 0
+    )
 
 
 def test_rules_as_toml_and_json_are_one_object(tmp_path: Path, rows: Path) -> None:

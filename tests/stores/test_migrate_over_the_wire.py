@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
 pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
 
@@ -47,10 +47,17 @@ def test_all_rows_go_to_a_server_and_back_as_they_were(
     from weaviate_double import WeaviateDouble
 
     monkeypatch.chdir(tmp_path)
-    dreamt = Answer({"é\x00 ": [1.0, 1, None], "big": 2**53 + 1}, provenance=Provenance.REASONED, support=0.5)
+    dreamt = Answer({"é\x00 ": [1.0, 1, None], "big": 2**53 + 1}, source=Source.MODEL, confidence=0.5)
     rows = [
         *(seen(step, tenant="a", recorded_at=step / 7) for step in range(12, 0, -1)),
-        seen(13, tenant="b", split=Split.HELD_OUT, world=World("shop", 2**40), elapsed_s=0.25, task="t"),
+        seen(
+            13,
+            tenant="b",
+            split=Split.HELD_OUT,
+            environment=Environment("shop", 2**40),
+            elapsed_s=0.25,
+            task="t",
+        ),
         Transition(Call("pay", {"x": 1.0}, call_id="c1", node="tools"), dreamt, Effect.WRITE, "t.2", 7),
     ]
     with closing(SqliteStore("b.db")) as store:

@@ -19,11 +19,11 @@ from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.replay.records import dump_transition
 from dreamgym_kit.settings.load import load_settings, parse_settings
 from dreamgym_kit.settings.schema import ReplaySettings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Source, Transition
 
 
 def row(step: int, *, dreamt: bool = False, at: float = 0.0) -> Transition:
-    made = Provenance.REASONED if dreamt else Provenance.REAL
+    made = Source.MODEL if dreamt else Source.REAL
     answer = Answer("a lamp", made)
     return Transition(Call("get", {"id": step}), answer, Effect.READ, "t.1", step, recorded_at=at)
 

@@ -15,7 +15,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.outbox import Spool
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.interfaces import HybridQuery, Room
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_server_that_is_silent_for_long_is_asked_seldom(
 
 
 READS: dict[str, Callable[[BufferedStore], object]] = {
-    "exact": lambda store: store.exact("get_order", Call("get_order", {"id": 1}).key, World()),
+    "exact": lambda store: store.exact("get_order", Call("get_order", {"id": 1}).key, Environment()),
     "scan": lambda store: list(store.scan()),
     "search": lambda store: store.search(HybridQuery("order", k=3)),
     "evict": lambda store: store.evict(Room(rows=10)),

@@ -14,13 +14,15 @@ import pytest
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
-from dreamgym_kit.types import Answer, Call, Effect, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 NOBODY = 65534
 
 
 def seen(step: int, *, note: str = "ok") -> Transition:
-    return Transition(Call("get", {"id": 1}), Answer(note), Effect.READ, "t.1", step, world=World("shop"))
+    return Transition(
+        Call("get", {"id": 1}), Answer(note), Effect.READ, "t.1", step, environment=Environment("shop")
+    )
 
 
 @pytest.fixture
@@ -186,7 +188,7 @@ def test_many_threads_may_share_a_store(tmp_path: Path) -> None:
         try:
             for step in range(first, first + 25):
                 store.put([seen(step)])
-                assert store.exact("get", seen(step).call.key, World("shop"))
+                assert store.exact("get", seen(step).call.key, Environment("shop"))
         except BaseException as error:
             failed.append(error)
 
@@ -231,7 +233,7 @@ def test_what_the_file_says_is_compared_with_what_was_asked(tmp_path: Path) -> N
         other.execute("update transitions set tenant = 'victim'")
         other.commit()
     with closing(SqliteStore(path)) as store, pytest.raises(StoreError) as caught:
-        assert store.exact("get", seen(1).call.key, World("shop"), tenant="victim") == []
+        assert store.exact("get", seen(1).call.key, Environment("shop"), tenant="victim") == []
         list(store.scan(tenant="victim"))
     assert str(caught.value) == (
         f"{path}: is damaged (row 1: its columns say something else than its content); "
@@ -250,7 +252,7 @@ def test_a_query_for_one_call_uses_the_index(tmp_path: Path, monkeypatch: pytest
             return select(query, values)
 
         monkeypatch.setattr(store, "_select", explained)
-        store.exact("get", seen(1).call.key, World("shop"))
+        store.exact("get", seen(1).call.key, Environment("shop"))
     assert any("t USING INDEX transitions_exact (exact=? AND rowid>? AND rowid<?)" in plan for plan in plans)
     assert not any("TEMP B-TREE" in plan for plan in plans)
 

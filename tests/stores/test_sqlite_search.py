@@ -83,7 +83,7 @@ def test_an_old_buffer_is_read_as_it_is_and_can_be_searched_once_it_may_be_writt
     before = old.read_bytes()
     with closing(SqliteStore(old, read_only=True)) as store:
         assert store.count() == 300
-        assert store.exact("get", row(7).call.key, row(7).world) == [row(7)]
+        assert store.exact("get", row(7).call.key, row(7).environment) == [row(7)]
         with pytest.raises(StoreError, match=r"kept nothing to search by; open it once without read_only$"):
             store.search(HybridQuery("lamp"))
     assert (old.read_bytes(), version(old)) == (before, 1)
@@ -118,7 +118,7 @@ def test_a_damaged_row_of_an_old_buffer_is_named_and_the_buffer_stays_old(old: P
     with closing(SqliteStore(old)) as store:
         with pytest.raises(StoreError, match=r"is damaged \(row 290: "):
             store.put([row(400)])
-        assert store.exact("get", row(7).call.key, row(7).world) == [row(7)]
+        assert store.exact("get", row(7).call.key, row(7).environment) == [row(7)]
     assert version(old) == 1
 
 

@@ -13,7 +13,7 @@ from dreamgym_kit.adapters.stores import weaviate_schema
 from dreamgym_kit.adapters.stores.weaviate_schema import COLUMNS, Column, Facts
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import HybridQuery, Room
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
 Open = Callable[..., Any]
 
@@ -56,12 +56,14 @@ def row(
     step: int,
     content: object = "lamp",
     *,
-    made: Provenance = Provenance.REAL,
+    made: Source = Source.REAL,
     at: float = 0.0,
     split: Split = Split.TRAIN,
 ) -> Transition:
-    call, answer = Call("get_order", {"id": step}), Answer(content, provenance=made)
-    return Transition(*(call, answer, Effect.READ, "t.1", step, World("shop")), split=split, recorded_at=at)
+    call, answer = Call("get_order", {"id": step}), Answer(content, source=made)
+    return Transition(
+        *(call, answer, Effect.READ, "t.1", step, Environment("shop")), split=split, recorded_at=at
+    )
 
 
 def items(double: WeaviateDouble) -> list[Any]:
@@ -177,9 +179,7 @@ def test_lifetimes_are_told_to_a_server_that_deletes_and_kept_by_eviction_where_
     room = Room(dreamt_lifetime_s=60.0, dreamt_share=1.0)
     store = open_buffer(room=room)
     assert the_schema(double)["objectTtlConfig"]["deleteOn"] == "expires"
-    store.put(
-        [row(1, at=100.0), row(2, made=Provenance.REASONED, at=100.0), row(3, made=Provenance.REASONED)]
-    )
+    store.put([row(1, at=100.0), row(2, made=Source.MODEL, at=100.0), row(3, made=Source.MODEL)])
     expires = {item.properties.get("expires") for item in items(double)}
     assert expires == {None, "1970-01-01T00:02:40.000000+00:00"}
     assert store.make_room() == 1
@@ -191,7 +191,7 @@ def test_a_server_that_deletes_nothing_by_itself_is_not_told_to() -> None:
     plain = WeaviateDouble(deletes_expired=False)
     with plain, weaviate_buffers.on_server(weaviate_buffers.server_of(plain.address)) as opened:
         store = opened(room=room)
-        store.put([row(1), row(2, made=Provenance.REASONED, at=100.0)])
+        store.put([row(1), row(2, made=Source.MODEL, at=100.0)])
         assert "objectTtlConfig" not in the_schema(plain)
         store.close()
         assert [one.step for one in opened().scan()] == [1]

@@ -15,7 +15,7 @@ from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.exemptions import is_exempt
 from dreamgym_kit.interfaces import HybridQuery, Room
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
 Open = Callable[..., Any]
 DOWN = (grpc.StatusCode.UNAVAILABLE, "connection refused")
@@ -54,10 +54,10 @@ def soon_too_late(store: Any) -> Iterator[None]:
         server._timeout_s = before
 
 
-def row(step: int, content: object = "lamp", *, made: Provenance = Provenance.REAL, at: float = 0.0) -> Any:
-    answer = Answer(content, provenance=made)
+def row(step: int, content: object = "lamp", *, made: Source = Source.REAL, at: float = 0.0) -> Any:
+    answer = Answer(content, source=made)
     return Transition(
-        Call("get_order", {"id": step}), answer, Effect.READ, "t.1", step, World("shop"), recorded_at=at
+        Call("get_order", {"id": step}), answer, Effect.READ, "t.1", step, Environment("shop"), recorded_at=at
     )
 
 
@@ -184,7 +184,7 @@ def test_what_is_not_answered_is_given_up_at_its_deadline(
 ) -> None:
     """The client alone would go on for a minute, and say so in other words."""
     store = open_buffer()
-    store.put([row(1, made=Provenance.REASONED)])
+    store.put([row(1, made=Source.MODEL)])
     double.faults[method] = [fault] * 9
     with pytest.raises(StoreUnavailable, match="no answer within 1 s"), soon_too_late(store):
         store.evict(Room(dreamt_share=0.0)) if method == "BatchDelete" else store.put([row(2)])
@@ -245,7 +245,7 @@ def test_a_row_under_anothers_name_is_not_given(double: WeaviateDouble, open_buf
     """Somebody changed what rows are found by: the server finds it, and it is no answer."""
     store = open_buffer()
     theirs = Transition(
-        *(Call("get_order", {"id": 1}), Answer("lamp"), Effect.READ, "t.1", 1, World("shop")),
+        *(Call("get_order", {"id": 1}), Answer("lamp"), Effect.READ, "t.1", 1, Environment("shop")),
         tenant="theirs",
         split=Split.HELD_OUT,
     )

@@ -18,7 +18,7 @@ from weaviate_double import WeaviateDouble
 
 from dreamgym_kit.adapters.stores.weaviate_store import WeaviateStore
 from dreamgym_kit.interfaces import HybridQuery, Room
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 
 FOLDER = Path(__file__).parent / "weaviate_requests"
 
@@ -34,10 +34,10 @@ class TwoNumbersDouble:
         return np.array([[0.6, 0.8]] * len(texts), dtype=np.float32)
 
 
-def row(step: int, *, made: Provenance = Provenance.REAL, split: Split = Split.TRAIN) -> Transition:
-    call, answer = Call("get_order", {"id": step}), Answer(f"lamp {step}", provenance=made)
+def row(step: int, *, made: Source = Source.REAL, split: Split = Split.TRAIN) -> Transition:
+    call, answer = Call("get_order", {"id": step}), Answer(f"lamp {step}", source=made)
     return Transition(
-        *(call, answer, Effect.READ, "t.1", step, World("shop", 2)),
+        *(call, answer, Effect.READ, "t.1", step, Environment("shop", 2)),
         split=split,
         recorded_at=1_700_000_000.0,
         tenant="acme",
@@ -46,13 +46,18 @@ def row(step: int, *, made: Provenance = Provenance.REAL, split: Split = Split.T
 
 ROOM = Room(rows=100, dreamt_share=1.0, dreamt_lifetime_s=3600.0)
 QUERY = HybridQuery(
-    "Which lamp, of order 1?", tool="get_order", world=World("shop", 2), tenant="acme", k=1, not_episode="t.9"
+    "Which lamp, of order 1?",
+    tool="get_order",
+    environment=Environment("shop", 2),
+    tenant="acme",
+    k=1,
+    not_episode="t.9",
 )
 STEPS: dict[str, Callable[[WeaviateStore], object]] = {
     "open": lambda store: None,
-    "put": lambda store: store.put([row(1), row(2, made=Provenance.REASONED), row(3, split=Split.HELD_OUT)]),
+    "put": lambda store: store.put([row(1), row(2, made=Source.MODEL), row(3, split=Split.HELD_OUT)]),
     "put_again": lambda store: store.put([row(1)]),
-    "exact": lambda store: store.exact("get_order", row(1).call.key, World("shop", 2), tenant="acme"),
+    "exact": lambda store: store.exact("get_order", row(1).call.key, Environment("shop", 2), tenant="acme"),
     "scan": lambda store: list(store.scan(tenant="acme")),
     "search": lambda store: store.search(QUERY),
     "count": lambda store: store.count(),

@@ -33,7 +33,7 @@ def buffer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "dreamgym.toml").write_text('[tools.fetch_invoice]\neffect = "write"\n')
-    wanted = ("--redact", "email", "--tenant", "acme", "--world", "shop:3")
+    wanted = ("--redact", "email", "--tenant", "acme", "--environment", "shop:3")
     done = buffer(tmp_path, "import", "runs.jsonl", *wanted)
     assert (done.returncode, done.stdout.splitlines()[:4]) == (
         0,
@@ -49,14 +49,14 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
         "1 calls have no answer in the trace; they were not stored.\n"
     )
     stats = json.loads(buffer(tmp_path, "stats", "--json").stdout)
-    assert (stats["worlds"], stats["tenants"]) == ({"shop:3": 1}, {"acme": 1})
+    assert (stats["environments"], stats["tenants"]) == ({"shop:3": 1}, {"acme": 1})
     assert stats["tools"]["fetch_invoice"]["effect"] == "write"
     assert b"ann@example.com" not in (tmp_path / "dreamgym.db").read_bytes()
     buffer(tmp_path, "export", "own.jsonl")
     again = buffer(tmp_path, "import", "own.jsonl", "--tenant", "other", "--json")
     assert (again.returncode, json.loads(again.stdout)["formats"]) == (0, {"transitions": 1})
     stats = json.loads(buffer(tmp_path, "stats", "--json").stdout)
-    assert (stats["worlds"], stats["tenants"]) == ({"shop:3": 2}, {"acme": 1, "other": 1})
+    assert (stats["environments"], stats["tenants"]) == ({"shop:3": 2}, {"acme": 1, "other": 1})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,10 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
     [
         (("--format", "spans"), "runs.jsonl:1: not of format spans, but of langsmith"),
         (("--redact", "mails"), "redact: 'mails' is no rule; use email, key, card, all"),
-        (("--world", "shop:x"), "--world shop:x: expected NAME or NAME:SEED, the seed a whole number"),
+        (
+            ("--environment", "shop:x"),
+            "--environment shop:x: expected NAME or NAME:VARIANT, the variant a whole number",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_a_line_with_code_2(

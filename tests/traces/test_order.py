@@ -11,7 +11,7 @@ from dreamgym_kit.adapters.traces.seen import Belonging
 from dreamgym_kit.dream.call_log import CallLog
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, ToolSpec, Transition, history_digest
 
 TURNS = [
     [("get_order", {"id": 1})],
@@ -65,7 +65,7 @@ def imported(tmp_path: Path, rows: list[dict[str, Any]], **more: Any) -> list[Tr
 
 
 def as_the_ledger_has_it() -> list[tuple[str, str]]:
-    ledger = CallLog(episode="t", task="", world=World(), tenant="default")
+    ledger = CallLog(episode="t", task="", environment=Environment(), tenant="default")
     for turn, calls in enumerate(TURNS):
         ledger.announce([f"{turn}.{place}" for place in range(len(calls))])
         for place, (tool, args) in enumerate(calls):
@@ -86,15 +86,15 @@ def test_states_are_named_as_the_ledger_names_them_whichever_recorder_saw_them(t
 def test_a_dream_answers_from_an_imported_episode_only_in_the_state_it_was_recorded_in(
     tmp_path: Path,
 ) -> None:
-    rows = imported(tmp_path, [conversation()], belonging=Belonging(World("shop", 3), "acme"))
+    rows = imported(tmp_path, [conversation()], belonging=Belonging(Environment("shop", 3), "acme"))
     dream = RecordedExperience(
-        lambda world, tenant: [r for r in rows if (r.world, r.tenant) == (world, tenant)]
+        lambda world, tenant: [r for r in rows if (r.environment, r.tenant) == (world, tenant)]
     )
     read = Call("get_order", {"id": 1})
     writes = [Call("update_order", {"id": number}).key for number in (1, 2)]
     tool = ToolSpec("get_order", Effect.READ)
     for after, content in (("", "0.0"), (history_digest(writes), "2.0"), (history_digest(writes[:1]), None)):
-        place = Situation(World("shop", 3), "", "e", (), after, tool, tenant="acme")
+        place = Situation(Environment("shop", 3), "", "e", (), after, tool, tenant="acme")
         assert asyncio.run(dream.answer(read, place)).content == content
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
-from dreamgym_kit.types import Provenance, Transition
+from dreamgym_kit.types import Source, Transition
 
 BESIDE = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -80,7 +80,7 @@ def test_every_call_of_a_real_file_is_read_and_the_rest_is_told(name: str) -> No
     episodes = len({row.episode for row in rows})
     assert (len(rows), failed, report.unanswered, report.unread, episodes) == EXPECTED[name]
     assert report.new == report.read == len(rows)
-    assert {row.answer.provenance for row in rows} <= {Provenance.REAL}
+    assert {row.answer.source for row in rows} <= {Source.REAL}
     assert all(row.call.tool and row.episode and row.step >= 1 for row in rows)
     assert (len(report.problems), len(report.notes)) == (report.unread, report.unanswered)
     again = import_traces(DATA / name, MemoryStore())

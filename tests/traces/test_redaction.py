@@ -17,7 +17,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.replay.redaction import Redactor, parse_rules, redact_episode
 from dreamgym_kit.replay.transfer import export_jsonl
-from dreamgym_kit.types import Answer, Call, Effect, ToolSpec, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, ToolSpec, Transition, history_digest
 
 CARD = "4111 1111 1111 1111"
 
@@ -228,5 +228,5 @@ def test_a_dream_still_answers_from_a_redacted_recording_after_the_same_writes()
     args = {"mail": rules.text("a@b.com")}
     tool = ToolSpec("get", Effect.READ)
     for after, content in (("", "1"), (history_digest([Call("set", args).key]), "3")):
-        place = Situation(World(), "", "x", (), after, tool)
+        place = Situation(Environment(), "", "x", (), after, tool)
         assert asyncio.run(dream.answer(Call("get", args), place)).content == content

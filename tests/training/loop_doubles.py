@@ -100,14 +100,14 @@ class CollectorDouble:
             for task in tasks
         ]
 
-    def _one(self, task: Task, sibling: int, step: int, seed: int) -> Rollout:
-        dice = random.Random(f"{seed} {task.id} {sibling}")
+    def _one(self, task: Task, repeat: int, step: int, seed: int) -> Rollout:
+        dice = random.Random(f"{seed} {task.id} {repeat}")
         told = logprobs(self.server.logits)
         ids = tuple(dice.choices(range(VOCABULARY), [math.exp(one) for one in told], k=TOKENS))
         sampled = tuple(told[one] for one in ids)
         if self.planted.at("log-probs off by 1 %", step):
             sampled = tuple(1.01 * one for one in sampled)
-        name = f"{task.id}.{sibling}"
+        name = f"{task.id}.{repeat}"
         half = TOKENS // 2
         turns = tuple(
             Turn(
@@ -120,10 +120,10 @@ class CollectorDouble:
             )
             for place in range(2)
         )
-        return Rollout(self._judged(task, name, sibling, ids, dice, step), turns)
+        return Rollout(self._judged(task, name, repeat, ids, dice, step), turns)
 
     def _judged(
-        self, task: Task, name: str, sibling: int, ids: Sequence[int], dice: random.Random, step: int
+        self, task: Task, name: str, repeat: int, ids: Sequence[int], dice: random.Random, step: int
     ) -> Episode:
         good = ids.count(3) >= 2
         reward = ids.count(3) / TOKENS
@@ -141,9 +141,9 @@ class CollectorDouble:
         return Episode(
             name,
             task.id,
-            sibling,
-            task.world,
-            (Verdict.PASSED if good else Verdict.FAILED) if decided else UNJUDGED[sibling % 2],
+            repeat,
+            task.environment,
+            (Verdict.PASSED if good else Verdict.FAILED) if decided else UNJUDGED[repeat % 2],
             "by the double",
             reward=reward if decided else None,
             counts={"judges_disagree" if differ else "judges_agree": 1} if decided else {},

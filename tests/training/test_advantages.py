@@ -47,8 +47,8 @@ def test_the_unit_of_rewards_does_not_matter(group: list[int], scale: float) -> 
 
 
 @given(st.floats(-1e6, 1e6), st.integers(2, 16))
-def test_a_dead_group_teaches_exactly_nothing(reward: float, siblings: int) -> None:
-    assert group_advantages([reward] * siblings) == [0.0] * siblings
+def test_a_dead_group_teaches_exactly_nothing(reward: float, repeats: int) -> None:
+    assert group_advantages([reward] * repeats) == [0.0] * repeats
 
 
 @pytest.mark.parametrize("group", [[], [1.0], [0.0, float("nan")], [0.0, float("inf")]])

@@ -11,7 +11,7 @@ from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.training.batching import batch_of
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Verdict
 
 FATE = {
     "good": Verdict.PASSED,
@@ -21,15 +21,15 @@ FATE = {
 }
 
 
-def rollout(
-    task: str, sibling: int, fate: str, lengths: list[int], *, reward: float | None = None
-) -> Rollout:
-    name = f"{task}.{sibling}"
+def rollout(task: str, repeat: int, fate: str, lengths: list[int], *, reward: float | None = None) -> Rollout:
+    name = f"{task}.{repeat}"
     turns = [
         Turn(name, place, (place + 100,), tuple(range(length)), (-0.5,) * length, "step-000000")
         for place, length in enumerate(lengths)
     ]
-    return Rollout(Episode(name, task, sibling, World(), FATE[fate], "said", reward=reward), tuple(turns))
+    return Rollout(
+        Episode(name, task, repeat, Environment(), FATE[fate], "said", reward=reward), tuple(turns)
+    )
 
 
 fates = st.sampled_from(sorted(FATE))
@@ -39,8 +39,8 @@ groups = st.lists(
     max_size=5,
 ).map(
     lambda told: [
-        Group(f"t{place}", tuple(rollout(f"t{place}", at, *one) for at, one in enumerate(siblings, 1)))
-        for place, siblings in enumerate(told)
+        Group(f"t{place}", tuple(rollout(f"t{place}", at, *one) for at, one in enumerate(repeats, 1)))
+        for place, repeats in enumerate(told)
     ]
 )
 
@@ -110,8 +110,8 @@ def test_a_reward_that_is_no_number_stops_the_training_and_names_its_episode() -
 
 
 def test_two_judgements_are_counted_apart() -> None:
-    def judged(sibling: int, fate: str, count: str) -> Rollout:
-        one = rollout("t", sibling, fate, [1])
+    def judged(repeat: int, fate: str, count: str) -> Rollout:
+        one = rollout("t", repeat, fate, [1])
         return replace(one, episode=replace(one.episode, counts={count: 1}))
 
     group = Group(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.training.batching import batch_of
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Verdict
 
 FATES = {
     "good": Verdict.PASSED,
@@ -20,25 +20,25 @@ FATES = {
 def group(name: str, fates: list[tuple[str, float, int]]) -> Group:
     """Siblings: fate, reward, and in how many turns (forks) each spoke."""
     rollouts = []
-    for sibling, (fate, reward, turns) in enumerate(fates, 1):
-        episode = f"{name}.{sibling}"
+    for repeat, (fate, reward, turns) in enumerate(fates, 1):
+        episode = f"{name}.{repeat}"
         said = tuple(
             Turn(episode, place, (place + 100,), (1, 2), (-0.5, -0.5), "step-000000")
             for place in range(turns)
         )
         told = reward if FATES[fate].conclusive else None
         rollouts.append(
-            Rollout(Episode(episode, name, sibling, World(), FATES[fate], "said", reward=told), said)
+            Rollout(Episode(episode, name, repeat, Environment(), FATES[fate], "said", reward=told), said)
         )
     return Group(name, tuple(rollouts))
 
 
-siblings = st.lists(
+repeats = st.lists(
     st.tuples(st.sampled_from(sorted(FATES)), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 3)),
     min_size=1,
     max_size=7,
 )
-groups = st.lists(siblings, min_size=1, max_size=4).map(
+groups = st.lists(repeats, min_size=1, max_size=4).map(
     lambda told: [group(f"t{place}", fates) for place, fates in enumerate(told)]
 )
 

@@ -32,7 +32,7 @@ from dreamgym_kit.interfaces import Embedder, Pattern, TaskMaker
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.tasks import TASKS, task_from_record
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Split, Task, World
+from dreamgym_kit.types import Environment, Split, Task
 
 UNJUDGED = "unjudged"
 MARK = "~"  # between a pattern's id and the number of a task that was made like it
@@ -59,8 +59,8 @@ class Bounds:
 
     held_out: Sequence[Task]
     given: Sequence[Task]
-    recorded: Callable[[World], bool]
-    known: Callable[[World], Sequence[str]]
+    recorded: Callable[[Environment], bool]
+    known: Callable[[Environment], Sequence[str]]
     embedder: Embedder | None = None
 
 
@@ -68,15 +68,17 @@ def fault_of(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds
     """Why a made task is not taken, "" where nothing speaks against it; `taken`: all tasks so far."""
     if not _well_formed(task, pattern):
         return MALFORMED
-    known = set(_words(bounds.known(task.world)))
-    spoken = _ids(text_of(pattern.task)) if task.world == pattern.task.world else set()
+    known = set(_words(bounds.known(task.environment)))
+    spoken = _ids(text_of(pattern.task)) if task.environment == pattern.task.environment else set()
     if _ids(text_of(task)) - spoken - known:
         return UNKNOWN
-    if not bounds.recorded(task.world):
+    if not bounds.recorded(task.environment):
         return UNRECORDED
     if _held_out(task, known, bounds):
         return HELD_OUT
-    return _repeats(task, known, [one for one in taken if one.world == task.world], bounds.embedder)
+    return _repeats(
+        task, known, [one for one in taken if one.environment == task.environment], bounds.embedder
+    )
 
 
 def read_again(task: Task) -> Task | None:
@@ -116,13 +118,13 @@ def _words(values: Collection[str]) -> Iterable[str]:
 
 def _held_out(task: Task, known: Collection[str], bounds: Bounds) -> bool:
     said = _said(task)
-    if any(_said(one) == said and one.world.name == task.world.name for one in bounds.held_out):
+    if any(_said(one) == said and one.environment.name == task.environment.name for one in bounds.held_out):
         return True
-    there = [one for one in bounds.held_out if one.world == task.world]
+    there = [one for one in bounds.held_out if one.environment == task.environment]
     if _repeats(task, known, there, bounds.embedder):
         return True
-    return any(one.world == task.world for one in bounds.held_out) and not any(
-        one.world == task.world for one in bounds.given
+    return any(one.environment == task.environment for one in bounds.held_out) and not any(
+        one.environment == task.environment for one in bounds.given
     )
 
 
@@ -182,12 +184,14 @@ class Workshop:
         made: list[Made] = []
         refused: Counter[str] = Counter()
         for pattern in patterns:
-            here = pattern.task.world
-            worlds = dict.fromkeys([here, *(task.world for task in self.bounds.given)])
+            here = pattern.task.environment
+            environments = dict.fromkeys([here, *(task.environment for task in self.bounds.given)])
             known = replace(
                 pattern,
                 known=tuple(self.bounds.known(here)),
-                worlds=tuple(world for world in worlds if world.name == here.name),
+                environments=tuple(
+                    environment for environment in environments if environment.name == here.name
+                ),
             )
             for maker in self.makers:
                 for task in await maker.like(

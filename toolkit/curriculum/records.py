@@ -132,11 +132,11 @@ def _place(episode: Episode, good: Sequence[Episode]) -> str:
     told = {entry.call.tool for one in good for entry in one.transitions if entry.answer.error is not None}
     for entry in episode.transitions:
         tool = entry.call.tool
-        if entry.effect.changes_world and tool not in known:
+        if entry.effect.changes_environment and tool not in known:
             return f"{EXTRA} {tool}"
         if entry.answer.error is not None and tool not in told:
             return f"{REFUSED} {tool}"
-        if entry.effect.changes_world and entry.call.key not in keys:
+        if entry.effect.changes_environment and entry.call.key not in keys:
             return f"{OTHERWISE} {tool}"
     other = next((entry for entry in episode.transitions if entry.call.key not in keys), None)
     return f"{ASKS} {other.call.tool}" if other is not None else ""
@@ -148,6 +148,6 @@ def _alone(episode: Episode) -> str:
     for entry in reversed(steps):
         if entry.answer.error is not None:
             return f"{REFUSED} {entry.call.tool}"
-    writes = [entry for entry in steps if entry.effect.changes_world]
+    writes = [entry for entry in steps if entry.effect.changes_environment]
     last = writes[-1] if writes else steps[-1] if steps else None
     return f"{ENDED} {last.call.tool}" if last is not None else ""

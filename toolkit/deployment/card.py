@@ -231,11 +231,12 @@ def untested(found: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]
 
 def _told(found: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
     summary, tried = found.b.summary, {one.task for one in found.b.outcomes}
-    worlds = sorted({task.world.name for task in tasks if task.id in tried})
+    environments = sorted({task.environment.name for task in tasks if task.id in tried})
     kinds = f" of {len(found.b.families)} kinds" if found.b.families else ""
     if not found.b.real:
         yield "The real tools: it was tried in a dream only."
-    yield f"Requests other than these {len(tried)} tasks{kinds}, and worlds other than {_named(worlds)}."
+    others = f"environments other than {_named(environments)}"
+    yield f"Requests other than these {len(tried)} tasks{kinds}, and {others}."
     families = {
         str(task.meta["family"]) for task in tasks if task.split is Split.TRAIN and "family" in task.meta
     }

@@ -11,10 +11,10 @@ from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_of
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Provenance, Split, Task
+from dreamgym_kit.types import Source, Split, Task
 
 _SHOWN = 3  # names in a sentence
-_FROM_TOOLS = (Provenance.REAL, Provenance.FAULT)  # what answers where the tools are real
+_FROM_TOOLS = (Source.REAL, Source.FAULT)  # what answers where the tools are real
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def _of_runs(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
 
 
 def _not_from_tools(side: Scores) -> int:
-    counts = [tool.provenance for tool in side.summary.tools]
+    counts = [tool.sources for tool in side.summary.tools]
     return sum(count for one in counts for said, count in one.items() if said not in _FROM_TOOLS)
 
 

@@ -13,12 +13,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from dreamgym_kit.interfaces import ExperienceModel, Situation
-from dreamgym_kit.types import Answer, Call, Provenance, history_digest
+from dreamgym_kit.types import Answer, Call, Source, history_digest
 
 _DROPPED = {
-    "state": frozenset({Provenance.COMPOSED, Provenance.ANALOGOUS}),
-    "retrieval": frozenset({Provenance.ANALOGOUS}),
-    "reasoning": frozenset({Provenance.REASONED}),
+    "state": frozenset({Source.DERIVED, Source.ANALOGOUS}),
+    "retrieval": frozenset({Source.ANALOGOUS}),
+    "reasoning": frozenset({Source.MODEL}),
 }
 _NOTHING_WRITTEN = history_digest(())
 
@@ -41,8 +41,8 @@ class _Without:
         if self._forgets:
             situation = replace(situation, history=(), after=_NOTHING_WRITTEN, seen=0)
         told = await self._model.answer(call, situation)
-        part = self._dropped.get(told.provenance)
+        part = self._dropped.get(told.source)
         if part is None:
             return told
-        why = f"{told.provenance} answers are left out (simulate.disable: {part})"
-        return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+        why = f"{told.source} answers are left out (simulate.disable: {part})"
+        return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)

@@ -15,6 +15,6 @@ class AskedLast:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         told = await self._first.answer(call, situation) if self._first is not None else None
-        if told is not None and (told.final or not told.abstained):
+        if told is not None and (told.final or not told.unanswered):
             return told
         return await self._last.answer(call, situation)

@@ -15,7 +15,7 @@ from typing import overload
 
 from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.dream.position import CallPosition, WriteLog
-from dreamgym_kit.types import Answer, Call, Effect, Split, Transition, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, Transition
 
 __all__ = ["CallLog", "CallPosition"]
 
@@ -24,10 +24,10 @@ class CallLog:
     """Thread-safe; one per session."""
 
     def __init__(
-        self, *, episode: str, task: str, world: World, tenant: str, split: Split = Split.TRAIN
+        self, *, episode: str, task: str, environment: Environment, tenant: str, split: Split = Split.TRAIN
     ) -> None:
         self._lock = threading.Lock()
-        self._episode, self._task, self._world = episode, task, world
+        self._episode, self._task, self._environment = episode, task, environment
         self._tenant, self._split = tenant, split
         self._entries: list[tuple[CallPosition, Transition]] = []
         self._writes = WriteLog()
@@ -116,7 +116,7 @@ class CallLog:
                 effect=effect,
                 episode=self._episode,
                 step=place.step,
-                world=self._world,
+                environment=self._environment,
                 task=self._task,
                 after=after,
                 tenant=self._tenant,
@@ -126,7 +126,7 @@ class CallLog:
             )
             self._entries.append((place, entry))
             insort(self._turns_seen[call.key, after], place.turn)
-            if effect.changes_world and took_effect(answer):
+            if effect.changes_environment and took_effect(answer):
                 self._writes.add(place, call.key)
         return entry
 

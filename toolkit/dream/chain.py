@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Told, consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, TrackedEpisode, world_of
+from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, TrackedEpisode, environment_of
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import escaped_args, is_exact
 from dreamgym_kit.types import Answer, Call
@@ -45,7 +45,7 @@ class ChainedExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         exact = await self._recorded.answer(call, situation)
-        if exact.final or not exact.abstained or not is_exact(dict(call.args)):
+        if exact.final or not exact.unanswered or not is_exact(dict(call.args)):
             return exact
         with self.following.lock:
             knowledge = self.following.knowledge(situation.tenant)
@@ -53,7 +53,7 @@ class ChainedExperience:
                 return replace(exact, final=True)
             followed = self.following.follow(situation)
             args = followed.renaming.symbolic(escaped_args(call.args))
-            told, _ = consider(knowledge, followed.state, world_of(situation), call.tool, args)
+            told, _ = consider(knowledge, followed.state, environment_of(situation), call.tool, args)
             if not told or told[0].support < self._threshold:
                 return _abstained(told, self._threshold, exact)
             return _answered(call, situation, told[0], followed)
@@ -64,8 +64,8 @@ class ChainedExperience:
 
 
 def _answered(call: Call, situation: Situation, told: Told, followed: TrackedEpisode) -> Answer:
-    seed = f"{situation.world} {situation.after} {call.key}"
-    like = Answer(provenance=told.provenance, support=round(told.support, 4), why=told.why)
+    seed = f"{situation.environment} {situation.after} {call.key}"
+    like = Answer(source=told.provenance, confidence=round(told.support, 4), why=told.why)
     return answer_of(followed.renaming.concrete(told.seen, seed), like)
 
 

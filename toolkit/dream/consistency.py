@@ -29,7 +29,7 @@ from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue, escaped_args
-from dreamgym_kit.types import Answer, Call, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Source, Transition
 
 _MOST_FIELDS = 16  # of one thing, in a prompt
 _WORDS = re.compile(r"[\s:#/]+")
@@ -55,7 +55,7 @@ class ConsistencyCheck:
         Raises:
             NotSerializable: it contradicts what is known; says what, for one repair.
         """
-        if answer.abstained:
+        if answer.unanswered:
             return answer
         with self._following.lock:
             seen = self._followed.renaming.symbolic(observation(answer))
@@ -63,10 +63,10 @@ class ConsistencyCheck:
                 self._check_failure(seen)
                 return answer
             claims = self._followed.claims(answer.changes)
-            if self._situation.tool.effect.changes_world:
+            if self._situation.tool.effect.changes_environment:
                 claims = tuple(one._replace(entity=self._thing(one.entity, seen)) for one in claims)
                 seen, claims = self._made_up(seen, claims)
-                claims = self._checked_claims(seen, claims, answer.support)
+                claims = self._checked_claims(seen, claims, answer.confidence)
             else:
                 seen = self._agreeing(seen, decision)
             self._check_ids(seen, decision, examples)
@@ -74,19 +74,19 @@ class ConsistencyCheck:
             return replace(settled, changes=tuple(self._concrete(one._asdict()) for one in claims))
 
     def _concrete(self, value: JsonValue) -> JsonValue:
-        seed = f"{self._situation.world} {self._situation.after} {self._call.key}"
+        seed = f"{self._situation.environment} {self._situation.after} {self._call.key}"
         return self._followed.renaming.concrete(value, seed)
 
     def _held(self) -> Answer | None:
         """The answer that this read was told before, while nothing has touched it."""
-        if self._situation.tool.effect.changes_world:
+        if self._situation.tool.effect.changes_environment:
             return None
         view = self._state.get(self._call.tool, spell(dict(self._args)))
         if view is None or view.source == "recorded" or not is_sure(view):
             return None
         like = Answer(
-            provenance=Provenance.REASONED,
-            support=round(min(1.0, view.confidence), 4),
+            source=Source.MODEL,
+            confidence=round(min(1.0, view.confidence), 4),
             why="as it was told before",
         )
         return answer_of(self._concrete(view.observation), like)
@@ -130,7 +130,7 @@ class ConsistencyCheck:
 
     def _check_failure(self, seen: JsonValue) -> None:
         """A read does not deny what the agent was told of."""
-        if self._situation.tool.effect.changes_world:
+        if self._situation.tool.effect.changes_environment:
             return
         form = self._knowledge.models.form(self._step(seen))
         if (self._call.tool, form) in self._following.no_denials(self._situation.tenant):
@@ -239,7 +239,7 @@ class ConsistencyCheck:
 
     def _check_ids(self, seen: JsonValue, decision: Decision, examples: tuple[Transition, ...]) -> None:
         """An id of an example's world that stayed in the form is no id of this world."""
-        if decision.like is None or examples[decision.like - 1].world == self._situation.world:
+        if decision.like is None or examples[decision.like - 1].environment == self._situation.environment:
             return
         given = {*mentioned(dict(self._args))}
         theirs = set(mentioned(observation(examples[decision.like - 1].answer)))
@@ -250,7 +250,7 @@ class ConsistencyCheck:
             place = _leaf(path)
             if place not in decision.leaves and not self._state.has_heard(value):
                 raise NotSerializable(
-                    f"leaves: '{place}' still has the example's {value}, which is not of this world"
+                    f"leaves: '{place}' still has the example's {value}, which is not of this environment"
                 )
 
     def _step(self, seen: JsonValue) -> Step:

@@ -19,7 +19,7 @@ from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.llm_calibration import CEILING
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.serialization import JsonValue, escaped
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Source, ToolSpec, Transition
 
 MAX_CHANGES = 2
 """Changed facts of one call; models get more than that wrong nearly always (arXiv 2605.07247)."""
@@ -130,8 +130,8 @@ def render(
         NotSerializable: it points at what is not there or changes what this tool cannot; for one repair.
     """
     if decision.outcome == "unknown":
-        return Answer(provenance=Provenance.ABSTAINED, support=0.0, why="the model cannot tell either")
-    if decision.changes and not tool.effect.changes_world:
+        return Answer(source=Source.UNANSWERED, confidence=0.0, why="the model cannot tell either")
+    if decision.changes and not tool.effect.changes_environment:
         raise NotSerializable(f"set: {call.tool} only reads; it changes nothing")
     if len(decision.changes) > MAX_CHANGES:
         raise NotSerializable(
@@ -162,8 +162,8 @@ def render(
     return Answer(
         content=content,
         artifact=artifact,
-        provenance=Provenance.REASONED,
-        support=CEILING[form_of(decision)] * decision.confidence,
+        source=Source.MODEL,
+        confidence=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
         changes=changes,
     )
@@ -181,8 +181,8 @@ def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> 
     return Answer(
         error=text[:1000],
         error_type=(example.answer.error_type if example is not None else None) or "ToolException",
-        provenance=Provenance.REASONED,
-        support=CEILING[form_of(decision)] * decision.confidence,
+        source=Source.MODEL,
+        confidence=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
         why=f"reasoned for a {Effect(tool.effect)} tool",
     )

@@ -162,7 +162,7 @@ def read_draft(text: str, tool: ToolSpec, reads: Sequence[ToolSpec]) -> ToolMode
         model = read_model(_data(said), ("draft",), lambda *_: "draft")
     except UserError as error:
         raise NotSerializable(str(error)) from None
-    if not tool.effect.changes_world and (model.changes or model.keeps):
+    if not tool.effect.changes_environment and (model.changes or model.keeps):
         raise NotSerializable(f"changes, keeps: {tool.name} only reads; it changes nothing")
     _check_names(model, tool, reads)
     return model

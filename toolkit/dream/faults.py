@@ -3,7 +3,7 @@
 A rule names tools by pattern, a rate and kinds. Whether a call fails is drawn by hash from the seed, the
 episode, the tool and how often the tool was called in it: the same seed gives the same faults whichever
 call is faster, and a rule or a tool more leaves the faults of the others as they were. A fault never
-reaches a real tool, and its answers say so (`Provenance.FAULT`), so that no report counts them as the
+reaches a real tool, and its answers say so (`Source.FAULT`), so that no report counts them as the
 agent's own or takes them for grounded. An evaluation on the real tools may be under faults as well: there a
 call either does not reach its tool, or is done and its answer spoiled.
 """
@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.settings.schema import FaultSettings
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Source, Transition
 
 _WHY = "fault plan: "
 COMMON = ("error", "timeout", "timeout_applied", "rate_limit")
@@ -131,29 +131,29 @@ def failing(fault: Fault, call: Call) -> Answer:
     """What the agent is told of a call that the dream is not asked about."""
     kind, text = _FAILURES[fault.kind]
     said = text.format(tool=call.tool, seconds=f"{fault.wait_s:g}")
-    return Answer(provenance=Provenance.FAULT, error=said, error_type=kind, why=_WHY + fault.kind)
+    return Answer(source=Source.FAULT, error=said, error_type=kind, why=_WHY + fault.kind)
 
 
 def spoiled(fault: Fault, call: Call, answer: Answer) -> Answer:
     """What the agent is told instead of the dream's answer; an abstention stays one."""
-    if answer.abstained:
+    if answer.unanswered:
         return answer
     why = _WHY + fault.kind
     if fault.kind is FaultKind.TIMEOUT_APPLIED:
         if answer.error is not None:  # it was refused: nothing took effect that a time-out could hide
             return replace(failing(replace(fault, kind=FaultKind.TIMEOUT), call), cites=answer.cites)
         told = failing(fault, call)
-        return replace(told, cites=answer.cites, support=answer.support, changes=answer.changes)
+        return replace(told, cites=answer.cites, confidence=answer.confidence, changes=answer.changes)
     if fault.kind is FaultKind.MALFORMED:
         if answer.error is not None or answer.update is not None:
             return answer
-        return replace(answer, content=_cut(answer.content, fault.cut), provenance=Provenance.FAULT, why=why)
-    return replace(answer, provenance=Provenance.FAULT, why=why)
+        return replace(answer, content=_cut(answer.content, fault.cut), source=Source.FAULT, why=why)
+    return replace(answer, source=Source.FAULT, why=why)
 
 
 def fault_kind(answer: Answer) -> FaultKind | None:
     """The fault that an answer is; None for every other answer."""
-    if answer.provenance is not Provenance.FAULT or not answer.why.startswith(_WHY):
+    if answer.source is not Source.FAULT or not answer.why.startswith(_WHY):
         return None
     name = answer.why.removeprefix(_WHY)
     return FaultKind(name) if name in set(FaultKind) else None
@@ -167,7 +167,7 @@ def took_effect(answer: Answer) -> bool:
 
 def ran(answer: Answer) -> bool:
     """Whether the real tool ran: also where a fault made something else of its answer."""
-    return answer.provenance is Provenance.REAL or (fault_kind(answer) is not None and took_effect(answer))
+    return answer.source is Source.REAL or (fault_kind(answer) is not None and took_effect(answer))
 
 
 def faults_of(transitions: Iterable[Transition]) -> dict[str, int]:
@@ -187,7 +187,7 @@ _FAILURES: Mapping[FaultKind, tuple[str, str]] = {
 
 def _possible(kind: FaultKind, effect: Effect, wrote: bool) -> bool:
     if kind is FaultKind.TIMEOUT_APPLIED:
-        return effect.changes_world
+        return effect.changes_environment
     return kind is not FaultKind.STALE_READ or (wrote and effect is Effect.READ)
 
 

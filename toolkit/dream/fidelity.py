@@ -12,7 +12,7 @@ from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.llm_audit import as_seen, drawn_calls, situations_of
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import ExperienceModel
-from dreamgym_kit.types import Provenance, ToolSpec, Transition
+from dreamgym_kit.types import Source, ToolSpec, Transition
 
 _HELD_OUT = 4  # one episode of so many
 
@@ -37,12 +37,12 @@ class Fidelity:
 
 def held_out_episodes(rows: Iterable[Transition]) -> tuple[list[Transition], list[Transition]]:
     """Real recordings as (seen, held out), episode by episode within each world."""
-    real = [row for row in rows if row.answer.provenance is Provenance.REAL and not row.effect.runs_in_dream]
-    worlds: dict[str, set[str]] = defaultdict(set)
+    real = [row for row in rows if row.answer.source is Source.REAL and not row.effect.runs_in_dream]
+    environments: dict[str, set[str]] = defaultdict(set)
     for row in real:
-        if row.effect.changes_world:
-            worlds[str(row.world)].add(row.episode)
-    apart = {episode for episodes in worlds.values() for episode in sorted(episodes)[::_HELD_OUT]}
+        if row.effect.changes_environment:
+            environments[str(row.environment)].add(row.episode)
+    apart = {episode for episodes in environments.values() for episode in sorted(episodes)[::_HELD_OUT]}
     return [row for row in real if row.episode not in apart], [row for row in real if row.episode in apart]
 
 
@@ -58,7 +58,9 @@ async def fidelity(
     """Put at most `most` held-out calls to a dream of the others, as many of each tool as can be."""
     seen, apart = held_out_episodes(rows)
     repeated = RecordedExperience(
-        lambda world, tenant: [row for row in seen if row.world == world and row.tenant == tenant]
+        lambda environment, tenant: [
+            row for row in seen if row.environment == environment and row.tenant == tenant
+        ]
     )
     chain = ChainedExperience(
         repeated, lambda tenant: [row for row in seen if row.tenant == tenant], threshold=threshold
@@ -70,7 +72,7 @@ async def fidelity(
         fresh = chain.following.knowledge(row.tenant).models
         told = await dream.answer(row.call, situation)
         calls[tool] += 1
-        answered[tool] += not told.abstained
-        exact[tool] += not told.abstained and as_seen(told, tool, fresh) == as_seen(row.answer, tool, fresh)
+        answered[tool] += not told.unanswered
+        exact[tool] += not told.unanswered and as_seen(told, tool, fresh) == as_seen(row.answer, tool, fresh)
     by_tool = {tool: (calls[tool], answered[tool], exact[tool]) for tool in sorted(calls)}
     return Fidelity(calls.total(), answered.total(), exact.total(), by_tool)

@@ -18,7 +18,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.dream.state.values import copy_json, field_path, spell, walk
 from dreamgym_kit.interfaces import Account, Situation
-from dreamgym_kit.types import Answer, Provenance, Split, ToolSpec, Transition
+from dreamgym_kit.types import Answer, Source, Split, ToolSpec, Transition
 
 _LEAST_WORLDS = 4
 _HELD_OUT = 4  # one world of so many
@@ -29,17 +29,17 @@ Reasoner = Callable[[Sequence[Transition], ChainedExperience], ReasonedExperienc
 
 def held_out(rows: Iterable[Transition]) -> tuple[list[Transition], list[Transition]]:
     """Real recordings as (seen, held out); nothing is held out of fewer than four worlds."""
-    real = [row for row in rows if row.answer.provenance is Provenance.REAL and not row.effect.runs_in_dream]
+    real = [row for row in rows if row.answer.source is Source.REAL and not row.effect.runs_in_dream]
     kept = [row for row in real if row.split is Split.TRAIN]
     apart = [row for row in real if row.split is Split.HELD_OUT]
     if apart:
         return kept, apart
-    worlds = sorted({(row.world.name, row.world.seed) for row in kept})
-    if len(worlds) < _LEAST_WORLDS:
+    environments = sorted({(row.environment.name, row.environment.variant) for row in kept})
+    if len(environments) < _LEAST_WORLDS:
         return kept, []
-    chosen = set(worlds[::_HELD_OUT])
-    inside = [row for row in kept if (row.world.name, row.world.seed) in chosen]
-    return [row for row in kept if (row.world.name, row.world.seed) not in chosen], inside
+    chosen = set(environments[::_HELD_OUT])
+    inside = [row for row in kept if (row.environment.name, row.environment.variant) in chosen]
+    return [row for row in kept if (row.environment.name, row.environment.variant) not in chosen], inside
 
 
 async def audit_reasoned(
@@ -69,7 +69,9 @@ async def audit_reasoned(
     if not apart or most < 1:
         return []
     repeated = RecordedExperience(
-        lambda world, tenant: [row for row in seen if row.world == world and row.tenant == tenant]
+        lambda environment, tenant: [
+            row for row in seen if row.environment == environment and row.tenant == tenant
+        ]
     )
 
     def of_tenant(tenant: str) -> list[Transition]:
@@ -80,7 +82,7 @@ async def audit_reasoned(
     left = [
         (row, situation)
         for row, situation in situations_of(apart, specs, account)
-        if (await chain.answer(row.call, situation)).abstained
+        if (await chain.answer(row.call, situation)).unanswered
     ]
     fresh = chain.following.knowledge(left[0][0].tenant).models if left else ToolModels()
     gate = asyncio.Semaphore(at_once)
@@ -88,7 +90,7 @@ async def audit_reasoned(
     async def tried(row: Transition, situation: Situation) -> ReasonedTrial | None:
         async with gate:
             decided = await model.decide(row.call, situation)
-        if decided is None or decided.answer.abstained:
+        if decided is None or decided.answer.unanswered:
             return None
         exact = as_seen(decided.answer, row.call.tool, fresh) == as_seen(row.answer, row.call.tool, fresh)
         return ReasonedTrial(decided.form, decided.confidence, exact)
@@ -103,7 +105,7 @@ def situations_of(
     """Where each recorded call stood; its history is the recorded one, whatever a dream would have said."""
     episodes: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for row in rows:
-        episodes[row.tenant, str(row.world), row.episode].append(row)
+        episodes[row.tenant, str(row.environment), row.episode].append(row)
     for key in sorted(episodes):
         steps = sorted(episodes[key], key=lambda row: row.step)
         for place, row in enumerate(steps):
@@ -111,7 +113,7 @@ def situations_of(
                 yield (
                     row,
                     Situation(
-                        world=row.world,
+                        environment=row.environment,
                         task=row.task,
                         episode=f"held out {row.episode}",
                         history=tuple(steps[:place]),

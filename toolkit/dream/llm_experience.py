@@ -24,7 +24,7 @@ from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.threads import run_in_thread_async
-from dreamgym_kit.types import Answer, Call, Provenance, Transition
+from dreamgym_kit.types import Answer, Call, Source, Transition
 
 Retrieve = Callable[[Call, Situation], Sequence[Transition]]
 """Gives like transitions, the best first; never of the episode itself or of a held-out split."""
@@ -122,11 +122,11 @@ class ReasonedExperience:
             answer = self._settled(await self._decide(call, situation, ground))
         except EndpointError as error:  # not kept: a later call may be luckier
             return _abstain(f"the dream's model gave no answer: {error}")
-        if answer.abstained and answer.why.startswith(_UNUSABLE):
+        if answer.unanswered and answer.why.startswith(_UNUSABLE):
             return answer  # not kept either
         with self._lock:
             # a sibling may have been told something else meanwhile: the first answer holds for all
-            kept = self._memo.get(key) or self._memo.setdefault(own if answer.abstained else key, answer)
+            kept = self._memo.get(key) or self._memo.setdefault(own if answer.unanswered else key, answer)
             if len(self._memo) > _KEPT:
                 self._memo.popitem(last=False)
         return kept
@@ -152,7 +152,7 @@ class ReasonedExperience:
                 decision = read_decision(said)
                 answer = render(decision, call, situation.tool, examples, form)
                 answer = ground.settle(answer, decision, examples)
-                broken = None if form is None or answer.abstained else form.breaks(answer)
+                broken = None if form is None or answer.unanswered else form.breaks(answer)
                 if broken is not None:
                     raise OffSchema(f"the answer has not the form of {call.tool}'s answers: {broken}")
                 return Decided(answer, form_of(decision), decision.confidence)
@@ -182,19 +182,19 @@ class ReasonedExperience:
             top_p=self._top_p,
             max_tokens=self._max_tokens,
             seed=self._seed,
-            affinity=f"{situation.world} {situation.task}",
+            affinity=f"{situation.environment} {situation.task}",
         )
         counted = CountedEndpoint(self._endpoint, situation.account, "experience")
         reply = await counted.chat(request)
         return reply.content, reply.finish_reason == "length"
 
     def _settled(self, decided: Decided) -> Answer:
-        if decided.answer.abstained:
+        if decided.answer.unanswered:
             return decided.answer
         support = round(self._support.support(decided.form, decided.confidence), 4)
         if support < self._threshold:
             return _abstain(f"the model is not sure enough (support {support:.2f} of {self._threshold:.2f})")
-        return replace(decided.answer, support=support)
+        return replace(decided.answer, confidence=support)
 
 
 def _as_declared(call: Call, situation: Situation) -> AnswerSchema | None:  # noqa: ARG001
@@ -206,11 +206,11 @@ def _no_recordings(tenant: str) -> tuple[Transition, ...]:  # noqa: ARG001  the 
 
 
 def _abstain(why: str) -> Answer:
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+    return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
 
 
 def _key(call: Call, situation: Situation, seed: int) -> str:
     """Names what an answer depends on: all episodes with equal histories in a world share it, of any task."""
     told = [[one.call.key, one.answer.content, one.answer.error] for one in situation.history]
-    world = [situation.tenant, situation.world.name, situation.world.seed]
-    return digest([seed, *world, situation.after, situation.seen, told, call.key])
+    environment = [situation.tenant, situation.environment.name, situation.environment.variant]
+    return digest([seed, *environment, situation.after, situation.seen, told, call.key])

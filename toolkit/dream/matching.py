@@ -51,7 +51,7 @@ class Match:
         found = []
         for entry in entries:
             found.append(before.get(entry.after, entry.after))
-            if entry.effect.changes_world and took_effect(entry.answer):
+            if entry.effect.changes_environment and took_effect(entry.answer):
                 exact.append(entry.call.key)
                 narrow.append(self.key(entry.call))
                 before[history_digest(exact)] = history_digest(narrow)
@@ -59,7 +59,7 @@ class Match:
 
     def after(self, history: Iterable[Transition]) -> str:
         """The state that a call after all of these meets."""
-        writes = (one for one in history if one.effect.changes_world and took_effect(one.answer))
+        writes = (one for one in history if one.effect.changes_environment and took_effect(one.answer))
         return history_digest([self.key(one.call) for one in writes])
 
     def refilled(self, answer: Answer, recorded: Call, now: Call) -> Answer:

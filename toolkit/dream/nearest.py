@@ -106,13 +106,13 @@ def _are_wordings(names: Sequence[str], call: Call, found: Placed, recorded: Seq
     from this state that differ in nothing else say that one went well and the other failed.
     """
     entry, args = found.entry, found.entry.call.args
-    if not names or not entry.effect.changes_world:
+    if not names or not entry.effect.changes_environment:
         return False
     if not all(_is_wording(args.get(name)) and _is_wording(call.args.get(name)) for name in names):
         return False
     texts, alike = [canonical(args[name])[1:-1] for name in names], []
     for one, after in recorded:
-        later = one.episode == entry.episode and one.step > entry.step and not one.effect.changes_world
+        later = one.episode == entry.episode and one.step > entry.step and not one.effect.changes_environment
         if later and any(text in canonical(one.answer.content) for text in texts):
             return False
         if one.call.tool == call.tool and after == found.after and not differing(one.call.args, args, names):
@@ -131,7 +131,7 @@ def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call,
         for one in recorded
         if one.entry.episode == entry.episode
         and one.entry.step < entry.step
-        and one.entry.effect.changes_world
+        and one.entry.effect.changes_environment
         and took_effect(one.entry.answer)
     ]
     return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MOST_WRITES:])

@@ -25,7 +25,7 @@ class CallPosition:
 
 
 class WriteLog:
-    """World-changing calls (their keys) in order of place. Not thread-safe; the ledger locks."""
+    """Environment-changing calls (their keys) in order of place. Not thread-safe; the ledger locks."""
 
     def __init__(self) -> None:
         self._places: list[CallPosition] = []

@@ -76,7 +76,7 @@ def messages_for(
     looks = {"answers": dict(form.schema)} if form is not None and form.form != "seen" else {}
     steady = [
         ("tool", _spell({**described, **looks, "description": tool.description})),
-        ("task", _spell({"task": situation.task, "world": str(situation.world)})),
+        ("task", _spell({"task": situation.task, "world": str(situation.environment)})),
         ("examples", "\n".join(_step(number, one) for number, one in enumerate(examples, 1)) or "none"),
     ]
     moving = [

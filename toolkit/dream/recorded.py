@@ -21,9 +21,9 @@ from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.nearest import Placed, nearest, only_differs
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import is_exact
-from dreamgym_kit.types import Answer, Call, Provenance, Transition, World
+from dreamgym_kit.types import Answer, Call, Environment, Source, Transition
 
-Recordings = Callable[[World, str], Iterable[Transition]]
+Recordings = Callable[[Environment, str], Iterable[Transition]]
 """Gives the transitions recorded in one world for one tenant, in the order recorded."""
 
 _State = tuple[str, str]  # call key, history digest
@@ -60,14 +60,14 @@ class RecordedExperience:
 
     def __init__(self, recordings: Recordings, match: Match = EXACTLY) -> None:
         self._recordings, self._match = recordings, match
-        self._worlds: dict[tuple[World, str], _Known] = {}
+        self._environments: dict[tuple[Environment, str], _Known] = {}
         self._lock = threading.Lock()
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if not all(map(is_exact, [*call.args.values(), *(one.reply for one in call.replies)])):
             return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
-        known = self._world(situation.world, situation.tenant)
+        known = self._environment(situation.environment, situation.tenant)
         question = _question(call, situation, known) if call.tool in known.asking else None
         if question is not None:
             return question
@@ -78,7 +78,7 @@ class RecordedExperience:
         if chosen is None:
             return self._abstain(call, situation, known)
         if not chosen:
-            return _unsure("recordings of this call disagree; was the world reset before each episode?")
+            return _unsure("recordings of this call disagree; was the environment reset before each episode?")
         answer = self._match.refilled(chosen[0].answer, chosen[0].call, call)
         return Answer(
             content=answer.content,
@@ -86,8 +86,8 @@ class RecordedExperience:
             error=answer.error,
             error_type=answer.error_type,
             update=answer.update,
-            provenance=Provenance.RECORDED,
-            support=1.0,
+            source=Source.RECORDED,
+            confidence=1.0,
             cites=tuple(entry.id for entry in chosen[:MOST_CITED]),
         )
 
@@ -104,7 +104,9 @@ class RecordedExperience:
     def _abstain(self, call: Call, situation: Situation, known: _Known) -> Answer:
         found = nearest(call, situation, known.placed, self._match)
         if found is None:
-            place = "" if situation.world == World() else f" in world {situation.world}"
+            place = (
+                "" if situation.environment == Environment() else f" in environment {situation.environment}"
+            )
             why = f"{call.tool} was never recorded{place}"
         elif found.differs:
             why = only_differs(found)
@@ -114,19 +116,21 @@ class RecordedExperience:
             why = "recorded only after other writes"
         return replace(_unsure(why), nearest=found, final=call.tool in known.asking)
 
-    def _world(self, world: World, tenant: str) -> _Known:
-        known = self._worlds.get((world, tenant))
+    def _environment(self, environment: Environment, tenant: str) -> _Known:
+        known = self._environments.get((environment, tenant))
         if known is None:
             with self._lock:
-                known = self._worlds.get((world, tenant))
+                known = self._environments.get((environment, tenant))
                 if known is None:
-                    known = self._worlds[world, tenant] = _known(self._recordings(world, tenant), self._match)
+                    known = self._environments[environment, tenant] = _known(
+                        self._recordings(environment, tenant), self._match
+                    )
         return known
 
 
 def _known(recorded: Iterable[Transition], match: Match) -> _Known:
     everything = list(recorded)
-    real = [entry for entry in everything if entry.answer.provenance is Provenance.REAL]
+    real = [entry for entry in everything if entry.answer.source is Source.REAL]
     asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
     asked = [entry for entry in real if entry.call.tool in asking]
     after = _afters(everything, match) if match.ignore else {}
@@ -192,7 +196,7 @@ def _question(call: Call, situation: Situation, known: _Known) -> Answer | None:
     if not asked:
         return None
     question = asked[0].call.replies[len(given)].asked
-    return Answer(provenance=Provenance.RECORDED, cites=(asked[0].id,), asks=(question,))
+    return Answer(source=Source.RECORDED, cites=(asked[0].id,), asks=(question,))
 
 
 def _replies(call: Call) -> list[str]:
@@ -217,7 +221,7 @@ def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> li
         current = [entry for entry in current if entry.task == situation.task] or current
     if _agree(current):
         return current
-    return current[:1] if current[0].effect.changes_world else []
+    return current[:1] if current[0].effect.changes_environment else []
 
 
 def _at(told: _Told, seen: int) -> list[Transition]:
@@ -253,4 +257,4 @@ def _followed(
 
 
 def _unsure(why: str) -> Answer:
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+    return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)

@@ -24,13 +24,13 @@ from dreamgym_kit.dream.state.volatile import Renaming
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Provenance, Transition
+from dreamgym_kit.types import Answer, Source, Transition
 
 AllRecordings = Callable[[str], Iterable[Transition]]
 """Gives every transition recorded for one tenant, in the order recorded."""
 
 _MOST_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
-_REAL = (Provenance.REAL, Provenance.RECORDED)
+_REAL = (Source.REAL, Source.RECORDED)
 
 
 class StateTracker:
@@ -92,12 +92,16 @@ class StateTracker:
     def follow(self, situation: Situation) -> "TrackedEpisode":
         """The state after the episode's history, from where it was followed to last time."""
         knowledge = self.knowledge(situation.tenant)
-        key = (situation.tenant, str(situation.world), situation.episode)  # its name may come again elsewhere
+        key = (
+            situation.tenant,
+            str(situation.environment),
+            situation.episode,
+        )  # its name may come again elsewhere
         history = situation.history
         followed = self._episodes.get(key)
         if followed is None or not followed.precedes(history):
             followed = TrackedEpisode(
-                start(knowledge.pool, knowledge.models, world_of(situation)),
+                start(knowledge.pool, knowledge.models, environment_of(situation)),
                 Renaming(knowledge.models.fresh),
                 keeps_known=self._keeps_known,
             )
@@ -131,21 +135,21 @@ class TrackedEpisode:
         self.entries.append(_mark(entry))
         if entry.effect.runs_in_dream:
             return
-        if entry.answer.abstained:
-            if entry.effect.changes_world:
+        if entry.answer.unanswered:
+            if entry.effect.changes_environment:
                 self._done_unseen(knowledge, entry, ())
             return
         if fault_kind(entry.answer) not in (None, FaultKind.SLOW):
             # what a fault says is no fact; a write that went through under it has changed something unseen
-            if entry.effect.changes_world and took_effect(entry.answer):
+            if entry.effect.changes_environment and took_effect(entry.answer):
                 self._done_unseen(knowledge, entry, self.claims(entry.answer.changes))
             return
         step = self.renaming.step(step_of(entry))
-        confidence = TOLD if entry.answer.provenance in _REAL else entry.answer.support
+        confidence = TOLD if entry.answer.source in _REAL else entry.answer.confidence
         before = self.state
         self.state = follow(knowledge, before, step, confidence=confidence)
         claims = self.claims(entry.answer.changes)
-        if entry.answer.provenance is Provenance.REASONED and knowledge.models.advances(step):
+        if entry.answer.source is Source.MODEL and knowledge.models.advances(step):
             self.state = claimed(knowledge.models, before, self.state, step, claims, confidence)
         self._take_known(knowledge, before, step, claims)
 
@@ -170,13 +174,13 @@ class TrackedEpisode:
         step: Step = self.renaming.step(step_of(entry))._replace(seen=None, failed=False)
         self.state = forget(knowledge.models, before, step)
         if claims:
-            self.state = claimed(knowledge.models, before, self.state, step, claims, entry.answer.support)
+            self.state = claimed(knowledge.models, before, self.state, step, claims, entry.answer.confidence)
         self._take_known(knowledge, before, step, claims)
 
 
-def world_of(situation: Situation) -> str:
+def environment_of(situation: Situation) -> str:
     """A situation's world, as recordings name it."""
-    return f"{situation.tenant}/{situation.world}"
+    return f"{situation.tenant}/{situation.environment}"
 
 
 def _mark(entry: Transition) -> tuple[str, int, Answer]:

@@ -45,7 +45,7 @@ class Case:
     @property
     def changes(self) -> list[Transition]:
         """The calls that change the world."""
-        return [step for step in self.steps if step.effect.changes_world]
+        return [step for step in self.steps if step.effect.changes_environment]
 
     def place(self, step: Transition) -> int | None:
         """The index of the message that asked for a call; None where code made it, not a model."""
@@ -80,7 +80,7 @@ Detector = Callable[[Case], Iterable[Finding]]
 
 def took_effect(step: Transition) -> bool:
     """Whether a call may have changed the world: it succeeded, or nobody knows since it timed out."""
-    return not step.answer.abstained and (step.answer.error is None or timed_out(step))
+    return not step.answer.unanswered and (step.answer.error is None or timed_out(step))
 
 
 def timed_out(step: Transition) -> bool:

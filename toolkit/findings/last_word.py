@@ -22,7 +22,7 @@ def swallowed_error(case: Case) -> Iterator[Finding]:
     if not case.last_word or _tells_of_trouble(case.last_word):
         return
     for step in case.changes:
-        if step.answer.error is None or step.answer.abstained:  # "not available" is the dream's own word
+        if step.answer.error is None or step.answer.unanswered:  # "not available" is the dream's own word
             continue
         if _done_before(case, step) or _mended(case, step):
             continue
@@ -50,9 +50,9 @@ def _mended(case: Case, failed: Transition) -> bool:
         near = not about or bool(about & (ids(dict(later.call.args)) | ids(later.answer.content)))
         if later.call.tool == failed.call.tool and near:
             return True
-        if not claimed and later.effect.changes_world and _HANDS_ON.search(later.call.tool):
+        if not claimed and later.effect.changes_environment and _HANDS_ON.search(later.call.tool):
             return True
-        if timed_out(failed) and not later.effect.changes_world and near:
+        if timed_out(failed) and not later.effect.changes_environment and near:
             return True
     return False
 
@@ -70,7 +70,7 @@ def contradicting_answer(case: Case) -> Iterator[Finding]:
     Only about deeds that the graph's own writing tools do, and only in sentences that say plainly that
     something was, or was not, done.
     """
-    deeds = {name: deed_of(name) for name, spec in case.specs.items() if spec.effect.changes_world}
+    deeds = {name: deed_of(name) for name, spec in case.specs.items() if spec.effect.changes_environment}
     for sentence in sentences(case.last_word):
         for name, deed in deeds.items():
             if deed is None or not deed.spoken_of(sentence):
@@ -124,7 +124,7 @@ def _was_so(case: Case, deed: Deed) -> bool:
     told = (
         str(leaf).lower()
         for step in case.steps
-        if not step.effect.changes_world
+        if not step.effect.changes_environment
         for leaf in leaves(step.answer.content)
     )
     return any(deed.verbs & {stem(word) for word in re.findall(r"[a-z]+", text)} for text in told)

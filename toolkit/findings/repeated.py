@@ -28,10 +28,10 @@ def loop(case: Case) -> Iterator[Finding]:
     written = 0
     for step in case.steps:
         answer = step.answer
-        if step.effect.changes_world and answer.error is None:
+        if step.effect.changes_environment and answer.error is None:
             written += 1  # told by repeated_write
             continue
-        if answer.abstained:
+        if answer.unanswered:
             continue
         key = (step.call.key, digest([answer.content, answer.error]), written)
         groups[key].append(step.step)
@@ -69,7 +69,7 @@ def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:
     """The same over calls alone."""
     groups: dict[str, list[Transition]] = defaultdict(list)
     for entry in transitions:
-        if entry.effect.changes_world:
+        if entry.effect.changes_environment:
             groups[_alike(entry)].append(entry)
     return [
         _finding(group)
@@ -128,7 +128,7 @@ def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:
     missed = sum(
         timed_out(entry) and _seen_unchanged(entry, later, transitions) for entry, later in pairwise(acted)
     )
-    again = [entry for entry in group if acted and entry.step > acted[0].step and not entry.answer.abstained]
+    again = [entry for entry in group if acted and entry.step > acted[0].step and not entry.answer.unanswered]
     return len(again) - missed > 0
 
 
@@ -137,9 +137,9 @@ def _seen_unchanged(first: Transition, second: Transition, transitions: Sequence
     about = ids(first.call.args)
     reads: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in transitions:
-        told = entry.answer.error is None and not entry.answer.abstained
+        told = entry.answer.error is None and not entry.answer.unanswered
         near = about & (ids(entry.call.args) | ids(entry.answer.content))
-        if told and near and not entry.effect.changes_world and entry.step < second.step:
+        if told and near and not entry.effect.changes_environment and entry.step < second.step:
             reads[entry.call.key].append((entry.step, digest(entry.answer.content)))
     return any(
         before[0] < first.step < after[0] and before[1] == after[1]

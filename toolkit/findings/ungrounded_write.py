@@ -37,7 +37,7 @@ def late_reads(case: Case, step: Transition) -> list[Transition]:
         other
         for other in case.steps
         if other.step not in seen
-        and not other.effect.changes_world
+        and not other.effect.changes_environment
         and (case.place(other) == case.place(step) or not took_effect(step))
     ]
 
@@ -137,7 +137,7 @@ def _reader_of(case: Case, argument: str) -> str | None:
     """A reading tool that takes an argument of this name."""
     for name, spec in case.specs.items():
         fields = spec.args_schema.get("properties")
-        reads = not spec.effect.changes_world and not spec.effect.runs_in_dream
+        reads = not spec.effect.changes_environment and not spec.effect.runs_in_dream
         if reads and isinstance(fields, Mapping) and argument in fields:
             return name
     return None

@@ -132,7 +132,9 @@ def _asked_for(case: Case, place: int, step: Transition) -> bool:
 
 
 def _writing_tools_in(case: Case, text: str) -> list[str]:
-    return [name for name, spec in case.specs.items() if spec.effect.changes_world and _names(name, text)]
+    return [
+        name for name, spec in case.specs.items() if spec.effect.changes_environment and _names(name, text)
+    ]
 
 
 def _names(tool: str, text: str) -> bool:

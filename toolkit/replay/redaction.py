@@ -252,7 +252,7 @@ def redact_episode(transitions: Sequence[Transition], redactor: Redactor) -> lis
     """
     ordered = sorted(transitions, key=lambda one: one.step)
     changed = {one.step: _redacted(one, redactor) for one in ordered}
-    writes = [one for one in ordered if one.effect.changes_world]
+    writes = [one for one in ordered if one.effect.changes_environment]
     old = [history_digest([one.call.key for one in writes[:count]]) for count in range(len(writes) + 1)]
     new = [
         history_digest([changed[one.step].call.key for one in writes[:count]])

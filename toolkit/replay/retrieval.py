@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.terms import K1, B
-from dreamgym_kit.types import Provenance, Split, Transition
+from dreamgym_kit.types import Source, Split, Transition
 
 DAMPING = 60  # Cormack, Clarke and Büttcher 2009: the usual constant
 
@@ -55,7 +55,7 @@ def _score(places: list[int]) -> float:
 DEPTH = 24  # rows of each ranking at first; more where many of them say the same
 _spell = json.JSONEncoder(separators=(",", ":")).encode
 
-Rank = Callable[[frozenset[Provenance], int], Mapping[str, Sequence[int]]]
+Rank = Callable[[frozenset[Source], int], Mapping[str, Sequence[int]]]
 """Gives the best rows of these provenances by ranking name, at most so many of each."""
 
 
@@ -73,10 +73,10 @@ def retrieve(query: HybridQuery, rank: Rank, same: Same) -> list[Fused]:
     """
     found: list[Fused] = []
     said: set[int] = set()
-    real = query.provenances & {Provenance.REAL}
-    for provenances in (real, query.provenances - real):
-        if provenances and len(found) < query.k:
-            more = _distinct(query.k - len(found), provenances, rank, same, said)
+    real = query.sources & {Source.REAL}
+    for sources in (real, query.sources - real):
+        if sources and len(found) < query.k:
+            more = _distinct(query.k - len(found), sources, rank, same, said)
             found += more.values()
             said |= more.keys()
     return found
@@ -99,20 +99,18 @@ def fits(transition: Transition, query: HybridQuery) -> bool:
     return (
         transition.tenant == query.tenant
         and query.tool in (None, transition.call.tool)
-        and query.world in (None, transition.world)
+        and query.environment in (None, transition.environment)
         and transition.episode != query.not_episode
-        and transition.answer.provenance in query.provenances
+        and transition.answer.source in query.sources
         and may_be_found(transition)
     )
 
 
-def _distinct(
-    k: int, provenances: frozenset[Provenance], rank: Rank, same: Same, said: set[int]
-) -> dict[int, Fused]:
+def _distinct(k: int, sources: frozenset[Source], rank: Rank, same: Same, said: set[int]) -> dict[int, Fused]:
     """The best rows that say something else than what was said, and than each other, by their marks."""
     depth = max(DEPTH, 3 * k)
     while True:
-        rankings = rank(provenances, depth)
+        rankings = rank(sources, depth)
         first: dict[int, Fused] = {}
         fused = fuse(rankings)
         for one, mark in zip(fused, same([one.row for one in fused]), strict=True):

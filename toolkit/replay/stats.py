@@ -27,9 +27,9 @@ class StoreStats:
     transitions: int
     episodes: int
     tools: Mapping[str, ToolCount]
-    worlds: Mapping[str, int]
+    environments: Mapping[str, int]
     tenants: Mapping[str, int]
-    provenances: Mapping[str, int]
+    sources: Mapping[str, int]
 
     def to_json(self) -> dict[str, JsonValue]:
         """The same as JSON data, stable for machines."""
@@ -41,20 +41,20 @@ _STATS = Codec(StoreStats)
 
 def count_transitions(store: TransitionStore) -> StoreStats:
     """Read a store to its end and count what is in it."""
-    tools, errors, worlds, tenants, provenances = (Counter[str]() for _ in range(5))
+    tools, errors, environments, tenants, sources = (Counter[str]() for _ in range(5))
     effects: dict[str, Effect] = {}
     episodes: set[tuple[str, str]] = set()
     calls: dict[str, set[tuple[str, str, str]]] = {}
     for row in store.scan():
-        tool, world = row.call.tool, str(row.world)
+        tool, environment = row.call.tool, str(row.environment)
         tools[tool] += 1
         errors[tool] += row.answer.error is not None
-        worlds[world] += 1
+        environments[environment] += 1
         tenants[row.tenant] += 1
-        provenances[str(row.answer.provenance)] += 1
+        sources[str(row.answer.source)] += 1
         effects[tool] = row.effect
         episodes.add((row.tenant, row.episode))
-        calls.setdefault(tool, set()).add((row.tenant, world, row.call.key))
+        calls.setdefault(tool, set()).add((row.tenant, environment, row.call.key))
     return StoreStats(
         transitions=tools.total(),
         episodes=len(episodes),
@@ -62,7 +62,7 @@ def count_transitions(store: TransitionStore) -> StoreStats:
             name: ToolCount(count, len(calls[name]), errors[name], effects[name])
             for name, count in tools.most_common()
         },
-        worlds=dict(worlds.most_common()),
+        environments=dict(environments.most_common()),
         tenants=dict(tenants.most_common()),
-        provenances=dict(provenances.most_common()),
+        sources=dict(sources.most_common()),
     )

@@ -61,7 +61,7 @@ def nearest_told(call: Call, found: Nearest, history: Iterable[Transition], most
     replied, now = ([one.reply for one in each.replies] for each in (found.call, call))
     lines += [f"  {told}" for told in changes(replied, now, "replies", most)]
     if found.elsewhere:
-        writes = [one.call for one in history if one.effect.changes_world]
+        writes = [one.call for one in history if one.effect.changes_environment]
         lines += [
             f"  changed before it: recorded {_calls(found.writes)}",
             f"                     now      {_calls(writes)}",

@@ -24,7 +24,7 @@ from dreamgym_kit.types import (
     MOST_SHOWN,
     Episode,
     Finding,
-    Provenance,
+    Source,
     Transition,
     UserTurn,
     call_text,
@@ -138,7 +138,7 @@ class _Layout:
             yield self._line("told", text_of(turn.answer), turn.by)
 
     def _call(self, step: Transition) -> Iterator[str]:
-        tail = glued(f"[{step.effect}, {step.answer.provenance}]")
+        tail = glued(f"[{step.effect}, {step.answer.source}]")
         args = {one_line(name): value for name, value in step.call.args.items()}
         called = call_text(one_line(step.call.tool), args, most=self._most, how=_HOW)
         told = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
@@ -149,16 +149,16 @@ class _Layout:
                 indent = _BESIDE + " " * (len(line) - len(line.lstrip()))
                 yield fold(f"{indent}{one_line(line)}", indent=len(indent) + 2)
         before = self._same.setdefault(step.call.key, step.step)
-        if step.effect.changes_world and before != step.step:
+        if step.effect.changes_environment and before != step.step:
             yield f"{_BESIDE}the same call as step {before}"
         for finding in self._episode.findings:
             if finding.steps and finding.steps[-1] == step.step:
                 yield self._finding(finding)
 
     def _colour(self, step: Transition) -> Callable[[str], str]:
-        if step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream and not self._recorded:
+        if step.answer.source is Source.REAL and not step.effect.runs_in_dream and not self._recorded:
             return self._paint.red
-        doubtful = step.answer.abstained or step.answer.error is not None
+        doubtful = step.answer.unanswered or step.answer.error is not None
         return self._paint.yellow if doubtful else self._paint.dim
 
     def _finding(self, finding: Finding) -> str:
@@ -171,7 +171,7 @@ def _answer(step: Transition, most: int) -> str:
     if answer.error is not None:
         kind = "error" if answer.error_type in (None, "ToolException") else one_line(str(answer.error_type))
         return f"{kind} {value_text(answer.error, most=most, how=_HOW)}"
-    if answer.abstained:
+    if answer.unanswered:
         return f"unanswered: {cut_end(one_line(answer.why or 'not known'), most, _HOW)}"
     if answer.content is None and answer.update is not None:
         return "updates the state"

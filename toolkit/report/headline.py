@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
-from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, RunMetrics
+from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, RunMetrics, TrustPoint
 from dreamgym_kit.report.percent import count_told, duration, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.selecting import selectable
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import REACHED, Provenance, Spend, Verdict
+from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 
 EVALUATES = (
     "evaluates"  # in the manifest of an evaluation: "measured" where nothing was required, or "required"
@@ -156,7 +156,7 @@ def real_told(summary: RunMetrics) -> str:
 
 def changes_told(summary: RunMetrics) -> str:
     """What the agent changed, or would have: what cannot be undone first."""
-    changing = [tool for tool in summary.tools if tool.effect.changes_world and tool.calls]
+    changing = [tool for tool in summary.tools if tool.effect.changes_environment and tool.calls]
     if not changing:
         return f"none{' but these' if summary.executed else ''}"
     named = [f"{one_line(tool.name)} {tool.calls}" for tool in changing[:_TOOLS_NAMED]]
@@ -184,10 +184,10 @@ def coverage_told(summary: RunMetrics) -> str:
     """How many of the dream's answers rest on recordings and rules, and where all of them came from."""
     if summary.grounded is None:
         return "no call was answered by the dream"
-    counts = summary.provenance
-    rules = any(counts.get(source) for source in GROUNDED if source is not Provenance.RECORDED)
+    counts = summary.sources
+    rules = any(counts.get(source) for source in GROUNDED if source is not Source.RECORDED)
     dreamt = sum(tool.dreamt for tool in summary.tools)
-    came = {source: counts.get(source, 0) for source in (*GROUNDED, Provenance.REASONED)}
+    came = {source: counts.get(source, 0) for source in (*GROUNDED, Source.MODEL)}
     parts = [f"{count} {source}" for source, count in came.items() if count]
     parts += [f"{summary.presumed} of these presumed"] if summary.presumed else []
     parts += [f"{summary.abstentions} unanswered"] if summary.abstentions else []
@@ -242,14 +242,18 @@ def to_answer_told(summary: RunMetrics) -> list[str]:
     ]
 
 
-def fidelity_told(summary: RunMetrics) -> str:
-    """What the dream was worth on held-out recordings; empty where that was not measured."""
-    told = []
+def fidelity_point(summary: RunMetrics) -> TrustPoint | None:
+    """Shares of held-out recordings at the confidence that the run requires; None: not measured."""
     asked = summary.fact("threshold")
     required = asked if isinstance(asked, int | float) else _SURE
     points = [point for point in summary.curve if point.threshold <= required + 1e-9]
-    if points:
-        point = max(points, key=lambda one: one.threshold)
+    return max(points, key=lambda point: point.threshold, default=None)
+
+
+def fidelity_told(summary: RunMetrics) -> str:
+    """What the dream was worth on held-out recordings; empty where that was not measured."""
+    told = []
+    if (point := fidelity_point(summary)) is not None:
         exact = point.answered * (point.exact or 0.0)
         told.append(
             f"{whole_percent(exact)}% of held-out recordings reproduced exactly "

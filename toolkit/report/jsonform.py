@@ -17,14 +17,15 @@ Fields (schema 2; a later version adds fields and keeps these):
     pass_rate    {"value", "low", "high": mean over tasks of the passed share of conclusive episodes with its
                   95 % interval by task, "all_low", "all_high": that mean had all others failed, or passed};
                   0..1, or null where no episode is conclusive
-    calls        {"total", "real", "executed", "abstained": int}; real = real runs of tools that must not run
+    calls        {"total", "real", "executed", "unanswered": int}; real = real runs of tools that must not run
                  in a dream, executed = those of them where none may run
     would_have   [tool] of effect write or destructive, destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "repeated", "wrong": int,
-                   "provenance": {provenance: answers}}]
-    trust        {"grounded": 0..1 or null, "presumed": int, "weakest": tool or null, "provenance":
-                  {provenance: answers}, "curve": [{"threshold", "answered", "exact": 0..1}]}; the curve is
-                  that of mined answers on held-out recordings, [] where nothing was mined
+                   "sources": {source: answers}}]
+    coverage     {"share": 0..1 of calls answered from recordings or rules, or null, "presumed": int,
+                  "weakest": tool or null, "sources": {source: answers}}
+    fidelity     {"exact": 0..1 of held-out recordings reproduced exactly, or null, "curve": [{"confidence",
+                  "answered", "exact": 0..1}]}; [] where no rule was mined
     findings     [{"kind", "severity", "tool", "text", "count", "at": [{"episode", "step"}]}], worst first
     unanswered   [{"tool", "why": text, "calls": int, "tasks": [id], "ignore": [argument]}]: with these in
                  [match] recordings would answer, [] where they may matter; the most frequent first
@@ -39,12 +40,12 @@ Fields (schema 2; a later version adds fields and keeps these):
                   "dream": {part: {"calls", "prompt_tokens", "completion_tokens", "cached_tokens": int,
                   "cached_share": 0..1 or null where no server said it, "usd": float}}},
                   part = experience, judge or user
-    list         [{"id", "task", "sibling", "verdict", "reason", "stop", "calls", "anomaly", "step",
+    list         [{"id", "task", "repeat", "verdict", "reason", "stop", "calls", "anomaly", "step",
                    "faults": int, "traceback": [text]}]
 """
 
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.report.headline import headline
+from dreamgym_kit.report.headline import fidelity_point, headline
 from dreamgym_kit.report.metrics import SUMMARY_SCHEMA, RunMetrics, ToolUse, Unanswered
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import REACHED, Spend, Verdict
@@ -54,6 +55,7 @@ _TOOLS, _UNANSWERED = Codec(ToolUse), Codec(Unanswered)
 
 def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
     """Give a summary as the JSON object that this module's text describes."""
+    fidelity = fidelity_point(summary)
     return {
         "schema": SUMMARY_SCHEMA,
         "manifest": dict(summary.manifest),
@@ -62,17 +64,24 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
             "total": summary.calls,
             "real": summary.real_calls,
             "executed": len(summary.executed),
-            "abstained": summary.abstentions,
+            "unanswered": summary.abstentions,
         },
-        "would_have": [tool.name for tool in summary.tools if tool.effect.changes_world],
+        "would_have": [tool.name for tool in summary.tools if tool.effect.changes_environment],
         "tools": [_TOOLS.write(tool) for tool in summary.tools],
-        "trust": {
-            "grounded": summary.grounded,
+        "coverage": {
+            "share": summary.grounded,
             "presumed": summary.presumed,
             "weakest": summary.weakest.name if summary.weakest is not None else None,
-            "provenance": summary.provenance,
+            "sources": summary.sources,
+        },
+        "fidelity": {
+            "exact": None if fidelity is None else _rounded(fidelity.answered * (fidelity.exact or 0.0)),
             "curve": [
-                {"threshold": one.threshold, "answered": round(one.answered, 4), "exact": _rounded(one.exact)}
+                {
+                    "confidence": one.threshold,
+                    "answered": round(one.answered, 4),
+                    "exact": _rounded(one.exact),
+                }
                 for one in summary.curve
             ],
         },
@@ -171,7 +180,7 @@ def _list(summary: RunMetrics) -> list[JsonValue]:
         {
             "id": line.id,
             "task": line.task,
-            "sibling": line.sibling,
+            "repeat": line.repeat,
             "verdict": str(line.verdict),
             "reason": line.reason,
             "stop": line.stop,

@@ -97,7 +97,7 @@ def _effects(summary: RunMetrics) -> str:
         effect = f"**{tool.effect}**" if tool.effect is Effect.DESTRUCTIVE else str(tool.effect)
         return code(tool.name), effect, str(tool.calls), str(tool.episodes), str(tool.wrong)
 
-    uses = [tool for tool in summary.tools if tool.effect.changes_world]
+    uses = [tool for tool in summary.tools if tool.effect.changes_environment]
     verb = "It did" if summary.recorded else "It would have called"
     return _titled(verb, ("tool", "effect", "calls", "episodes", "wrong"), [row(tool) for tool in uses])
 

@@ -13,11 +13,11 @@ from dreamgym_kit.codec import NEVER
 from dreamgym_kit.report.gate_rules import Rule, rules_of, verdict_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
-from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Effect, Executed, Provenance, Spend, Verdict
+from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Effect, Executed, Source, Spend, Verdict
 
 SUMMARY_SCHEMA = 2
 CRITICAL = "critical"
-GROUNDED = (Provenance.RECORDED, Provenance.COMPOSED, Provenance.ANALOGOUS)
+GROUNDED = (Source.RECORDED, Source.DERIVED, Source.ANALOGOUS)
 SURE = 0.5  # support below which an answer of these is a presumption: the dream gives no more to a guess
 MARKS = "!xE-."  # of an episode, the worst first
 _MARKS = {Verdict.FAILED: "x", Verdict.ERROR: "E", Verdict.INCONCLUSIVE: "-", Verdict.PASSED: "."}
@@ -42,7 +42,7 @@ class ToolUse:
     errors: int  # answers that told the agent of a failure that no fault plan made
     repeated: int  # calls that some repeated_... finding points at
     wrong: int  # calls that some critical finding points at
-    provenance: Mapping[str, int]  # provenance -> answers
+    sources: Mapping[str, int]  # provenance -> answers
     presumed: int = field(
         default=0, metadata=NEVER
     )  # answers of code that nothing vouched for, given since the threshold let them
@@ -52,14 +52,14 @@ class ToolUse:
         """Answers that no real tool gave and no fault plan made."""
         return sum(
             count
-            for said, count in self.provenance.items()
-            if said not in (Provenance.REAL, Provenance.FAULT, Provenance.SCRIPTED)
+            for said, count in self.sources.items()
+            if said not in (Source.REAL, Source.FAULT, Source.SCRIPTED)
         )
 
     @property
     def grounded(self) -> int:
         """Dreamt answers that rest on recordings and rules."""
-        return sum(self.provenance.get(said, 0) for said in GROUNDED) - self.presumed
+        return sum(self.sources.get(said, 0) for said in GROUNDED) - self.presumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class EpisodeLine:
 
     id: str
     task: str
-    sibling: int
+    repeat: int
     verdict: Verdict
     reason: str
     stop: str
@@ -244,7 +244,7 @@ class RunMetrics:
     @property
     def abstentions(self) -> int:
         """Calls that the dream could not answer."""
-        return sum(tool.provenance.get(Provenance.ABSTAINED, 0) for tool in self.tools)
+        return sum(tool.sources.get(Source.UNANSWERED, 0) for tool in self.tools)
 
     @property
     def reached(self) -> dict[str, int]:
@@ -293,11 +293,11 @@ class RunMetrics:
         return sum(tool.presumed for tool in self.tools)
 
     @property
-    def provenance(self) -> dict[str, int]:
+    def sources(self) -> dict[str, int]:
         """Answers by where they came from."""
         total: dict[str, int] = {}
         for tool in self.tools:
-            for said, count in tool.provenance.items():
+            for said, count in tool.sources.items():
                 total[said] = total.get(said, 0) + count
         return dict(sorted(total.items()))
 
@@ -308,7 +308,7 @@ class RunMetrics:
         for line in self.episodes:
             grouped.setdefault(line.task, []).append(line)
         for lines in grouped.values():
-            lines.sort(key=lambda line: line.sibling)
+            lines.sort(key=lambda line: line.repeat)
         return dict(sorted(grouped.items(), key=lambda item: _badness(item[1])))
 
     @property

@@ -30,7 +30,7 @@ from dreamgym_kit.types import (
     Episode,
     Executed,
     Finding,
-    Provenance,
+    Source,
     Spend,
     Transition,
     executed_told,
@@ -60,7 +60,7 @@ class _ToolTally:
     effect: Effect
     calls: int = 0
     episodes: int = 0
-    provenance: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
     errors: int = 0
     repeated: int = 0
     wrong: int = 0
@@ -105,7 +105,7 @@ class Tally:
         """Count one more episode."""
         for step in episode.transitions:
             self._call(step)
-            if step.answer.abstained:
+            if step.answer.unanswered:
                 self._unanswered(step, episode.task)
         for name in {step.call.tool for step in episode.transitions}:
             self.tools[name].episodes += 1
@@ -139,13 +139,13 @@ class Tally:
     def _call(self, step: Transition) -> None:
         tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
         tool.calls += 1
-        said = str(step.answer.provenance)
-        tool.provenance[said] = tool.provenance.get(said, 0) + 1
-        tool.presumed += step.answer.provenance in GROUNDED and step.answer.support < SURE
-        made = step.answer.provenance is Provenance.FAULT
+        said = str(step.answer.source)
+        tool.sources[said] = tool.sources.get(said, 0) + 1
+        tool.presumed += step.answer.source in GROUNDED and step.answer.confidence < SURE
+        made = step.answer.source is Source.FAULT
         tool.errors += step.answer.error is not None and not made  # faults are counted by provenance
         if not step.effect.runs_in_dream:
-            self.real_calls += step.answer.provenance is Provenance.REAL
+            self.real_calls += step.answer.source is Source.REAL
             self.spoiled_calls += made and took_effect(step.answer)
 
     def _unanswered(self, step: Transition, task: str) -> None:
@@ -159,7 +159,7 @@ class Tally:
         steps = [
             Executed(step.call.tool, step.call.args)
             for step in episode.transitions
-            if step.answer.provenance is Provenance.REAL and not step.effect.runs_in_dream
+            if step.answer.source is Source.REAL and not step.effect.runs_in_dream
         ]
         for call in episode.executed:
             known = next((one for one in steps if (one.tool, one.args) == (call.tool, call.args)), None)
@@ -194,7 +194,7 @@ class Tally:
     def _summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint]) -> RunMetrics:
         return RunMetrics(
             manifest=dict(manifest),
-            episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.sibling, line.id))),
+            episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.repeat, line.id))),
             tools=self._tools(),
             findings=self._groups(),
             violations=tuple(sorted(self.violations, key=lambda found: natural(found[0]))),
@@ -220,7 +220,7 @@ class Tally:
 
     def _tools(self) -> tuple[ToolUse, ...]:
         uses = [
-            ToolUse(name=name, **asdict(tool) | {"provenance": dict(sorted(tool.provenance.items()))})
+            ToolUse(name=name, **asdict(tool) | {"sources": dict(sorted(tool.sources.items()))})
             for name, tool in self.tools.items()
         ]
         return tuple(sorted(uses, key=lambda use: (EFFECT_ORDER.index(use.effect), -use.calls, use.name)))
@@ -255,11 +255,11 @@ def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:
 
 def _line(episode: Episode) -> EpisodeLine:
     worst = _worst(episode)
-    faults = sum(step.answer.provenance is Provenance.FAULT for step in episode.transitions)
+    faults = sum(step.answer.source is Source.FAULT for step in episode.transitions)
     return EpisodeLine(
         id=episode.id,
         task=episode.task,
-        sibling=episode.sibling,
+        repeat=episode.repeat,
         verdict=episode.verdict,
         reason=episode.reason,
         stop=episode.stop,
@@ -321,10 +321,17 @@ def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
 
 def curve_from_json(report: Mapping[str, JsonValue]) -> tuple[TrustPoint, ...]:
     """The curve of a report that was written earlier; empty where it has none that can be read."""
-    trust = report.get("trust")
-    points = trust.get("curve") if isinstance(trust, Mapping) else None
+    fidelity = report.get("fidelity", report.get("trust"))  # `trust`: of earlier versions
+    points = fidelity.get("curve") if isinstance(fidelity, Mapping) else None
     try:
-        return tuple(TrustPoint(one["threshold"], one["answered"], one["exact"]) for one in points or ())
+        return tuple(
+            TrustPoint(
+                point["confidence"] if "confidence" in point else point["threshold"],
+                point["answered"],
+                point["exact"],
+            )
+            for point in points or ()
+        )
     except (TypeError, KeyError):
         return ()
 

@@ -55,7 +55,7 @@ def matrix(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     tasks = list(summary.tasks.values())
     if not tasks:
         return ""
-    rows = max(line.sibling for lines in tasks for line in lines)
+    rows = max(line.repeat for lines in tasks for line in lines)
     head = f" {count_told(len(tasks), 'task')} across, {count_told(rows, 'episode')} down"
     gap = _MATRIX - len(head) - len(_LEGEND)
     lines = [f"{head}{' ' * gap}{_LEGEND}"] if gap >= 2 else [head, f" {_LEGEND}"]
@@ -68,12 +68,12 @@ def matrix(summary: RunMetrics, paint: Paint = PLAIN) -> str:
 
 
 def _band(tasks: Sequence[Sequence[EpisodeLine]], paint: Paint) -> list[str]:
-    cells = [{line.sibling: line.mark for line in lines} for lines in tasks]
-    rows = max(sibling for column in cells for sibling in column)
+    cells = [{line.repeat: line.mark for line in lines} for lines in tasks]
+    rows = max(repeat for column in cells for repeat in column)
     painted = {"!": paint.red, "x": paint.red, "E": paint.red, "-": paint.yellow, ".": paint.green}
     lines = []
-    for sibling in range(1, rows + 1):
-        marks = "".join(column.get(sibling, " ") for column in cells).rstrip()
+    for repeat in range(1, rows + 1):
+        marks = "".join(column.get(repeat, " ") for column in cells).rstrip()
         runs = ((mark, "".join(run)) for mark, run in groupby(marks))
         lines.append("  " + "".join(painted[mark](run) if mark in painted else run for mark, run in runs))
     return lines
@@ -117,7 +117,7 @@ def _tool_row(tool: ToolUse, width: int, paint: Paint) -> str:
     if tool.effect is Effect.DESTRUCTIVE:
         effect = paint.red(effect)
     mix = ", ".join(
-        f"{count} {said}" for said, count in sorted(tool.provenance.items(), key=lambda item: -item[1])
+        f"{count} {said}" for said, count in sorted(tool.sources.items(), key=lambda item: -item[1])
     )
     wrong = paint.red(f"  ! {tool.wrong} wrong") if tool.wrong else ""
     return f" {one_line(tool.name):<{width}}  {effect}  {tool.calls:>6}  {mix}{wrong}"

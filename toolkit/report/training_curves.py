@@ -84,7 +84,7 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
         Curve(
             "dead_groups",
             "Groups that taught nothing",
-            "Dead: all siblings did equally well. Too small: fewer than two could be judged.",
+            "Dead: all repeats did equally well. Too small: fewer than two could be judged.",
             (
                 Line("dead", _shares(steps, "dead")),
                 Line("too small", _shares(steps, "small")),

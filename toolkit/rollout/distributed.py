@@ -148,11 +148,11 @@ class DistributedRunner:
                 await self._say_goodbye()
         await self._end()
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
         why = ""
         for number in range(attempt, attempt + ATTEMPTS):
-            job = Job(task, sibling, number)
+            job = Job(task, repeat, number)
             began = time.time()
             seat = await self._seat_for()
             if seat is None:

@@ -35,7 +35,7 @@ from dreamgym_kit.dream.faults import ran
 from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
 from dreamgym_kit.serialization import JsonValue, to_json
-from dreamgym_kit.types import Effect, Episode, Provenance
+from dreamgym_kit.types import Effect, Episode, Source
 
 _spell = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -149,7 +149,7 @@ def busy_seconds(logs: Iterable[Path]) -> float:
     return round(whole, 3)
 
 
-_WRITES = frozenset(effect.value for effect in Effect if effect.changes_world)
+_WRITES = frozenset(effect.value for effect in Effect if effect.changes_environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +182,13 @@ def unaccounted(log: Path, episodes: Iterable[Episode]) -> Unaccounted:
                 begun[call] += 1
             case "body_paused":
                 begun[call] -= 1
-            case "call" if event.get("provenance") == Provenance.REAL.value:
+            case "call" if event.get("source", event.get("provenance")) == Source.REAL.value:
                 (written if event.get("effect") in _WRITES else read)[call] += 1
     made = begun | written  # the larger of both: an earlier version wrote no beginnings
     for episode in episodes:
         for step in episode.transitions:
             if ran(step.answer):
-                (made if step.effect.changes_world else read)[episode.id, step.call.tool] -= 1
+                (made if step.effect.changes_environment else read)[episode.id, step.call.tool] -= 1
     lost = {call: calls for call, calls in made.items() if calls > 0}
     return Unaccounted(
         writes=[

@@ -28,18 +28,18 @@ class Job:
     """One episode to run: a task and its place among its siblings."""
 
     task: Task
-    sibling: int  # 1-based
+    repeat: int  # 1-based
     attempt: int = 1
 
     @property
     def episode(self) -> str:
         """The episode's id: unique, since a sibling's number holds no dot."""
-        return f"{self.task.id}.{self.sibling}"
+        return f"{self.task.id}.{self.repeat}"
 
 
 def jobs_for(tasks: Iterable[Task], n: int) -> list[Job]:
     """Groups of n siblings: 1..n of the first task, then of the next."""
-    return [Job(task, sibling) for task in tasks for sibling in range(1, n + 1)]
+    return [Job(task, repeat) for task in tasks for repeat in range(1, n + 1)]
 
 
 async def run_bounded(
@@ -83,7 +83,7 @@ async def _guarded(runner: EpisodeRunner, job: Job, stop: StopSwitch) -> Episode
     """The boundary: whatever a runner raises becomes an episode that says so."""
     began = time.time()
     try:
-        return _checked(await runner.run(job.task, sibling=job.sibling, attempt=job.attempt), job)
+        return _checked(await runner.run(job.task, repeat=job.repeat, attempt=job.attempt), job)
     except asyncio.CancelledError:
         raise
     except EpisodeStop as error:
@@ -132,8 +132,8 @@ def ended(job: Job, reason: str, stop: str, began: float | None = None) -> Episo
     return Episode(
         id=job.episode,
         task=job.task.id,
-        sibling=job.sibling,
-        world=job.task.world,
+        repeat=job.repeat,
+        environment=job.task.environment,
         verdict=verdict_of(stop),
         reason=masked_text(reason),
         stop=stop,

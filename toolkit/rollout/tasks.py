@@ -218,9 +218,13 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
 
 
 def _spell_out(task: dict[str, JsonValue]) -> list[str]:
-    """Put the long form of `input` and `world` in place of the short ones; gives what is wrong with them."""
-    wrong = []
-    for name, spell_out in (("input", _input), ("world", _world)):
+    """Put the long forms of `input` and `environment` in place of short ones; gives what is wrong with them.
+
+    Task files may also say `world`, as recordings do.
+    """
+    twice = {"environment", "world"} <= task.keys()
+    wrong = ["environment: is given twice, also as 'world'"] if twice else []
+    for name, spell_out in (("input", _input), ("environment", _environment), ("world", _environment)):
         if name in task:
             try:
                 task[name] = spell_out(task[name])
@@ -242,17 +246,21 @@ def _input(value: JsonValue) -> JsonValue:
     return value
 
 
-def _world(value: JsonValue) -> JsonValue:
+def _environment(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        name, colon, seed = value.rpartition(":")
-        if colon and not (seed.isascii() and seed.isdigit()):
+        name, colon, number = value.rpartition(":")
+        if colon and not (number.isascii() and number.isdigit()):
             raise NotSerializable(f"expected 'name', 'name:7' or an object, got {shown(value)}")
-        value = {"name": name, "seed": int(seed) if len(seed) < 30 else 2**63} if colon else {"name": value}
+        value = (
+            {"name": name, "variant": int(number) if len(number) < 30 else 2**63}
+            if colon
+            else {"name": value}
+        )
     if not isinstance(value, dict):
         raise NotSerializable(f"expected 'name', 'name:7' or an object, got {shown(value)}")
-    if isinstance(world := value.get("name"), str) and not world.strip():
-        raise NotSerializable(f"expected 'name', 'name:7' or an object with a name, got {shown(world)}")
-    seed = value.get("seed", 0)
-    if isinstance(seed, int) and not 0 <= seed < 2**63:  # what every store and generator takes
-        raise NotSerializable(f"a seed is 0 to 2**63 - 1, got {shown(seed)}")
+    if isinstance(environment := value.get("name"), str) and not environment.strip():
+        raise NotSerializable(f"expected 'name', 'name:7' or an object with a name, got {shown(environment)}")
+    variant = value.get("variant", value.get("seed", 0))
+    if isinstance(variant, int) and not 0 <= variant < 2**63:  # what every store and generator takes
+        raise NotSerializable(f"a variant is 0 to 2**63 - 1, got {shown(variant)}")
     return value

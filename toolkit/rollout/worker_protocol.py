@@ -125,12 +125,12 @@ def spec_of(record: Mapping[str, Any]) -> WorkerSpec:
 def episode_request(job: Job) -> bytes:
     """Ask a worker to run an episode."""
     task = TASKS.write(job.task)
-    return spelled({"do": "episode", "task": task, "sibling": job.sibling, "attempt": job.attempt})
+    return spelled({"do": "episode", "task": task, "repeat": job.repeat, "attempt": job.attempt})
 
 
 def job_of(record: Mapping[str, Any]) -> Job:
     """The job in an episode request."""
-    return Job(task_from_record(record["task"], source="job"), record["sibling"], record["attempt"])
+    return Job(task_from_record(record["task"], source="job"), record["repeat"], record["attempt"])
 
 
 def came_to_bytes(came: Came) -> bytes:

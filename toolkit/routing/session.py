@@ -48,14 +48,14 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
+    Environment,
     Executed,
-    Provenance,
     Reply,
+    Source,
     Spend,
     Split,
     ToolSpec,
     Transition,
-    World,
     executed_told,
 )
 
@@ -111,7 +111,7 @@ class Session:
         experience: ExperienceModel | None = None,
         episode: str = "",
         task: str = "",
-        world: World | None = None,
+        environment: Environment | None = None,
         tenant: str = "default",
         split: Split = Split.TRAIN,
         charge: Callable[[Call], None] | None = None,
@@ -129,10 +129,12 @@ class Session:
         self.policy = policy
         self.overseer = overseer
         self.episode = episode or self.id
-        self.world = world or World()
+        self.environment = environment or Environment()
         self.task = task
         self.tenant = tenant
-        self.ledger = CallLog(episode=self.episode, task=task, world=self.world, tenant=tenant, split=split)
+        self.ledger = CallLog(
+            episode=self.episode, task=task, environment=self.environment, tenant=tenant, split=split
+        )
         self.open = True
         self.stopped: EpisodeStop | None = None
         self._stopped_at: CallPosition | None = None  # the unanswered call that stopped it
@@ -377,7 +379,7 @@ class Session:
             answer = spoiled(fault, call, answer) if fault is not None else answer
         answer = self._settle(call, answer)
         self.keep(call, answer, place, after=after, started=started)
-        if answer.abstained:
+        if answer.unanswered:
             answer = self._undecided(call, place, answer)
         if identity is not None:
             self.ledger.remember(identity, replace(answer, replies=call.replies))
@@ -447,7 +449,7 @@ class Session:
             elapsed_s=max(0.0, time.time() - started),
             at=started,
         )
-        if answer.provenance is Provenance.REAL or (self.mode is Mode.RECORD and ran(answer)):
+        if answer.source is Source.REAL or (self.mode is Mode.RECORD and ran(answer)):
             with self._lock:
                 self.real_calls += 1
         if self._on_transition is not None:
@@ -467,7 +469,7 @@ class Session:
     def body(self, call: Call, place: CallPosition, paused: type[BaseException]) -> Iterator[None]:
         """Run a real body in the block; `paused`: what it raises to ask a person, and then runs again."""
         effect = self.spec(call, place).effect
-        if self.mode is Mode.DREAM or not effect.changes_world:
+        if self.mode is Mode.DREAM or not effect.changes_environment:
             yield
             return
         with self._running(call.tool):
@@ -521,7 +523,7 @@ class Session:
     def situation(self, call: Call, place: CallPosition, after: str) -> Situation:
         """Where a call stands, as an experience model is told it."""
         return Situation(
-            world=self.world,
+            environment=self.environment,
             task=self.task,
             episode=self.episode,
             history=self.ledger.history(place),
@@ -547,11 +549,11 @@ class Session:
 
     def _settle(self, call: Call, answer: Answer) -> Answer:
         """An abstention may be turned into a failing tool, by the run's own setting only."""
-        if not answer.abstained or self._abstain != "error":
+        if not answer.unanswered or self._abstain != "error":
             return answer
         return replace(
             answer,
-            provenance=Provenance.ABSTAINED,
+            source=Source.UNANSWERED,
             error=f"{call.tool} is not available right now",
             error_type="ToolException",
         )
@@ -579,7 +581,7 @@ class Session:
         call, situation, _ = question
         if self._experience is None:
             return Answer(
-                provenance=Provenance.ABSTAINED, support=0.0, why="this dream has no experience to go by"
+                source=Source.UNANSWERED, confidence=0.0, why="this dream has no experience to go by"
             )
         try:
             return await self._experience.answer(call, situation)
@@ -588,7 +590,7 @@ class Session:
             raise
         except Exception as error:  # noqa: BLE001  as itself, an agent would take it for the tool's own failure
             why = f"the experience model failed: {type(error).__name__}: {error}"
-            return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+            return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
 
     def dreamt_now(self, question: Question) -> Answer:
         """What the dream answers, from a thread."""

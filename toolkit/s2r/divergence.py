@@ -33,7 +33,7 @@ from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.dream.state.values import walk
 from dreamgym_kit.dream.transient import is_transient
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Effect, Provenance, ToolSpec, Transition
+from dreamgym_kit.types import Answer, Effect, Source, ToolSpec, Transition
 
 _MOST_WORDS = 12  # of a closed place
 _LEAST_EACH = 10  # answers for each of its words, on average
@@ -92,15 +92,14 @@ class _Recorded:
     """What was recorded of one tool."""
 
     def __init__(self, rows: Sequence[Transition]) -> None:
-        self.rows = [
-            row for row in rows if row.answer.provenance is Provenance.REAL and not is_transient(row.answer)
-        ]
+        self.rows = [row for row in rows if row.answer.source is Source.REAL and not is_transient(row.answer)]
         self._asked: list[Hashable] = [
-            (row.tenant, row.world, row.after, row.call.key) for row in self.rows
+            (row.tenant, row.environment, row.after, row.call.key) for row in self.rows
         ]  # the call, and the state that it met
-        several = len({row.world for row in self.rows}) > 1
+        several = len({row.environment for row in self.rows}) > 1
         self._part: dict[Hashable, Hashable] = {
-            asked: row.world if several else asked for asked, row in zip(self._asked, self.rows, strict=True)
+            asked: row.environment if several else asked
+            for asked, row in zip(self._asked, self.rows, strict=True)
         }
         said: dict[Hashable, set[Word]] = {asked: set() for asked in self._part}
         for asked, row in zip(self._asked, self.rows, strict=True):
@@ -293,7 +292,7 @@ class Divergence:
                 return Compared(likeness, support)
             if len(self._known) < _MOST_KNOWN:
                 self._known.add((where, differs))
-            most = WRITES_MOST if spec.effect.changes_world else READS_MOST
+            most = WRITES_MOST if spec.effect.changes_environment else READS_MOST
             parted = ""
             for name, one, bound in ((spec.name, tally, most), (_ALL, self._all, READS_MOST)):
                 if one.take(looked) > log(bound) and not parted:
@@ -302,16 +301,16 @@ class Divergence:
 
     def _look(self, spec: ToolSpec, expected: Answer, real: Answer) -> _Looked:
         if is_transient(real):
-            return _Looked(Likeness.UNKNOWN, expected.support)
-        if expected.abstained or expected.support < LEAST_SUPPORT:
+            return _Looked(Likeness.UNKNOWN, expected.confidence)
+        if expected.unanswered or expected.confidence < LEAST_SUPPORT:
             return self._look_at_form(spec, real)
         same = self._seen(expected, spec.name) == self._seen(real, spec.name)
-        repeats = expected.provenance is Provenance.RECORDED and expected.cites
-        doubt = max(_LEAST_RECORDED if repeats else _LEAST_DOUBT, 1 - expected.support)
+        repeats = expected.source is Source.RECORDED and expected.cites
+        doubt = max(_LEAST_RECORDED if repeats else _LEAST_DOUBT, 1 - expected.confidence)
         form = self._form_of(spec)
         seen = (not same, not same and form.left_by(real), not same and form.says_new(real))
         doubts = (doubt, max(_LEAST_DOUBT, form.strange), form.new)
-        return _Looked(Likeness.SAME if same else Likeness.DIFFERENT, expected.support, seen, doubts)
+        return _Looked(Likeness.SAME if same else Likeness.DIFFERENT, expected.confidence, seen, doubts)
 
     def _look_at_form(self, spec: ToolSpec, real: Answer) -> _Looked:
         """The dream cannot tell it."""

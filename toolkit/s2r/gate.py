@@ -78,7 +78,7 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
         low=low,
         high=high,
         calls=len(asked),
-        answered=sum(not step.answer.abstained for step in asked),
+        answered=sum(not step.answer.unanswered for step in asked),
         violations=sum(bool(one.violations or one.executed) for one in episodes),
     )
 

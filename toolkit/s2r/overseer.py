@@ -37,7 +37,7 @@ from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
 from dreamgym_kit.s2r.limits import RealCallRefused, RealLimits, RunStopped, Stopped, Why
 from dreamgym_kit.s2r.session import EpisodeNotes, effect_of
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Provenance
+from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Source
 
 _MOST_TOLD = 1000  # characters of an answer that differs, in the log
 _SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
@@ -105,9 +105,9 @@ class RealOverseer:
         number = self._announce(
             session, call, effect, approved, unchanged=exact() == arguments, doubts=doubts
         )
-        with episode.writes.one(writes=effect.changes_world):
+        with episode.writes.one(writes=effect.changes_environment):
             answer = yield from self._run(number)
-            if episode.writes.beside(since, writes=effect.changes_world):
+            if episode.writes.beside(since, writes=effect.changes_environment):
                 expected = _nothing()  # who was first, nobody knows
             compared = self._seen(session, call, situation, expected, answer)
             with self._kept(session, call):
@@ -154,7 +154,7 @@ class RealOverseer:
 
     def _waits(self, session: Session, effect: Effect, tool: str) -> bool:
         """Whether a call needs an approval; an episode in doubt has none of its writes waved through."""
-        if not effect.changes_world:
+        if not effect.changes_environment:
             return False
         if session.policy.stage is Stage.LIVE:
             if effect is Effect.DESTRUCTIVE and tool not in self._unheld:
@@ -174,7 +174,9 @@ class RealOverseer:
             text = f"{call.tool}: an argument has no form by which an approval could name it"
             self._stop_for(session, Stopped(Why.REFUSED, text))
         own = replace(call, args=copy_json(dict(call.args)))  # whoever is asked may keep it, and change it
-        held = HeldCall(named, own, effect, session.episode, session.task, session.world, expected, doubts)
+        held = HeldCall(
+            named, own, effect, session.episode, session.task, session.environment, expected, doubts
+        )
         self._log(
             session, "held", digest=named, tool=call.tool, args=dict(call.args), episode=session.episode
         )
@@ -186,7 +188,7 @@ class RealOverseer:
         doubts = list(episode.doubts)
         if times := episode.made.get(call.key, 0):
             doubts.append(f"this very call was made {times} times before in this episode")
-        if expected.abstained:
+        if expected.unanswered:
             doubts.append("the dream cannot tell what it would do")
         elif expected.error is not None:
             doubts.append(f"the dream expects it to fail: {expected.error}")
@@ -250,11 +252,11 @@ class RealOverseer:
                 text = f"{call.tool} did not run: its arguments were changed on the way"
                 self._stop_for(session, Stopped(Why.REFUSED, text))
             episode = self._episode(session)
-            if effect.changes_world and len(episode.doubts) > doubts:
+            if effect.changes_environment and len(episode.doubts) > doubts:
                 self._withhold(session, call.tool, f"while it waited, {episode.doubts[doubts]}")
             if (stopped := self.limits.take(call.tool)) is not None:
                 self._stop_for(session, stopped)
-            if effect.changes_world:
+            if effect.changes_environment:
                 episode.made[call.key] = episode.made.get(call.key, 0) + 1
             return self._log(
                 session,
@@ -263,7 +265,7 @@ class RealOverseer:
                 effect=effect.value,
                 args=dict(call.args),
                 episode=session.episode,
-                world=str(session.world),
+                environment=str(session.environment),
                 stage=session.policy.stage.value,
                 approved=approved,
             )
@@ -296,11 +298,11 @@ class RealOverseer:
     ) -> Compared | None:
         if self.divergence is None:
             return None
-        where = digest([session.tenant, str(session.world), situation.after, call.key])
+        where = digest([session.tenant, str(session.environment), situation.after, call.key])
         episode = self._episode(session)
         if episode.unsure:
             expected = _nothing()
-        if is_transient(answer) and situation.tool.effect.changes_world:
+        if is_transient(answer) and situation.tool.effect.changes_environment:
             episode.unsure = True
         compared = self.divergence.take(situation.tool, expected, answer, where=where)
         if compared.differs and compared.support >= _SURE:
@@ -334,7 +336,7 @@ class RealOverseer:
             differs = {
                 "expected": _short(expected),
                 "told": _short(answer),
-                "by": expected.provenance.value,
+                "by": expected.source.value,
                 "support": round(compared.support, 4),
             }
         self._log(
@@ -387,4 +389,4 @@ def _short(answer: Answer) -> str:
 
 def _nothing() -> Answer:
     """What the dream says where it cannot tell."""
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0)
+    return Answer(source=Source.UNANSWERED, confidence=0.0)

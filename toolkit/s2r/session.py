@@ -30,7 +30,7 @@ class OverseenSession(Session):
                 tool.
         """
         spec, inside = self.policy.spec(call.tool, called), reading.get()
-        if inside and spec.effect.changes_world:
+        if inside and spec.effect.changes_environment:
             self.refuse(
                 f"{call.tool} ({spec.effect}) was about to run inside {inside}, which reads; it did not run"
             )

@@ -178,7 +178,7 @@ class _Reader:
     def _check_effects(self, effect: Effect, model: ToolModelSettings, key: tuple[str, ...]) -> None:
         """A tool that changes nothing has nothing to keep: said of a read, it would make a write of it."""
         for part in ("changes", "keeps"):
-            if getattr(model, part) and not effect.changes_world:
+            if getattr(model, part) and not effect.changes_environment:
                 raise UserError(
                     f"{self.where(*key, 'model', part)}: {_dotted((*key, 'model', part))}: "
                     f"'{key[-1]}' has the effect '{effect}', which changes nothing; delete '{part}', "
@@ -214,14 +214,14 @@ class _Reader:
         read = {}
         for name, inner in value.items():
             if key == ("environments",):
-                read[name] = self._world(inner, (*key, name), holds)
+                read[name] = self._environment(inner, (*key, name), holds)
             else:
                 read[name] = self.value(kind, inner, (*key, name), holds)
             if key == ("functions",):
                 self._reference(name, (*key, name))
         return read
 
-    def _world(self, value: Any, key: tuple[str, ...], holds: Key) -> str:
+    def _environment(self, value: Any, key: tuple[str, ...], holds: Key) -> str:
         self._want(isinstance(value, Mapping), key, 'a table: ref = "module:Class"', value)
         for name in value:
             if name not in _WORLD_KEYS:

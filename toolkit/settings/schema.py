@@ -136,7 +136,7 @@ class GuardSettings:
 class ToolSettings:
     """What a person said about a tool."""
 
-    effect: Effect = key(MISSING, "what the tool does to the world")
+    effect: Effect = key(MISSING, "what the tool does to its environment")
     guessed: bool = key(False, "`init` wrote the effect, and nobody has confirmed it yet")
     model: ToolModelSettings | None = key(None, "what it answers and changes, see the page on the dream")
 
@@ -145,7 +145,7 @@ class ToolSettings:
 class FunctionSettings:
     """A plain function that the gate has to hold though it is no tool."""
 
-    effect: Effect = key(MISSING, "what the function does to the world")
+    effect: Effect = key(MISSING, "what the function does to its environment")
     name: str | None = key(
         None, "how reports call it; the function's own name unless set", example="send_mail"
     )
@@ -155,7 +155,7 @@ class FunctionSettings:
 class NodeSettings:
     """A graph node that acts on the world by itself."""
 
-    effect: Effect = key(MISSING, "what the node does to the world")
+    effect: Effect = key(MISSING, "what the node does to its environment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class ExperienceSettings:
     acceptance: str | None = key(
         None,
         "the acceptance file that experience eval wrote; a directory's own lies in it",
-        example="distilled/model/gate.json",
+        example="distilled/model/acceptance.json",
         was="gate",
     )
     key_env: str | None = key(None, "the environment variable that holds the key", example="OPENAI_API_KEY")
@@ -350,7 +350,7 @@ class TrainSettings:
     value_weight: float = key(0.1, "ppo: of the value head's loss beside the policy's")
     gae_lambda: float = key(1.0, "ppo: lambda of the advantages, 0..1", most=1, was="gae")
     dpo_beta: float = key(0.1, "dpo: how dearly the policy pays for leaving its start")
-    dpo_pairs: int = key(4, "dpo: most pairs of siblings that one group gives", least=1)
+    dpo_pairs: int = key(4, "dpo: most pairs that one group gives", least=1)
     lora_rank: int | None = key(
         None,
         "rank of the LoRA adapter that is trained; all weights unless set",
@@ -403,7 +403,7 @@ class CurriculumSettings:
     )
     llm_variations: bool = key(False, "true: the endpoint's model makes variations of tasks", was="vary")
     checker: str | None = key(
-        None, "judges any task of these worlds, the model's variations too", example="orders"
+        None, "judges any task of these environments, the model's variations too", example="orders"
     )
     judges: tuple[str, ...] = key((), 'else ["experience", "my_agent.checks:judge"], who have to agree')
     synthetic: float = key(0.3, "0..1: most of a draw that are made tasks", most=1)
@@ -510,7 +510,7 @@ class Settings:
     )
     tasks: str | None = key(
         None,
-        "tasks file, one JSON object a line: id, input, world, checker",
+        "tasks file, one JSON object a line: id, input, environment, checker",
         example="tasks.jsonl",
         form="path",
     )

@@ -20,7 +20,7 @@ from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, 
 from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_whole
 from dreamgym_kit.rollout.budgets import RunAccount
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Spend, Transition, World
+from dreamgym_kit.types import Environment, Spend, Transition
 
 ANNOTATIONS = "annotations.jsonl"
 _MOST_BYTES = 2**31
@@ -33,7 +33,7 @@ class Trajectory:
     """One recorded episode, as an annotator sees it."""
 
     tenant: str
-    world: World
+    environment: Environment
     task: str  # the task's id
     episode: str
     steps: tuple[Transition, ...]  # real answers, in order
@@ -43,7 +43,7 @@ class Trajectory:
     @property
     def key(self) -> str:
         """Tells trajectories of one buffer apart."""
-        return f"{self.tenant}/{self.world}/{self.episode}"
+        return f"{self.tenant}/{self.environment}/{self.episode}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def group_advantages(rewards: Sequence[float], *, epsilon: float = 1e-4) -> list
             is no finite number.
     """
     if len(rewards) < 2:
-        raise ValueError("an advantage needs siblings: two rewards or more")
+        raise ValueError("an advantage needs repeats: two rewards or more")
     if not all(isfinite(reward) for reward in rewards):
         raise ValueError("a reward is a finite number")
     if dead(rewards):

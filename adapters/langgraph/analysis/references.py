@@ -11,17 +11,18 @@ from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.detectors import Detectors, detectors_of
-from dreamgym_kit.interfaces import Checker, RealWorld
+from dreamgym_kit.interfaces import Checker, EnvironmentProvider, config_values
 from dreamgym_kit.routing.router import writes_are_real
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Task, error_line
 
-_OF_A_WORLD = {
-    "configurable": ("world", "episode"),
-    "reset": ("world", "episode"),
-    "close": ("episode",),
-}
-_DEFINE_WORLD = "Define configurable(world, episode), async reset(world, episode) and async close(episode)."
+_OF_EPISODE = ("environment", "episode")
+_METHODS = {"reset": _OF_EPISODE, "close": ("episode",), "configurable": _OF_EPISODE}
+_OPTIONAL = "configurable"
+_DEFINE_PROVIDER = (
+    "Define async reset(environment, episode) and async close(episode); if the graph needs config values, "
+    "also configurable(environment, episode)."
+)
 
 
 def detectors_named(settings: Settings) -> Detectors:
@@ -33,17 +34,17 @@ def detectors_named(settings: Settings) -> Detectors:
     return detectors_of(settings, load)
 
 
-def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWorld]:
+def environment_providers(settings: Settings, names: Iterable[str]) -> Mapping[str, EnvironmentProvider]:
     """The worlds of these names that settings describe; others are left as they are.
 
     Raises:
         UserError: not importable, cannot be made, lacks a method, or has one that takes other arguments.
     """
-    worlds: dict[str, RealWorld] = {}
-    for name, kind in _world_kinds(settings, names).items():
+    environments: dict[str, EnvironmentProvider] = {}
+    for name, kind in _provider_kinds(settings, names).items():
         where = f"{settings.where('environments', name, 'ref')}: '{settings.environments[name]}'"
         try:
-            worlds[name] = kind() if isinstance(kind, type) else kind
+            environments[name] = kind() if isinstance(kind, type) else kind
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() too: nothing has run, and the command must not end with 0
@@ -51,11 +52,11 @@ def real_worlds(settings: Settings, names: Iterable[str]) -> Mapping[str, RealWo
             raise UserError(
                 f"{where} raised {type(error).__name__} when it was made: {error}{frames}"
             ) from error
-        _check_world(worlds[name], where)
-    return worlds
+        _check_provider(environments[name], where)
+    return environments
 
 
-def _world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
+def _provider_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
     """What settings name for these worlds, a class or an object; it is imported, and no class is called.
 
     Raises:
@@ -65,41 +66,48 @@ def _world_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, Any]:
     for name in sorted(set(names) & set(settings.environments)):
         where = settings.where("environments", name, "ref")
         kinds[name] = kind = load_named(
-            settings.environments[name], kind="world", where=where, folder=settings.folder
+            settings.environments[name], kind="environment provider", where=where, folder=settings.folder
         )
-        lacks = [f"{one}()" for one in _OF_A_WORLD if not callable(_attribute(kind, one, where))]
+        lacks = [
+            f"{one}()" for one in _METHODS if one != _OPTIONAL and not callable(_attribute(kind, one, where))
+        ]
         if lacks and not hasattr(kind, "__getattr__"):
             raise UserError(
-                f"{where}: '{settings.environments[name]}' has no {' and no '.join(lacks)}. {_DEFINE_WORLD}"
+                f"{where}: '{settings.environments[name]}' has no {' and no '.join(lacks)}. "
+                f"{_DEFINE_PROVIDER}"
             )
     return kinds
 
 
-def _check_world(world: RealWorld, where: str) -> None:
+def _check_provider(environment: EnvironmentProvider, where: str) -> None:
     """Refuse what would fail in every episode: its methods are called with these arguments."""
-    for name, given in _OF_A_WORLD.items():
-        if not _takes(_attribute(world, name, where), given):
-            raise UserError(f"{where}: {name}() cannot be called with ({', '.join(given)}). {_DEFINE_WORLD}")
-    if inspect.iscoroutinefunction(world.configurable):
-        raise UserError(f"{where}: configurable() is async. {_DEFINE_WORLD}")
-    isolated = _attribute(world, "isolated", where)
+    for name, given in _METHODS.items():
+        if (name != _OPTIONAL or hasattr(environment, name)) and not _takes(
+            _attribute(environment, name, where), given
+        ):
+            raise UserError(
+                f"{where}: {name}() cannot be called with ({', '.join(given)}). {_DEFINE_PROVIDER}"
+            )
+    if inspect.iscoroutinefunction(getattr(environment, _OPTIONAL, None)):
+        raise UserError(f"{where}: configurable() is async. {_DEFINE_PROVIDER}")
+    isolated = _attribute(environment, "isolated", where)
     if not isinstance(isolated, bool | None):
         raise UserError(f"{where}: `isolated` is {isolated!r:.80}, not True or False")
 
 
-def configured(world: RealWorld, task: Task) -> None:
+def configured(environment: EnvironmentProvider, task: Task) -> None:
     """Ask an environment what it configures a dream of a task with.
 
     Raises:
         UserError: it raises, or gives no mapping.
     """
     try:
-        dict(world.configurable(task.world, "doctor"))
+        config_values(environment, task.environment, "doctor")
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also what the guard refuses
         reason = error_line(error)
-        raise UserError(f'environment "{task.world.name}" could not be set up: {reason}') from error
+        raise UserError(f'environment "{task.environment.name}" could not be set up: {reason}') from error
 
 
 def _attribute(owner: Any, name: str, where: str) -> Any:
@@ -202,19 +210,21 @@ def check_said(facts: GraphInspection, settings: Settings) -> None:
         )
 
 
-def episodes_at_once(request: RunRequest, worlds: Mapping[str, RealWorld], names: Iterable[str]) -> int:
+def episodes_at_once(
+    request: RunRequest, environments: Mapping[str, EnvironmentProvider], names: Iterable[str]
+) -> int:
     """How many episodes a run may have at once: where they write to a real system that they share, one.
 
     Args:
         request: how it runs.
-        worlds: the providers that settings name, by the name of the environment.
+        environments: the providers that settings name, by the name of the environment.
         names: of the environments of all the tasks.
 
     Raises:
         UserError: the caller asked for several at once, and they share a real system.
     """
     wanted = request.settings.simulate.concurrency
-    shared = [name for name in sorted(set(names)) if not getattr(worlds.get(name), "isolated", False)]
+    shared = [name for name in sorted(set(names)) if not getattr(environments.get(name), "isolated", False)]
     if not writes_are_real(request.mode, request.stage) or not shared or wanted == 1:
         return wanted
     if request.overlap:
@@ -232,13 +242,13 @@ def check_resets(tasks: Sequence[Task], facts: GraphInspection, settings: Settin
     Raises:
         UserError: a tool of the graph changes the world, and a task's world is not among the settings'.
     """
-    changing = sorted(spec.name for spec in facts.tools if spec.effect.changes_world)
-    unset = sorted({task.world.name for task in tasks} - set(settings.environments))
+    changing = sorted(spec.name for spec in facts.tools if spec.effect.changes_environment)
+    unset = sorted({task.environment.name for task in tasks} - set(settings.environments))
     if not changing or not unset:
         return
     where = settings.where()
     raise UserError(
-        f"{where}: nobody puts the world {unset[0]!a} back between episodes, and {changing[0]!a} changes it: "
-        "what one episode did would be there in the next, and stay. Name what resets it "
+        f"{where}: nothing resets the environment {unset[0]!a} between episodes, and {changing[0]!a} changes "
+        "it: the next episode would start from what one episode did. Name what resets it "
         f'([environments.{unset[0]}] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
     )

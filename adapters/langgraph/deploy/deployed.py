@@ -8,12 +8,15 @@ from pathlib import Path
 from dreamgym_kit.adapters.langgraph.run.api import recording
 from dreamgym_kit.deployment.model_registry import read_use, version_in_use
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
 
 @contextmanager
 def deployed(
-    folder: str | Path = "deployed", *, world: World | None = None, settings: Settings | None = None
+    folder: str | Path = "deployed",
+    *,
+    environment: Environment | None = None,
+    settings: Settings | None = None,
 ) -> Iterator[str]:
     """Run one piece of the agent's work on the real tools; gives the name of the version in use.
 
@@ -23,7 +26,7 @@ def deployed(
 
     Args:
         folder: the folder of versions.
-        world: which world the tools act on, for later dreams.
+        environment: what the tools act on, for later dreams.
         settings: default: the nearest dreamgym.toml, if there is one.
 
     Raises:
@@ -35,5 +38,5 @@ def deployed(
         yield version
         return
     episode = f"{use.name}-{version}-{uuid.uuid4().hex[:12]}"
-    with recording(use.record, world=world, episode=episode, settings=settings):
+    with recording(use.record, environment=environment, episode=episode, settings=settings):
         yield version

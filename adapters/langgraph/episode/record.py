@@ -17,7 +17,7 @@ class Lived:
     """One episode so far."""
 
     task: Task
-    sibling: int
+    repeat: int
     attempt: int
     session: Session
     usage: UsageCounter
@@ -29,10 +29,10 @@ class Lived:
         """The record, secrets in its texts included."""
         session, usage, course, task = self.session, self.usage, self.course, self.task
         return Episode(
-            id=f"{task.id}.{self.sibling}",
+            id=f"{task.id}.{self.repeat}",
             task=task.id,
-            sibling=self.sibling,
-            world=task.world,
+            repeat=self.repeat,
+            environment=task.environment,
             verdict=judgement.verdict,
             reason=judgement.reason,
             reward=judgement.reward,

@@ -46,11 +46,12 @@ from dreamgym_kit.guard.callers import acting
 from dreamgym_kit.interfaces import (
     ChatEndpoint,
     Checker,
+    EnvironmentProvider,
     EventSink,
     ExperienceModel,
     Judgement,
     Outcome,
-    RealWorld,
+    config_values,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import Budget
@@ -103,7 +104,7 @@ class LangGraphRunner:
     budget: Budget
     events: EventSink
     experience: ExperienceModel | None = None
-    worlds: Mapping[str, RealWorld] = field(default_factory=dict)
+    environments: Mapping[str, EnvironmentProvider] = field(default_factory=dict)
     checkers: Mapping[str, Checker] = field(default_factory=dict)
     judge: Checker | None = None
     keep: Callable[[Transition], None] | None = None
@@ -121,12 +122,12 @@ class LangGraphRunner:
     on_executed: Callable[[Episode], None] | None = None
     unended: list[Session] = field(default_factory=list)
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
-        episode = f"{task.id}.{sibling}"
-        world = self.worlds.get(task.world.name)
-        if self.policy.writes_are_real and (unended := self._unended(world)):
-            return ended(Job(task, sibling, attempt), unended, "error")
+        episode = f"{task.id}.{repeat}"
+        environment = self.environments.get(task.environment.name)
+        if self.policy.writes_are_real and (unended := self._unended(environment)):
+            return ended(Job(task, repeat, attempt), unended, "error")
         session = self._session(task, episode)
         if self.policy.writes_are_real:
             self.unended.append(session)
@@ -134,16 +135,14 @@ class LangGraphRunner:
         course = EpisodeState(
             Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear
         )
-        lived = Lived(
-            task=task, sibling=sibling, attempt=attempt, session=session, usage=usage, course=course
-        )
+        lived = Lived(task=task, repeat=repeat, attempt=attempt, session=session, usage=usage, course=course)
         session.on_executed = lambda: self._keep_executed(lived)
         place = self.prefix + episode
         real = self.policy.mode is not Mode.DREAM
         not_closed = ""
         try:
             configurable, failed = await _set_up(
-                world, task, place, real=real, session=session, course=course
+                environment, task, place, real=real, session=session, course=course
             )
             if failed:
                 course.stop, course.reason = "error", failed
@@ -157,8 +156,8 @@ class LangGraphRunner:
             judgement, alarms = await self._judge(task, session, course, configurable)
         finally:
             session.close()
-            if real and world is not None:
-                not_closed = await _closed(world, task, place)
+            if real and environment is not None:
+                not_closed = await _closed(environment, task, place)
         if not_closed:
             course.stop = "error"
             reason = f"{not_closed}; before that the episode was {judgement.verdict}: {judgement.reason}"
@@ -171,10 +170,10 @@ class LangGraphRunner:
         self._tell(episode, session, findings)
         return masked_episode(lived.episode(judgement, findings), self.masker)
 
-    def _unended(self, world: RealWorld | None) -> str:
+    def _unended(self, environment: EnvironmentProvider | None) -> str:
         """Why no episode may begin on a system that an earlier one still writes to, or ""."""
         self.unended[:] = [session for session in self.unended if session.running]
-        if not self.unended or getattr(world, "isolated", False):
+        if not self.unended or getattr(environment, "isolated", False):
             return ""
         writes = [f"{tool} of {one.episode}" for one in self.unended for tool in one.running[:1]]
         return f"not begun: a real write of an earlier episode is still running ({'; '.join(writes)})"
@@ -241,7 +240,7 @@ class LangGraphRunner:
                 step=entry.step,
                 tool=entry.call.tool,
                 effect=entry.effect.value,
-                provenance=entry.answer.provenance.value,
+                source=entry.answer.source.value,
             )
 
         kind = OverseenSession if self.policy.mode is Mode.S2R else Session
@@ -250,7 +249,7 @@ class LangGraphRunner:
             experience=self.experience,
             episode=self.prefix + episode,
             task=task.id,
-            world=task.world,
+            environment=task.environment,
             tenant=self.settings.tenant,
             split=task.split,
             charge=self.budget.charge,
@@ -429,7 +428,7 @@ class LangGraphRunner:
 
 def _unanswered(session: Session) -> str:
     """Which call nobody could answer, and why; empty if each was answered."""
-    open_calls = [entry for entry in session.ledger.transitions() if entry.answer.abstained]
+    open_calls = [entry for entry in session.ledger.transitions() if entry.answer.unanswered]
     if not open_calls:
         return ""
     first = open_calls[0]
@@ -442,7 +441,7 @@ def _unanswered(session: Session) -> str:
 def _to_the_unanswered(session: Session) -> tuple[Transition, ...]:
     """The calls up to the first that nobody answered, and those that the model asked for in the same turn."""
     entries, turn = session.ledger.transitions(), session.ledger.turn
-    at = next((place for place, one in enumerate(entries) if one.answer.abstained), len(entries))
+    at = next((place for place, one in enumerate(entries) if one.answer.unanswered), len(entries))
     asked = {turn(one.call.call_id)[0] for one in entries[at : at + 1]} - {0}  # 0: no model asked for it
     beside = [one for one in entries[at + 1 :] if turn(one.call.call_id)[0] in asked]
     return (*entries[: at + 1], *beside)
@@ -469,31 +468,37 @@ def _beside_the_agent(who: str, session: Session, course: EpisodeState) -> Itera
 
 
 async def _set_up(
-    world: RealWorld | None, task: Task, place: str, *, real: bool, session: Session, course: EpisodeState
+    environment: EnvironmentProvider | None,
+    task: Task,
+    place: str,
+    *,
+    real: bool,
+    session: Session,
+    course: EpisodeState,
 ) -> tuple[dict[str, Any], str]:
     """Set an episode's environment up; gives what the graph is configured with, and why that failed or ""."""
-    if world is None:
+    if environment is None:
         return {}, ""
     try:
         if real:
-            configurable = dict(world.configurable(task.world, place))
-            await awaited(world.reset(task.world, place))
+            configurable = config_values(environment, task.environment, place)
+            await awaited(environment.reset(task.environment, place))
             return configurable, ""
-        who = f'the environment "{task.world.name}"'
+        who = f'the environment "{task.environment.name}"'
         configurable = {}
         with _beside_the_agent(who, session, course) as refused:
-            configurable = dict(world.configurable(task.world, place))
+            configurable = config_values(environment, task.environment, place)
         return configurable, f"{who} was refused: {refused[0]}" if refused else ""
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
-        return {}, f'environment "{task.world.name}" could not be set up: {error_line(error)}'
+        return {}, f'environment "{task.environment.name}" could not be set up: {error_line(error)}'
 
 
-async def _closed(world: RealWorld, task: Task, place: str) -> str:
+async def _closed(environment: EnvironmentProvider, task: Task, place: str) -> str:
     """Close an episode's environment; why that failed, or ""."""
     try:
-        await awaited(world.close(place))
+        await awaited(environment.close(place))
     except (Exception, SystemExit) as error:  # noqa: BLE001  as above; what the episode did stays known
-        return f'environment "{task.world.name}" could not be closed: {error_line(error)}'
+        return f'environment "{task.environment.name}" could not be closed: {error_line(error)}'
     return ""
 
 

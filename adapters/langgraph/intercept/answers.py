@@ -21,7 +21,7 @@ from langgraph.types import Command, Send
 
 from dreamgym_kit.replay.masking import masked, masked_answer, masked_text
 from dreamgym_kit.serialization import MARKS, escaped, to_json
-from dreamgym_kit.types import Answer, Provenance
+from dreamgym_kit.types import Answer, Source
 
 _MOST_DEPTH = 8
 _MESSAGES: dict[str, type[BaseMessage]] = {
@@ -45,9 +45,9 @@ def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
     if tool is not None and tool.response_format == "content_and_artifact" and isinstance(value, tuple):
         value, artifact = value if len(value) == 2 else (value, None)
     if type(value) not in _SIMPLE and isinstance(value, Command):
-        return masked_answer(Answer(update=_encode_command(value), provenance=Provenance.REAL))
+        return masked_answer(Answer(update=_encode_command(value), source=Source.REAL))
     content = masked_text(value) if type(value) is str else masked(_encode(value))
-    return Answer(content=content, artifact=masked(_encode(artifact)), provenance=Provenance.REAL)
+    return Answer(content=content, artifact=masked(_encode(artifact)), source=Source.REAL)
 
 
 def encode_failure(error: BaseException) -> Answer:
@@ -55,9 +55,7 @@ def encode_failure(error: BaseException) -> Answer:
     said = getattr(error, "tool_content", None)  # an MCP server's own words, beside their summary
     content = _encode(said) if isinstance(said, list) else None
     kind = _kind_of(error)
-    return masked_answer(
-        Answer(content=content, error=str(error), error_type=kind, provenance=Provenance.REAL)
-    )
+    return masked_answer(Answer(content=content, error=str(error), error_type=kind, source=Source.REAL))
 
 
 def _kind_of(error: BaseException) -> str:

@@ -104,7 +104,7 @@ def shown(held: HeldCall) -> dict[str, Any]:
         "tool": held.call.tool,
         "args": dict(held.call.args),
         "effect": held.effect.value,
-        "expected": held.expected.content if not held.expected.abstained else None,
+        "expected": held.expected.content if not held.expected.unanswered else None,
         "doubts": list(held.doubts),
     }
 

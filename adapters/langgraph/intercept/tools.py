@@ -51,7 +51,7 @@ from dreamgym_kit.routing.process import find, is_outside
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Reply
+from dreamgym_kit.types import Answer, Call, Effect, Reply, Source
 
 Body = Callable[..., Any]
 
@@ -271,7 +271,7 @@ def _keep(
     session: Session, call: Call, answer: Answer, place: CallPosition, after: str, started: float
 ) -> None:
     entry = session.keep(call, answer, place, after=after, started=started)
-    if answer.provenance is Provenance.REAL:
+    if answer.source is Source.REAL:
         session.kept_real(entry)
 
 

@@ -53,7 +53,7 @@ from dreamgym_kit.settings.buffer_url import buffer_of, is_missing, place_of
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import run_in_thread
-from dreamgym_kit.types import Task, ToolSpec, World
+from dreamgym_kit.types import Environment, Task, ToolSpec
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -150,13 +150,13 @@ def record(graph: object, tasks: Tasks, **options: Any) -> RunResult:
     return waited_run(lambda stop: arecord(graph, tasks, stop=stop, **options))
 
 
-@renamed_arguments(store="buffer", abstain="on_unanswered")
+@renamed_arguments(store="buffer", abstain="on_unanswered", world="environment")
 @contextmanager
 def dreaming(
     *,
     buffer: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
-    world: World | None = None,
+    environment: Environment | None = None,
     settings: Settings | None = None,
     on_unanswered: str = "stop",
 ) -> Iterator[Session]:
@@ -173,7 +173,9 @@ def dreaming(
     with (
         opened_store(buffer, known, create=False) as opened,
         _answering(experience, opened, known) as answers,
-        _session(Mode.DREAM, known, experience=answers, world=world, abstain=on_unanswered) as session,
+        _session(
+            Mode.DREAM, known, experience=answers, environment=environment, abstain=on_unanswered
+        ) as session,
     ):
         yield session
 
@@ -207,12 +209,12 @@ def _answering(
             endpoint.close()
 
 
-@renamed_arguments(store="buffer")
+@renamed_arguments(store="buffer", world="environment")
 @contextmanager
 def recording(
     buffer: TransitionStore | str | Path | None = None,
     *,
-    world: World | None = None,
+    environment: Environment | None = None,
     episode: str = "",
     settings: Settings | None = None,
 ) -> Iterator[Session]:
@@ -220,7 +222,7 @@ def recording(
     known = settings_of(settings, None)
     with (
         opened_store(buffer, known, create=True) as opened,
-        _session(Mode.RECORD, known, world=world, episode=episode, store=opened) as session,
+        _session(Mode.RECORD, known, environment=environment, episode=episode, store=opened) as session,
     ):
         yield session
 
@@ -238,7 +240,7 @@ def _session(
     settings: Settings,
     *,
     experience: ExperienceModel | None = None,
-    world: World | None = None,
+    environment: Environment | None = None,
     abstain: str = "stop",
     episode: str = "",
     store: TransitionStore | None = None,
@@ -248,7 +250,7 @@ def _session(
     session = Session(
         live_policy(mode, settings),
         experience=experience,
-        world=world,
+        environment=environment,
         episode=episode,
         tenant=settings.tenant,
         abstain=abstain,

@@ -24,7 +24,7 @@ from langgraph.prebuilt import ToolNode
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection, inspect_compiled, own_tools
 from dreamgym_kit.adapters.langgraph.analysis.loading import open_graph
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch, confirmed_in_lock
-from dreamgym_kit.adapters.langgraph.analysis.references import real_worlds
+from dreamgym_kit.adapters.langgraph.analysis.references import environment_providers
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.intercept.registration import (
@@ -38,7 +38,7 @@ from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.transient import is_transient
 from dreamgym_kit.errors import EpisodeStop, UserError
-from dreamgym_kit.interfaces import EventSink, RealWorld, TransitionStore
+from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, TransitionStore, config_values
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import CONFIG_KEY, entered
@@ -46,7 +46,7 @@ from dreamgym_kit.routing.router import CallRouter, Mode, Route
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import awaited
-from dreamgym_kit.types import Call, Effect, Provenance, Split, Task, ToolSpec, Transition, World
+from dreamgym_kit.types import Call, Effect, Environment, Source, Split, Task, ToolSpec, Transition
 
 EPISODE = "crawl:"
 """What the ids of crawled episodes begin with."""
@@ -58,7 +58,7 @@ _CALL_S = 60.0  # the longest that one read may take
 class Crawled:
     """A world to crawl, with the words that its tasks give to begin with."""
 
-    world: World
+    environment: Environment
     words: tuple[str, ...] = ()
     split: Split = Split.TRAIN
 
@@ -75,7 +75,7 @@ class CrawlRequest:
     """
 
     graph: object
-    worlds: Sequence[Crawled]
+    environments: Sequence[Crawled]
     settings: Settings
     store: TransitionStore
     most: int = 1_000
@@ -99,7 +99,7 @@ class CrawlResult:
     failures: int = 0  # reads that the tool refused
     passing: int = 0  # reads that met a failure that passes: not kept, made again by the next crawl
     before: int = 0  # calls that an earlier crawl had made
-    worlds: int = 0  # that were read to their end
+    environments: int = 0  # that were read to their end
     stopped: str = ""  # why it ended early
     refused: tuple[str, ...] = ()  # what was about to run that is no read
 
@@ -162,17 +162,19 @@ async def crawl(
         # of two tools of one name the graph's own is meant
         tools = {**{tool.name: tool for tool in HOLDINGS.tools()}, **own_tools(graph)}
         caller = _caller([tools[spec.name] for spec in plan.reads])
-        worlds = real_worlds(request.settings, {one.world.name for one in request.worlds})
-        for one in request.worlds:
+        environments = environment_providers(
+            request.settings, {one.environment.name for one in request.environments}
+        )
+        for one in request.environments:
             if result.stopped:
                 break
-            await _World(request, plan, facts, caller, worlds.get(one.world.name), one, result, heard).read(
-                switch
-            )
+            await _Environment(
+                request, plan, facts, caller, environments.get(one.environment.name), one, result, heard
+            ).read(switch)
     return result
 
 
-class _World:
+class _Environment:
     """One world as it is read."""
 
     def __init__(
@@ -181,22 +183,22 @@ class _World:
         plan: CrawlPlan,
         facts: GraphInspection,
         caller: CompiledStateGraph[Any, Any, Any, Any],
-        real: RealWorld | None,
+        real: EnvironmentProvider | None,
         crawled: Crawled,
         result: CrawlResult,
         events: EventSink,
     ) -> None:
         self._request, self._caller, self._real, self._result = request, caller, real, result
-        self._world, self._events, self._kept = crawled.world, events, False
+        self._environment, self._events, self._kept = crawled.environment, events, False
         self._frontier = Frontier(plan.reads, crawled.words)
         leg = self._look_back()
-        self._episode = f"{EPISODE}{self._world}:{leg}"
+        self._episode = f"{EPISODE}{self._environment}:{leg}"
         settings = request.settings
         reads = frozenset(spec.name for spec in plan.reads)
         self._session = ReadingSession(
             CallRouter(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs), judge=facts.judge),
             episode=self._episode,
-            world=self._world,
+            environment=self._environment,
             tenant=settings.tenant,
             split=crawled.split,
             on_transition=self._keep,
@@ -207,8 +209,10 @@ class _World:
     def _look_back(self) -> int:
         """Take over what was recorded of this world; gives the number of this leg of its crawl."""
         legs = set()
-        for entry in self._request.store.scan(tenant=self._request.settings.tenant, world=self._world):
-            if entry.answer.provenance is not Provenance.REAL:
+        for entry in self._request.store.scan(
+            tenant=self._request.settings.tenant, environment=self._environment
+        ):
+            if entry.answer.source is not Source.REAL:
                 continue
             seen = observation(entry.answer)
             if entry.episode.startswith(EPISODE):
@@ -236,22 +240,22 @@ class _World:
             step=entry.step,
             tool=entry.call.tool,
             effect=entry.effect.value,
-            provenance=entry.answer.provenance.value,
+            source=entry.answer.source.value,
         )
 
     async def read(self, stop: StopSwitch) -> None:
         """Make every read that is left, as far as budget and switch allow."""
-        configurable = dict(self._real.configurable(self._world, self._episode)) if self._real else {}
+        configurable = config_values(self._real, self._environment, self._episode) if self._real else {}
         try:
             if self._real is not None:
-                await awaited(self._real.reset(self._world, self._episode))
+                await awaited(self._real.reset(self._environment, self._episode))
             with entered(self._session):
                 await self._calls(configurable, stop)
         finally:
             if self._real is not None:
                 await awaited(self._real.close(self._episode))
         if not self._result.stopped:
-            self._result.worlds += 1
+            self._result.environments += 1
 
     async def _calls(self, configurable: Mapping[str, object], stop: StopSwitch) -> None:
         pause = 1 / self._request.per_second if self._request.per_second > 0 else 0.0
@@ -313,14 +317,14 @@ def _caller(
 
 def worlds_of(tasks: Sequence[Task]) -> list[Crawled]:
     """The worlds of tasks, each with the words of its tasks, in their order."""
-    words: dict[World, dict[str, None]] = {}
-    trained = {task.world for task in tasks if task.split is Split.TRAIN}
+    words: dict[Environment, dict[str, None]] = {}
+    trained = {task.environment for task in tasks if task.split is Split.TRAIN}
     for task in tasks:
-        found = words.setdefault(task.world, {})
+        found = words.setdefault(task.environment, {})
         found.update(dict.fromkeys(words_of(" ".join(_texts(task.input)))))
     return [
-        Crawled(world, tuple(found), Split.TRAIN if world in trained else Split.HELD_OUT)
-        for world, found in words.items()
+        Crawled(environment, tuple(found), Split.TRAIN if environment in trained else Split.HELD_OUT)
+        for environment, found in words.items()
     ]
 
 

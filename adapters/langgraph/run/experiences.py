@@ -7,17 +7,17 @@ from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ExperienceModel, TransitionStore
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Transition, World
+from dreamgym_kit.types import Environment, Transition
 
 
 def recorded_experience(store: TransitionStore | None, settings: Settings) -> RecordedExperience:
     """The dream that repeats what a store holds."""
 
-    def recordings(world: World, tenant: str) -> list[Transition]:
+    def recordings(environment: Environment, tenant: str) -> list[Transition]:
         if store is None:
             return []
         with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(world=world, tenant=tenant))
+            return list(store.scan(environment=environment, tenant=tenant))
 
     return RecordedExperience(recordings, match_of(settings))
 

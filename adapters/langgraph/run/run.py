@@ -134,7 +134,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         ready = await prepared(stack, request, tasks)
         lock = LockWatch(request.graph, settings, ready.facts, request.store)
         warnings = [*warnings, *lock.notes]
-        lanes = episodes_at_once(request, ready.worlds, (task.world.name for task in tasks))
+        lanes = episodes_at_once(request, ready.environments, (task.environment.name for task in tasks))
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
@@ -251,15 +251,17 @@ def _tell_start(
 
 def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphInspection) -> list[str]:
     """Worlds that several recorded episodes write to one after the other, each starting from the last."""
-    if request.mode is not Mode.RECORD or not any(spec.effect.changes_world for spec in facts.tools):
+    if request.mode is not Mode.RECORD or not any(spec.effect.changes_environment for spec in facts.tools):
         return []
-    times = Counter(task.world for task in tasks if task.world.name not in request.settings.environments)
+    times = Counter(
+        task.environment for task in tasks if task.environment.name not in request.settings.environments
+    )
     return [
-        f"world {world} is recorded by {count * request.settings.simulate.repeats} "
+        f"environment {environment} is recorded by {count * request.settings.simulate.repeats} "
         f"episodes and nobody resets it: "
-        "each begins where the last one ended, and a dream abstains where they disagree. Give tasks worlds "
-        "of their own, or name what resets this one: [environments.NAME] ref"
-        for world, count in times.items()
+        "each begins where the last one ended, and calls on which they disagree are unanswered. Give tasks "
+        "environments of their own, or name what resets this one: [environments.NAME] ref"
+        for environment, count in times.items()
         if count * request.settings.simulate.repeats > 1
     ]
 

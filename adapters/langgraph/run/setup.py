@@ -22,7 +22,7 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
     check_said,
     checkers_of,
     detectors_named,
-    real_worlds,
+    environment_providers,
 )
 from dreamgym_kit.adapters.langgraph.analysis.unreached import hook_unreached
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
@@ -50,9 +50,9 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import (
     ChatEndpoint,
     Checker,
+    EnvironmentProvider,
     EventSink,
     ExperienceModel,
-    RealWorld,
     TransitionStore,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
@@ -65,7 +65,7 @@ from dreamgym_kit.settings.keys import open_key_files
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Provenance, Spend, Task, Transition
+from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
 
 
 def tasks_of(request: RunRequest) -> list[Task]:
@@ -96,7 +96,7 @@ class PreparedGraph:
     detectors: Detectors
     masker: Masker
     checkers: dict[str, Checker]  # of all the tasks
-    worlds: dict[str, RealWorld]
+    environments: dict[str, EnvironmentProvider]
 
 
 async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[Task]) -> PreparedGraph:
@@ -117,7 +117,7 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
         detectors=detectors_named(settings),
         masker=process_masker(settings.experience.key_env),  # the graph's import may have read a .env file
         checkers=dict(checkers_of(settings, tasks)),
-        worlds=dict(real_worlds(settings, {task.world.name for task in tasks})),
+        environments=dict(environment_providers(settings, {task.environment.name for task in tasks})),
     )
 
 
@@ -235,7 +235,7 @@ def runner_of(
         chat=who.user,
         second=ModelJudge(who.judge) if who.judge is not None else None,
         masker=ready.masker,
-        worlds=ready.worlds,
+        environments=ready.environments,
         checkers=ready.checkers,
         judge=request.judge,
         keep=keeper(request.store) if recording else None,
@@ -255,7 +255,7 @@ def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None
         return None
 
     def keep(entry: Transition) -> None:
-        if entry.answer.provenance is Provenance.REAL:  # on the way to the real tools some are dreamt
+        if entry.answer.source is Source.REAL:  # on the way to the real tools some are dreamt
             store.put([entry])
 
     return keep

@@ -14,7 +14,7 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
     check_expectations,
     check_inputs,
     checkers_of,
-    real_worlds,
+    environment_providers,
 )
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
@@ -186,10 +186,10 @@ class _Here:
             on_executed=self.on_executed,
         )
 
-    async def run(self, task: Task, *, sibling: int, attempt: int) -> Episode:
+    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
         """See `EpisodeRunner.run`."""
         assert self.runner is not None
-        return await self.runner.run(task, sibling=sibling, attempt=attempt)
+        return await self.runner.run(task, repeat=repeat, attempt=attempt)
 
     async def prepare(self, said: Mapping[str, Any]) -> Mapping[str, JsonValue]:
         """See `Workplace.prepare`."""
@@ -215,8 +215,8 @@ class _Here:
         check_expectations(tasks, ready.facts)
         with egress.exempt():
             ready.checkers.update(checkers_of(settings, tasks))
-            names = {task.world.name for task in tasks} - set(ready.worlds)
-            ready.worlds.update(real_worlds(settings, names))
+            names = {task.environment.name for task in tasks} - set(ready.environments)
+            ready.environments.update(environment_providers(settings, names))
 
     def _last(self) -> dict[str, JsonValue]:
         first, store = self.who.recorded, self.request.store

@@ -34,10 +34,10 @@ from dreamgym_kit.s2r.approvals import Rule, approver_from
 from dreamgym_kit.s2r.audit import CLOSED
 from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
 
-@renamed_arguments(store="buffer", calls="max_calls")
+@renamed_arguments(store="buffer", calls="max_calls", world="environment")
 @contextmanager
 def supervised(
     *,
@@ -47,7 +47,7 @@ def supervised(
     approve: Approver | Rule | None = None,
     buffer: TransitionStore | str | Path | None = None,
     experience: ExperienceModel | None = None,
-    world: World | None = None,
+    environment: Environment | None = None,
     settings: Settings | None = None,
 ) -> Iterator[Session]:
     """Oversee the real calls of the block; gives the session.
@@ -60,7 +60,7 @@ def supervised(
             Default: the graph stops with an interrupt.
         buffer: recordings that real answers are held against; default: the buffer of the settings.
         experience: an experience model of one's own instead.
-        world: the world that the block works on.
+        environment: what the block works on.
         settings: default: the nearest dreamgym.toml.
 
     Raises:
@@ -92,7 +92,7 @@ def supervised(
         session = OverseenSession(
             live_policy(Mode.S2R, known, Stage(stage)),
             experience=dream,
-            world=world,
+            environment=environment,
             episode=own,
             tenant=known.tenant,
             on_transition=keeper(None),

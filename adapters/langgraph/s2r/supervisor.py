@@ -25,7 +25,7 @@ from dreamgym_kit.s2r.divergence import Divergence, Forms
 from dreamgym_kit.s2r.limits import ALL, Bounds, RealLimits, Stopped, Why
 from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Answer, Transition, World
+from dreamgym_kit.types import Answer, Environment, Transition
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
@@ -61,15 +61,17 @@ class EarlierRecordings:
         """See `TransitionStore.put`."""
         return self._store.put(transitions)
 
-    def exact(self, tool: str, key: str, world: World, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return list(self._earlier(self._store.exact(tool, key, world, tenant=tenant)))
+        return list(self._earlier(self._store.exact(tool, key, environment, tenant=tenant)))
 
     def scan(
-        self, *, tenant: str | None = None, tool: str | None = None, world: World | None = None
+        self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`."""
-        return self._earlier(self._store.scan(tenant=tenant, tool=tool, world=world))
+        return self._earlier(self._store.scan(tenant=tenant, tool=tool, environment=environment))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`."""

@@ -25,7 +25,7 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.sample_selection import COMPARED
-from dreamgym_kit.types import Task, World
+from dreamgym_kit.types import Environment, Task
 
 ENDPOINT = "experience"
 """The name in `curriculum.judges` for the dream's own model."""
@@ -64,14 +64,14 @@ def curriculum_of(
     embedder = embedder_of(settings) or HashedEmbedder()
     judges = _judges(settings, rollouts.chat)
     makers = _makers(settings, rollouts.chat)
-    worlds = RecordedValues(store, settings.tenant)
+    environments = RecordedValues(store, settings.tenant)
     workshop = Workshop(
         makers=makers,
         bounds=Bounds(
             held_out=held_out,
             given=tasks,
-            recorded=worlds.recorded,
-            known=worlds.values,
+            recorded=environments.recorded,
+            known=environments.values,
             embedder=embedder,
         ),
         judged=lambda task: _judged(task, settings, judges),
@@ -100,18 +100,20 @@ class RecordedValues:
         self.values = lru_cache(maxsize=512)(self._values)
         self.recorded = lru_cache(maxsize=4096)(self._recorded)
 
-    def _recorded(self, world: World) -> bool:
+    def _recorded(self, environment: Environment) -> bool:
         if self._store is None:
             return True
         with egress.exempt():  # the buffer is the kit's own file
-            return next(iter(self._store.scan(tenant=self._tenant, world=world)), None) is not None
+            return (
+                next(iter(self._store.scan(tenant=self._tenant, environment=environment)), None) is not None
+            )
 
-    def _values(self, world: World) -> tuple[str, ...]:
+    def _values(self, environment: Environment) -> tuple[str, ...]:
         found: dict[str, None] = {}
         if self._store is None:
             return ()
         with egress.exempt():
-            for row in self._store.scan(tenant=self._tenant, world=world):
+            for row in self._store.scan(tenant=self._tenant, environment=environment):
                 found.update(dict.fromkeys(_leaves(row.answer.content)))
                 if len(found) >= _MOST_VALUES:
                     break
@@ -167,7 +169,7 @@ def _makers(settings: Settings, chat: ChatEndpoint | None) -> list[TaskMaker]:
         if wanted.checker is None and not wanted.judges:
             raise UserError(
                 f"{where}: nobody may judge the variations that a model makes. Name one checker that judges "
-                "any task of these worlds (curriculum.checker), or two that have to agree: "
+                "any task of these environments (curriculum.checker), or two that have to agree: "
                 'curriculum.judges = ["experience", "my_agent.checks:judge"].'
             )
         makers.append(ModelMaker(chat))

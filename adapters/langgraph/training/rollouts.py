@@ -24,8 +24,8 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
     check_inputs,
     check_resets,
     checkers_of,
+    environment_providers,
     episodes_at_once,
-    real_worlds,
 )
 from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
@@ -122,18 +122,20 @@ def _workers(
 ) -> DistributedRunner:
     """Workers that stay open over all collections; they hear what each of them is."""
     given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=who.trials)
-    at_once = _at_once(request, who, ready, {task.world.name for task in tasks})
+    at_once = _at_once(request, who, ready, {task.environment.name for task in tasks})
     return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
 
 
-def _at_once(request: RunRequest, who: AnswerSources, ready: PreparedGraph, worlds: Collection[str]) -> int:
+def _at_once(
+    request: RunRequest, who: AnswerSources, ready: PreparedGraph, environments: Collection[str]
+) -> int:
     """Episodes at once: as settings have it where tools or an endpoint are asked, else all.
 
     One, where they write to a real system that they share.
     """
     if request.mode is Mode.DREAM and request.policy is not None and who.chat is None:
         return MOST_AT_ONCE
-    return min(MOST_AT_ONCE, episodes_at_once(request, ready.worlds, worlds))
+    return min(MOST_AT_ONCE, episodes_at_once(request, ready.environments, environments))
 
 
 @dataclass(slots=True)
@@ -183,7 +185,7 @@ class Rollouts:
         self._who = who
         self._budget = budget
         self._known = {task.id for task in tasks}
-        self._worlds = {task.world.name for task in tasks}
+        self._environments = {task.environment.name for task in tasks}
         self._events = events
         self._stop = stop
         self._policy = policy_of(request)
@@ -225,10 +227,12 @@ class Rollouts:
         own = judges or {}
         named = [task for task in tasks if task.checker not in own]
         found = {**checkers_of(request.settings, named), **own}
-        worlds = real_worlds(request.settings, {task.world.name for task in tasks} - set(ready.worlds))
+        environments = environment_providers(
+            request.settings, {task.environment.name for task in tasks} - set(ready.environments)
+        )
         ready.checkers.update(found)
-        ready.worlds.update(worlds)
-        self._worlds |= {task.world.name for task in tasks}
+        ready.environments.update(environments)
+        self._environments |= {task.environment.name for task in tasks}
         if self._workers is not None:
             if own:
                 raise UserError(
@@ -251,7 +255,7 @@ class Rollouts:
         label = f"step-{step:06}-{drawn:08x}"
         jobs, came = jobs_for(tasks, n), _Step()
         if self._request.mode is Mode.S2R:  # the first of every task before the second of any: they say more
-            jobs.sort(key=lambda job: job.sibling)
+            jobs.sort(key=lambda job: job.repeat)
         with self._directory_of(label, tasks, n, step, seed) as directory:
             if self._affords(len(jobs)):
                 await self._run(jobs, directory, label, drawn, came)
@@ -341,7 +345,7 @@ class Rollouts:
 
     @property
     def _at_once(self) -> int:
-        return _at_once(self._request, self._who, self._ready, self._worlds)
+        return _at_once(self._request, self._who, self._ready, self._environments)
 
     def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
         """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""
@@ -408,8 +412,8 @@ def _unfinished(job: Job, why: str) -> Episode:
     return Episode(
         id=job.episode,
         task=job.task.id,
-        sibling=job.sibling,
-        world=job.task.world,
+        repeat=job.repeat,
+        environment=job.task.environment,
         verdict=Verdict.INCONCLUSIVE,
         reason=why or "it was not finished",
         stop="cancelled",

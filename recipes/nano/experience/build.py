@@ -28,7 +28,7 @@ from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
-from dreamgym_kit.recipes.nano.experience.worlds import (
+from dreamgym_kit.recipes.nano.experience.environments import (
     THRESHOLD,
     Arms,
     ask_held_out,
@@ -49,7 +49,7 @@ class Plan:
     """What to build."""
 
     seed: int = 0
-    worlds: int = 240  # that lessons come from
+    environments: int = 240  # that lessons come from
     tried: int = 40  # train worlds beside them that the calibration comes from
     held_out: int = 40  # worlds that are measured on
     buffer: int = 60  # worlds whose recordings rules are mined of, where it is tried and measured
@@ -58,7 +58,7 @@ class Plan:
     reasons: bool = True  # whether it says why before it decides; False: to see what that is worth
 
 
-QUICK = Plan(worlds=12, tried=4, held_out=2, buffer=12, course=Course(steps=60))
+QUICK = Plan(environments=12, tried=4, held_out=2, buffer=12, course=Course(steps=60))
 """A token effort, to see that it runs."""
 
 
@@ -74,12 +74,12 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
         raise UserError(f"{out}: is there already; name another directory, or delete it first")
     wanted, say = plan or Plan(), tell or (lambda _: None)
     chance = random.Random(f"experience {wanted.seed}")  # noqa: S311  reproducible, not secret
-    drawn = chance.sample(TRAIN_SEEDS, wanted.worlds + wanted.tried)
+    drawn = chance.sample(TRAIN_SEEDS, wanted.environments + wanted.tried)
     with threads(1):
         began = time.process_time()
-        known = lessons_of(drawn[: wanted.worlds], reasons=wanted.reasons)
+        known = lessons_of(drawn[: wanted.environments], reasons=wanted.reasons)
         mined_s = time.process_time() - began
-        say(f"{len(known.lessons)} lessons in {wanted.worlds} worlds, {mined_s:.0f} CPU s")
+        say(f"{len(known.lessons)} lessons in {wanted.environments} worlds, {mined_s:.0f} CPU s")
         parameters = _teach(out, known, wanted, say)
         taught_s = time.process_time() - began - mined_s
         learned, facts = _tried(out, known, drawn, wanted, say)
@@ -88,7 +88,7 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
         "parameters": parameters,
         "lessons": len(known.lessons),
         "reasons": wanted.reasons,
-        "worlds": wanted.worlds,
+        "worlds": wanted.environments,
         "refusals": sum(len(one.refusals) for one in known.vocabulary.tools.values()),
         "cpu_s": {"mined": round(mined_s, 1), "taught": round(taught_s, 1)},
         "course": asdict(wanted.course),
@@ -102,18 +102,18 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
     return facts
 
 
-def lessons_of(worlds: Sequence[int], *, reasons: bool = True) -> Taught:
+def lessons_of(environments: Sequence[int], *, reasons: bool = True) -> Taught:
     """Record these worlds, mine them, and tell every call as a lesson, with its reason or without."""
-    known = taught(list(met(mined(worlds, calibrated=False))))
+    known = taught(list(met(mined(environments, calibrated=False))))
     if reasons:
         return known
     bare = (replace(one, said=replace(one.said, why=())) for one in known.lessons)
     return replace(known, lessons=tuple(bare))
 
 
-def mined(worlds: Sequence[int], *, calibrated: bool = True) -> Knowledge:
+def mined(environments: Sequence[int], *, calibrated: bool = True) -> Knowledge:
     """What is mined of these worlds, recorded."""
-    rows = [row for episode in recorded(worlds) for row in episode]
+    rows = [row for episode in recorded(environments) for row in episode]
     return learn(recordings(rows), calibrated=calibrated)
 
 
@@ -142,13 +142,15 @@ def _tried(
     """
     from dreamgym_kit.adapters.models.local import open_local
 
-    learned, worlds = Learned(known.vocabulary), drawn[plan.worlds :]
+    learned, environments = Learned(known.vocabulary), drawn[plan.environments :]
     knowledge = mined(drawn[: plan.buffer])
     chosen = random.Random(f"held out {plan.seed}").sample(HELD_OUT_SEEDS, plan.held_out)  # noqa: S311
     with closing(open_local(out)) as endpoint:
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
         tries = [
-            one for unseen in (False, True) for one in ask_held_out(model, knowledge, worlds, unseen=unseen)
+            one
+            for unseen in (False, True)
+            for one in ask_held_out(model, knowledge, environments, unseen=unseen)
         ]
         learned = replace(learned, calibration=calibrated(tries))
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))

@@ -4,9 +4,9 @@ import pytest
 
 from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, ToolSpec, World
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec
 
-ABSTAINED = Answer(provenance=Provenance.ABSTAINED, support=0.0, why="cannot tell")
+ABSTAINED = Answer(source=Source.UNANSWERED, confidence=0.0, why="cannot tell")
 
 
 class AnswerDouble:
@@ -22,17 +22,17 @@ class AnswerDouble:
         return self._answer
 
 
-def said(provenance: Provenance, support: float) -> Answer:
-    return Answer(content=provenance.value, provenance=provenance, support=support)
+def said(provenance: Source, support: float) -> Answer:
+    return Answer(content=provenance.value, source=provenance, confidence=support)
 
 
 async def asked(first: Answer, last: Answer, effect: Effect = Effect.WRITE) -> tuple[Answer, int]:
     chain, learned = AnswerDouble(first), AnswerDouble(last)
-    situation = Situation(World(), "t", "e", (), "", ToolSpec("pay", effect))
+    situation = Situation(Environment(), "t", "e", (), "", ToolSpec("pay", effect))
     return await LayeredExperience(chain, learned).answer(Call("pay", {}), situation), learned.answered
 
 
-LEARNED = said(Provenance.REASONED, 0.8)
+LEARNED = said(Source.MODEL, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ LEARNED = said(Provenance.REASONED, 0.8)
     [
         (ABSTAINED, Effect.WRITE, True),
         (ABSTAINED, Effect.READ, True),
-        (said(Provenance.COMPOSED, 0.7), Effect.WRITE, True),
-        (said(Provenance.ANALOGOUS, 0.7), Effect.DESTRUCTIVE, True),
-        (said(Provenance.COMPOSED, 0.85), Effect.WRITE, False),  # the surer of the two
-        (said(Provenance.COMPOSED, 0.7), Effect.READ, False),  # what reads say is known to code
-        (said(Provenance.RECORDED, 0.7), Effect.WRITE, False),
+        (said(Source.DERIVED, 0.7), Effect.WRITE, True),
+        (said(Source.ANALOGOUS, 0.7), Effect.DESTRUCTIVE, True),
+        (said(Source.DERIVED, 0.85), Effect.WRITE, False),  # the surer of the two
+        (said(Source.DERIVED, 0.7), Effect.READ, False),  # what reads say is known to code
+        (said(Source.RECORDED, 0.7), Effect.WRITE, False),
     ],
 )
 async def test_who_answers(first: Answer, effect: Effect, wins: bool) -> None:
@@ -53,15 +53,15 @@ async def test_who_answers(first: Answer, effect: Effect, wins: bool) -> None:
 
 
 async def test_a_write_that_rules_are_nearly_sure_of_is_not_asked_about() -> None:
-    assert (await asked(said(Provenance.COMPOSED, 0.9), said(Provenance.REASONED, 1.0)))[1] == 0
+    assert (await asked(said(Source.DERIVED, 0.9), said(Source.MODEL, 1.0)))[1] == 0
 
 
 async def test_where_nobody_can_tell_both_say_why() -> None:
-    answer, _ = await asked(ABSTAINED, Answer(provenance=Provenance.ABSTAINED, support=0.0, why="not sure"))
-    assert answer.abstained
+    answer, _ = await asked(ABSTAINED, Answer(source=Source.UNANSWERED, confidence=0.0, why="not sure"))
+    assert answer.unanswered
     assert answer.why == "cannot tell; not sure"
 
 
 async def test_a_doubtful_answer_stands_where_the_model_cannot_tell() -> None:
-    doubtful = said(Provenance.COMPOSED, 0.6)
+    doubtful = said(Source.DERIVED, 0.6)
     assert (await asked(doubtful, ABSTAINED))[0] == doubtful

@@ -25,15 +25,15 @@ from dreamgym_kit.types import (
     Answer,
     Call,
     Effect,
-    Provenance,
+    Environment,
+    Source,
     ToolSpec,
     Transition,
-    World,
     history_digest,
 )
 
 SEED = 900
-WORLD = World("shop", SEED)
+WORLD = Environment("shop", SEED)
 READS = [row for row in probed(SEED, 0) if row.step <= 5 and row.effect is Effect.READ]
 EPISODES = itertools.count()
 
@@ -42,7 +42,7 @@ EPISODES = itertools.count()
 def mined_chain() -> ChainedExperience:
     """Mined once: what one episode is told is nothing to another."""
     rows = [*recordings_of(range(14)), *READS]
-    recorded = RecordedExperience(lambda world, _: [row for row in rows if row.world == world])
+    recorded = RecordedExperience(lambda world, _: [row for row in rows if row.environment == world])
     return ChainedExperience(recorded, lambda _: rows, threshold=2.0)  # code is never sure enough
 
 
@@ -75,7 +75,7 @@ class Dreamed:
         }
 
     def situation(self, tool: str) -> Situation:
-        done = history_digest([row.call.key for row in self.history if row.effect.changes_world])
+        done = history_digest([row.call.key for row in self.history if row.effect.changes_environment])
         spec = ToolSpec(tool, EFFECTS[tool])
         return Situation(WORLD, "t", self.episode, tuple(self.history), done, spec)
 
@@ -97,7 +97,7 @@ async def test_a_decision_becomes_an_answer_in_the_tools_own_words_and_cites_its
     dream = Dreamed(by_heart(shop_lessons().lessons))
     order = next(name for name, one in dream.orders.items() if one["status"] == "done")
     answer = await dream.call("reship", order_id=order)
-    assert answer.provenance is Provenance.REASONED
+    assert answer.source is Source.MODEL
     assert (answer.error, answer.error_type) == (f"{order} is not under way", "ToolException")
     assert answer.why == "learned: refused_1, because order.status is done"
     assert answer.changes == ()
@@ -134,14 +134,14 @@ async def test_what_it_says_is_changed_becomes_part_of_the_state() -> None:
 async def test_what_cannot_be_used_is_told_and_nobody_answers(words: str, why: str) -> None:
     dream = Dreamed(fixed(words))
     answer = await dream.call("pay", order_id=next(iter(dream.orders)), amount=5)
-    assert answer.abstained
+    assert answer.unanswered
     assert why in answer.why
 
 
 async def test_a_read_changes_nothing() -> None:
     dream = Dreamed(fixed("=> refused_1 set order.owed minus:amount"))
     answer = await dream.call("get_order", order_id="O1")
-    assert answer.abstained
+    assert answer.unanswered
     assert "get_order only reads; it changes nothing" in answer.why
 
 
@@ -157,7 +157,7 @@ async def test_a_change_against_mined_effects_is_not_believed(claim: str) -> Non
     """The mined tree expects the same outcome, so the answer stands, with the mined effects alone."""
     dream = Dreamed(fixed(f"=> ok {claim}"))
     answer = await dream.call("pay", order_id=next(iter(dream.orders)), amount=5)
-    assert answer.provenance is Provenance.REASONED
+    assert answer.source is Source.MODEL
     assert answer.changes == ()
 
 
@@ -165,7 +165,7 @@ async def test_a_wrong_change_where_the_tree_expects_otherwise_is_nobodys_answer
     dream = Dreamed(fixed("=> ok set order.days 1"))
     order, known = next(iter(dream.orders.items()))
     answer = await dream.call("pay", order_id=order, amount=known["owed"] + 500)
-    assert answer.abstained
+    assert answer.unanswered
 
 
 async def test_what_the_task_named_is_not_denied() -> None:
@@ -175,14 +175,14 @@ async def test_what_the_task_named_is_not_denied() -> None:
     call, situation = Call("reship", {"order_id": "O555"}), dream.situation("reship")
     assert (await dream.learned.answer(call, situation)).error == "there is no order O555"
     named = await dream.learned.answer(call, replace(situation, spoken=("Send O555 again, please.",)))
-    assert named.abstained
+    assert named.unanswered
     assert named.why == "learned: somebody spoke of O555: it is there"
 
 
 async def test_below_the_threshold_it_abstains_and_says_how_sure_it_is() -> None:
     dream = Dreamed(fixed("=> ok"), probability=0.4)
     answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
-    assert answer.abstained
+    assert answer.unanswered
     assert answer.why == "the learned model is not sure enough (support 0.40 of 0.50)"
 
 
@@ -191,7 +191,7 @@ async def test_its_support_is_what_it_was_worth_on_held_out_calls() -> None:
     trials = [Trial("hurry", "learned ok", 0.9, number % 2 == 0) for number in range(40)]
     dream.learned._learned = replace(dream.learned._learned, calibration=calibrate(trials))
     answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
-    assert 0.4 < answer.support < 0.65
+    assert 0.4 < answer.confidence < 0.65
 
 
 async def test_a_server_that_is_down_is_an_abstention_and_is_asked_again() -> None:
@@ -201,18 +201,18 @@ async def test_a_server_that_is_down_is_an_abstention_and_is_asked_again() -> No
     dream = Dreamed(down)
     order = next(iter(dream.orders))
     first = await dream.call("hurry", order_id=order)
-    assert first.abstained
+    assert first.unanswered
     assert "nobody answers" in first.why
     dream.history.clear()
     dream.endpoint._says = fixed("=> ok")
-    assert not (await dream.call("hurry", order_id=order)).abstained
+    assert not (await dream.call("hurry", order_id=order)).unanswered
 
 
 async def test_a_tool_that_it_never_learned_is_left_to_others() -> None:
     dream = Dreamed(fixed("=> ok"))
-    situation = Situation(World("shop", 1), "t", "e", (), "", ToolSpec("burn", Effect.DESTRUCTIVE))
+    situation = Situation(Environment("shop", 1), "t", "e", (), "", ToolSpec("burn", Effect.DESTRUCTIVE))
     answer = await dream.learned.answer(Call("burn", {}), situation)
-    assert (answer.abstained, answer.why) == (True, "the learned model knows nothing of burn")
+    assert (answer.unanswered, answer.why) == (True, "the learned model knows nothing of burn")
     assert dream.endpoint.asked == []
 
 

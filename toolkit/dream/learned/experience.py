@@ -21,12 +21,12 @@ from dreamgym_kit.dream.learned.deciding import (
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode, world_of
+from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode, environment_of
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.serialization import JsonValue, escaped_args, is_exact
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 _MOST_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read
 _KEPT = 20_000  # questions
@@ -75,7 +75,9 @@ class LearnedExperience:
             return _abstained(f"the learned model gave no answer: {error}")
         with self._following.lock:
             try:
-                made = decided(self._learned.vocabulary, knowledge, question, *words, world_of(situation))
+                made = decided(
+                    self._learned.vocabulary, knowledge, question, *words, environment_of(situation)
+                )
             except Undecided as error:
                 return _abstained(f"learned: {error}")
             return self._answered(call, situation, made, followed)
@@ -129,15 +131,15 @@ class LearnedExperience:
             return _abstained(
                 f"the learned model is not sure enough (support {support:.2f} of {self._threshold:.2f})"
             )
-        seed = f"{situation.world} {situation.after} {call.key}"
+        seed = f"{situation.environment} {situation.after} {call.key}"
 
         def concrete(value: JsonValue) -> JsonValue:
             return followed.renaming.concrete(value, seed)
 
         because = ", ".join(f"{name} is {word}" for name, word in made.said.why) or "nothing that is known"
         like = Answer(
-            provenance=Provenance.REASONED,
-            support=support,
+            source=Source.MODEL,
+            confidence=support,
             why=f"learned: {made.said.outcome}, because {because}",
             changes=tuple(concrete(one._asdict()) for one in made.claims),
         )
@@ -145,4 +147,4 @@ class LearnedExperience:
 
 
 def _abstained(why: str) -> Answer:
-    return Answer(provenance=Provenance.ABSTAINED, support=0.0, why=why)
+    return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)

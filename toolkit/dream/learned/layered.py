@@ -7,12 +7,12 @@ that rules composed without being nearly sure, the answer with the higher calibr
 from dataclasses import replace
 
 from dreamgym_kit.interfaces import ExperienceModel, Situation
-from dreamgym_kit.types import Answer, Call, Provenance
+from dreamgym_kit.types import Answer, Call, Source
 
 SURE = 0.9
 """Support from which on a composed write is given without asking anybody else."""
 
-_BY_RULES = (Provenance.COMPOSED, Provenance.ANALOGOUS)
+_BY_RULES = (Source.DERIVED, Source.ANALOGOUS)
 
 
 class LayeredExperience:
@@ -26,11 +26,11 @@ class LayeredExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         told = await self._chain.answer(call, situation)
-        writes = situation.tool.effect.changes_world
-        doubtful = writes and told.provenance in _BY_RULES and told.support < SURE
-        if told.final or not (told.abstained or doubtful):
+        writes = situation.tool.effect.changes_environment
+        doubtful = writes and told.source in _BY_RULES and told.confidence < SURE
+        if told.final or not (told.unanswered or doubtful):
             return told
         decided = await self.learned.answer(call, situation)
-        if decided.abstained:
-            return replace(told, why=f"{told.why}; {decided.why}") if told.abstained else told
-        return decided if told.abstained or decided.support > told.support else told
+        if decided.unanswered:
+            return replace(told, why=f"{told.why}; {decided.why}") if told.unanswered else told
+        return decided if told.unanswered or decided.confidence > told.confidence else told

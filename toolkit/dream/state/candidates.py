@@ -22,7 +22,7 @@ from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import SIGN
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Provenance
+from dreamgym_kit.types import Source
 
 PRESUMED = "presumed"
 """The basis of a failure that nothing known vouches for; calibration never raises it."""
@@ -59,7 +59,7 @@ class Candidate:
     """One possible answer."""
 
     seen: JsonValue
-    provenance: Provenance
+    provenance: Source
     support: float
     basis: str  # "line", "view ...", "rule" or one of the names above; support is calibrated for each
     why: str = ""
@@ -69,13 +69,11 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
     """All answers that code knows, in no order."""
     found, seen = pool.exact(state.line, asked.tool, asked.spelled)
     if found:
-        yield Candidate(
-            seen, Provenance.RECORDED, 0.99 * state.sure, "line", "recorded after the same writes"
-        )
+        yield Candidate(seen, Source.RECORDED, 0.99 * state.sure, "line", "recorded after the same writes")
     view, most = state.get(asked.tool, asked.spelled), 1.0
     if view is not None:
         recorded = view.source == "recorded"
-        provenance = Provenance.RECORDED if recorded else Provenance.COMPOSED
+        provenance = Source.RECORDED if recorded else Source.DERIVED
         support = view.confidence * min(1.0, state.sure / view.spared + 0.02)
         yield Candidate(view.observation, provenance, support, f"view {view.source}", f"known: {view.source}")
         most = support if view.source == "told" and not asked.writes else 1.0
@@ -127,16 +125,16 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
     why = f"by rule: form seen {predicted.cases} times under these facts"
     touched = unknown_since(models, state, asked.tool, asked.args, predicted.path, guessed=filled.guessed)
     if presumed:
-        yield Candidate(filled.value, Provenance.COMPOSED, support * _PRESUMED, PRESUMED, f"presumed {why}")
+        yield Candidate(filled.value, Source.DERIVED, support * _PRESUMED, PRESUMED, f"presumed {why}")
     elif not form.failure and (strange := list(unlike(models.usual, asked.tool, asked.args, state))):
         why = f"{why}, but of calls with such a {strange[0]} nothing is known"
-        yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
+        yield Candidate(filled.value, Source.DERIVED, min(support, _GUESSED), CONTESTED, why)
     elif predicted.contested or form.contested(filled.grade):
         others = predicted.leaf.total() - predicted.cases
         why = f"{why}, and another one {others} times; held out {form.right} right and {form.wrong} wrong"
-        yield Candidate(filled.value, Provenance.COMPOSED, min(support, _GUESSED), CONTESTED, why)
+        yield Candidate(filled.value, Source.DERIVED, min(support, _GUESSED), CONTESTED, why)
     else:
-        yield _doubted(Candidate(filled.value, Provenance.COMPOSED, support, "rule", why), touched)
+        yield _doubted(Candidate(filled.value, Source.DERIVED, support, "rule", why), touched)
 
 
 def _denied(asked: Asked, seen: JsonValue) -> list[str]:
@@ -180,7 +178,7 @@ def _after_other_writes(models: ToolModels, pool: Pool, state: State, asked: Ask
     steady = models.steady.get(asked.tool, 0.0)
     support = steady * state.sure * (count + 0.2) / (said.total() + 0.5)
     why = f"recorded {count} times in this world after other writes"
-    yield Candidate(seen, Provenance.RECORDED, support, SAME_WORLD, why)
+    yield Candidate(seen, Source.RECORDED, support, SAME_WORLD, why)
 
 
 def _listed(models: ToolModels, asked: Asked) -> Candidate | None:
@@ -193,7 +191,7 @@ def _listed(models: ToolModels, asked: Asked) -> Candidate | None:
     if failed(seen) or len(said) > 1:
         return None
     why = f"the same call in {count} worlds, and the tool answers alike in all"
-    return Candidate(seen, Provenance.ANALOGOUS, support * count / (count + _DOUBT), OTHER_WORLDS, why)
+    return Candidate(seen, Source.ANALOGOUS, support * count / (count + _DOUBT), OTHER_WORLDS, why)
 
 
 def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:
@@ -215,7 +213,7 @@ def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candi
         support *= _AFTER_WRITES
     yield Candidate(
         seen,
-        Provenance.ANALOGOUS,
+        Source.ANALOGOUS,
         support,
         PRESUMED if presumed else OTHER_WORLDS,
         f"the same call in {count} other worlds",

@@ -24,7 +24,7 @@ from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Provenance
+from dreamgym_kit.types import Source
 
 _GUESSES = frozenset((PRESUMED, CONTESTED))
 _NEVER_RAISED = _GUESSES | {SAME_WORLD, OTHER_WORLDS}
@@ -50,7 +50,7 @@ class Told:
     """What the dream would answer; `support` is calibrated, `raw` is not."""
 
     seen: JsonValue
-    provenance: Provenance
+    provenance: Source
     support: float
     raw: float
     basis: str

@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import ViewKey
 from dreamgym_kit.serialization import JsonValue, escaped, escaped_args
-from dreamgym_kit.types import Provenance, Split, Transition
+from dreamgym_kit.types import Source, Split, Transition
 
 _REPLY = "$reply"  # beside the arguments, and a number: a person's reply to what the tool asked
 OFF_RECORD = -1
@@ -52,7 +52,7 @@ def step_of(entry: Transition) -> Step:
         args=args,
         spelled=spell(args),
         seen=seen,
-        writes=entry.effect.changes_world,
+        writes=entry.effect.changes_environment,
         failed=failed(seen),
     )
 
@@ -67,8 +67,8 @@ def recordings(transitions: Iterable[Transition]) -> list[Recording]:
     for entry in transitions:
         if entry.split is Split.HELD_OUT or entry.effect.runs_in_dream:
             continue
-        if entry.answer.provenance is Provenance.REAL:
-            episodes[entry.tenant, str(entry.world), entry.episode].append(entry)
+        if entry.answer.source is Source.REAL:
+            episodes[entry.tenant, str(entry.environment), entry.episode].append(entry)
     return [
         Recording(
             episode,

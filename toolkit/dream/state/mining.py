@@ -68,7 +68,7 @@ def pooled(episodes: Sequence[Recording], models: ToolModels) -> Pool:
 
 
 @dataclass(slots=True)
-class _World:
+class _Environment:
     """One world, and by pass what was gathered from it and what that rested on."""
 
     episodes: list[Recording]
@@ -82,7 +82,7 @@ class Miner:
     def __init__(self, stated: Mapping[str, StatedModel] | None = None) -> None:
         self._stated = stated or {}
         self._words: tuple[object, ...] = ()
-        self._worlds: dict[str, _World] = {}
+        self._worlds: dict[str, _Environment] = {}
         self._made: dict[tuple[object, ...], tuple[Sequence[object], object]] = {}
         self.walked = 0  # worlds that the last mining walked, over all passes
 
@@ -102,7 +102,7 @@ class Miner:
         self._learn_answers(_together(found), models)
         return models
 
-    def _first(self, worlds: Sequence[_World], models: ToolModels, pool: Pool) -> list[Gathered]:
+    def _first(self, worlds: Sequence[_Environment], models: ToolModels, pool: Pool) -> list[Gathered]:
         """The first worlds have no rules from others: pairs without rules, pairs with those, then calls."""
         found: list[Gathered] = []
         for number in _PAIR_PASSES:
@@ -143,12 +143,12 @@ class Miner:
         self._worlds = {
             world: before[world]
             if world in before and before[world].episodes == some
-            else _World(some, _writes(models, some))
+            else _Environment(some, _writes(models, some))
             for world, some in by_world.items()
         }
 
     def _gather(
-        self, number: int, world: _World, models: ToolModels, pool: Pool, *, pairs: bool, calls: bool
+        self, number: int, world: _Environment, models: ToolModels, pool: Pool, *, pairs: bool, calls: bool
     ) -> Gathered:
         rests_on = _rests_on(models, world.writes)
         known = world.gathered.get(number)

@@ -156,13 +156,13 @@ def stated_models(settings: Settings) -> dict[str, StatedModel]:
             name,
             said,
             source=DRAFTED,
-            writes=settings.tools[name].effect.changes_world if name in settings.tools else None,
+            writes=settings.tools[name].effect.changes_environment if name in settings.tools else None,
         )
         for name, said in drafts.items()
     }
     for name, said in declared.items():
         if said.model is not None:
-            found[name] = StatedModel(name, said.model, writes=said.effect.changes_world)
+            found[name] = StatedModel(name, said.model, writes=said.effect.changes_environment)
     return found
 
 

@@ -13,7 +13,7 @@ from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.stated import DECLARED, Outcome, StatedModel
 from dreamgym_kit.dream.state.values import MISSING
 from dreamgym_kit.dream.state.views import State
-from dreamgym_kit.types import Provenance
+from dreamgym_kit.types import Source
 
 _HELD = 0.5  # confidence from which a view is taken for what the read answers, and mined rules for sure
 
@@ -42,7 +42,7 @@ def _declared(
 ) -> Sequence[Candidate]:
     recorded = [one for one in known if not _is_mined(one)]
     if not outcome.failure:
-        by_rule = [one for one in known if one not in recorded and one.provenance is Provenance.COMPOSED]
+        by_rule = [one for one in known if one not in recorded and one.provenance is Source.DERIVED]
         failures = [one for one in by_rule if failed(one.seen) and one.basis != PRESUMED]
         if failures and not said.said.fails_only:
             return known  # a failure that was not said, but recorded
@@ -62,4 +62,4 @@ def _of_outcome(models: ToolModels, asked: Asked, said: StatedModel, outcome: Ou
     who = said.said.said_by or "settings"
     doubts = f", {outcome.doubts} of its conditions unknown" if outcome.doubts else ""
     why = f"{said.source} by {who}: {outcome.part}{doubts}"
-    return Candidate(seen, Provenance.COMPOSED, outcome.support(said.source), said.source, why)
+    return Candidate(seen, Source.DERIVED, outcome.support(said.source), said.source, why)

@@ -12,20 +12,20 @@ from dreamgym_kit.report.page.document import Steps
 from dreamgym_kit.report.page.steps import steps_of
 from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Episode, Provenance, Verdict, World
+from dreamgym_kit.types import Environment, Episode, Source, Verdict
 
 CODES = {
-    Provenance.REAL: "R",
-    Provenance.RECORDED: "r",
-    Provenance.COMPOSED: "c",
-    Provenance.ANALOGOUS: "a",
-    Provenance.REASONED: "m",
-    Provenance.SCRIPTED: "s",
-    Provenance.FAULT: "f",
-    Provenance.ABSTAINED: "x",
+    Source.REAL: "R",
+    Source.RECORDED: "r",
+    Source.DERIVED: "c",
+    Source.ANALOGOUS: "a",
+    Source.MODEL: "m",
+    Source.SCRIPTED: "s",
+    Source.FAULT: "f",
+    Source.UNANSWERED: "x",
 }
-NOT_DREAMT = (Provenance.REAL, Provenance.FAULT, Provenance.SCRIPTED)
-BINS = 10  # of a histogram of support
+NOT_DREAMT = (Source.REAL, Source.FAULT, Source.SCRIPTED)
+BINS = 10  # of a histogram of confidences
 SAMPLES = 8  # calls of a tool that the page shows at once
 _TASK_TEXT = 300
 _SAMPLED = ("step", "args", "changes", "findings", "error")
@@ -38,17 +38,17 @@ Rank = tuple[bool, tuple[tuple[int, str], ...], int]
 class Use:
     """One tool's calls, as far as `Tally` does not count them."""
 
-    supports: list[float] = field(default_factory=list)  # of dreamt answers, 0..1
+    confidences: list[float] = field(default_factory=list)  # of dreamt answers, 0..1
     samples: list[tuple[Rank, dict[str, JsonValue]]] = field(default_factory=list)
 
-    def support(self) -> dict[str, JsonValue]:
+    def confidence(self) -> dict[str, JsonValue]:
         """Give `{"bins": [10 ints], "median", "least"}` of the dreamt answers; empty where there are none."""
-        if not self.supports:
+        if not self.confidences:
             return {}
         bins = [0] * BINS
-        for support in self.supports:
-            bins[min(BINS - 1, max(0, int(support * BINS)))] += 1
-        middle, least = median(self.supports), min(self.supports)
+        for confidence in self.confidences:
+            bins[min(BINS - 1, max(0, int(confidence * BINS)))] += 1
+        middle, least = median(self.confidences), min(self.confidences)
         return {"bins": list(bins), "median": round(middle, 4), "least": round(least, 4)}
 
     def keep(self, rank: Rank, call: dict[str, JsonValue]) -> None:
@@ -67,9 +67,9 @@ class Use:
 class Line:
     """What the lists of the page need of an episode beyond the summary's line."""
 
-    path: tuple[tuple[str, str, bool], ...]  # tool, code of the provenance, a critical finding points at it
+    path: tuple[tuple[str, str, bool], ...]  # tool, code of the source, a critical finding points at it
     kinds: tuple[str, ...]  # of findings
-    least_support: float | None
+    least_confidence: float | None
     reward: float | None
     tokens: int
     faulted: bool
@@ -82,7 +82,7 @@ class Gathered:
     tally: Tally = field(default_factory=Tally)
     steps: dict[str, Steps] = field(default_factory=dict)  # by episode
     lines: dict[str, Line] = field(default_factory=dict)
-    tasks: dict[str, tuple[str, World]] = field(default_factory=dict)  # what is asked, where
+    tasks: dict[str, tuple[str, Environment]] = field(default_factory=dict)  # what is asked, where
     uses: dict[str, Use] = field(default_factory=dict)  # by tool
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, tool) -> calls
 
@@ -94,11 +94,11 @@ class Gathered:
         dull = episode.verdict is Verdict.PASSED and not episode.findings and not episode.violations
         self.steps[episode.id] = Steps.of(detail, dull=dull)
         self.lines[episode.id] = _line(episode, bad)
-        self.tasks.setdefault(episode.task, (_asked(episode), episode.world))
+        self.tasks.setdefault(episode.task, (_asked(episode), episode.environment))
         for step in episode.transitions:
             use = self.uses.setdefault(step.call.tool, Use())
-            if step.answer.provenance not in NOT_DREAMT:
-                use.supports.append(step.answer.support)
+            if step.answer.source not in NOT_DREAMT:
+                use.confidences.append(step.answer.confidence)
             kind = fault_kind(step.answer)
             if kind is not None:
                 self.faults[str(kind), step.call.tool] += 1
@@ -126,13 +126,13 @@ def gather(episodes: Iterable[Episode]) -> Gathered:
 
 
 def _line(episode: Episode, bad: set[int]) -> Line:
-    dreamt = [step.answer.support for step in episode.transitions if step.answer.provenance not in NOT_DREAMT]
+    dreamt = [step.answer.confidence for step in episode.transitions if step.answer.source not in NOT_DREAMT]
     return Line(
         path=tuple(
-            (step.call.tool, CODES[step.answer.provenance], step.step in bad) for step in episode.transitions
+            (step.call.tool, CODES[step.answer.source], step.step in bad) for step in episode.transitions
         ),
         kinds=tuple(dict.fromkeys(found.kind for found in episode.findings)),
-        least_support=min(dreamt, default=None),
+        least_confidence=min(dreamt, default=None),
         reward=episode.reward,
         tokens=episode.tokens,
         faulted=any(fault_kind(step.answer) is not None for step in episode.transitions),

@@ -17,13 +17,13 @@ Fields (schema 2; a later version adds fields and keeps these):
     effects      [{"tool", "effect", "calls", "episodes", "wrong", "sample": [{"episode": index, "step",
                  "args", "changes"?, "findings"?, "error"?}]}], destructive first
     tools        [{"name", "effect", "calls", "episodes", "errors", "dreamt", "grounded",
-                 "provenance": {code: n}, "support"?: {"bins": [10 ints], "median", "least"}}]
-    trust        {"text", "order": [tool index, weakest first], "provenance": {code: n},
+                 "sources": {code: n}, "confidence"?: {"bins": [10 ints], "median", "least"}}]
+    trust        {"text", "order": [tool index, weakest first], "sources": {code: n},
                  "curve"?: [[threshold, answered, exact or null]], of mined answers on held-out recordings}
-    tasks        [{"id", "text", "world"}], worst first
+    tasks        [{"id", "text", "environment"}], worst first
     episodes     [{"id", "task": index, "verdict", "reason", "path", "s", "bad"?: 1, "kinds"?: [kind],
-                 "stop"?, "reward"?, "support"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
-                 provenance, and ! where a critical finding points at the call
+                 "stop"?, "reward"?, "confidence"?, "usd"?}]; path: "0r 2c!" is tool index, code of the
+                 source, and ! where a critical finding points at the call
     faults       where any was planned; see `gathering.faults`
     cost         {"stats": [{"value", "label"}],
                  "spread": [{"title", "bins", "median", "p95", "most"}]}
@@ -50,14 +50,14 @@ from dreamgym_kit.report.page.document import SCHEMA, manifest_of
 from dreamgym_kit.report.page.gathering import CODES, Gathered, Line, faults
 from dreamgym_kit.report.percent import count_told, duration, whole_percent
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Provenance, Verdict
+from dreamgym_kit.types import Source, Verdict
 
 _PLACES = 200  # places told of one kind of finding; the filter finds them all
 _REASON = 300
 _CAUSES = 6
 _BINS = 24
 _HOLDS = {
-    "real_calls": "A dream answers each call that reads or changes the world; nothing else tried to run.",
+    "real_calls": "A dream answers each call that reads or changes data; nothing else tried to run.",
     "fail_on critical": "No finding that a person should look at first.",
 }
 
@@ -95,7 +95,7 @@ def overview(
         "tools": _tools(gathered, summary),
         "trust": _trust(summary),
         "tasks": [
-            {"id": name, "text": gathered.tasks[name][0], "world": str(gathered.tasks[name][1])}
+            {"id": name, "text": gathered.tasks[name][0], "environment": str(gathered.tasks[name][1])}
             for name in tasks
         ],
         "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
@@ -174,7 +174,7 @@ def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]
 def _effects(gathered: Gathered, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
     found: list[JsonValue] = []
     for tool in summary.tools:
-        if not tool.effect.changes_world or not tool.calls:
+        if not tool.effect.changes_environment or not tool.calls:
             continue
         sample: list[JsonValue] = [
             call | {"episode": order[str(call["episode"])]} for call in gathered.uses[tool.name].trim()
@@ -203,10 +203,10 @@ def _tools(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
             "errors": tool.errors,
             "dreamt": tool.dreamt,
             "grounded": tool.grounded,
-            "provenance": {CODES[Provenance(said)]: count for said, count in tool.provenance.items()},
+            "sources": {CODES[Source(said)]: count for said, count in tool.sources.items()},
         }
-        support = gathered.uses[tool.name].support()
-        told.append(form | ({"support": support} if support else {}))
+        confidence = gathered.uses[tool.name].confidence()
+        told.append(form | ({"confidence": confidence} if confidence else {}))
     return told
 
 
@@ -225,7 +225,7 @@ def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
     told: dict[str, JsonValue] = {
         "text": coverage_told(summary),
         "order": sorted(dreamt, key=weakness),
-        "provenance": {CODES[Provenance(said)]: count for said, count in summary.provenance.items()},
+        "sources": {CODES[Source(said)]: count for said, count in summary.sources.items()},
     }
     return told | ({"curve": curve} if curve else {})
 
@@ -246,7 +246,7 @@ def _episode(
     told |= {"stop": line.stop} if line.stop != "finished" else {}
     usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
     told |= {"reward": more.reward} if more.reward != usual else {}
-    told |= {"support": round(more.least_support, 3)} if more.least_support is not None else {}
+    told |= {"confidence": round(more.least_confidence, 3)} if more.least_confidence is not None else {}
     return told | ({"usd": round(line.cost_usd, 6)} if line.cost_usd else {})
 
 

@@ -46,7 +46,7 @@ class Told:
             seen = {(change["entity"], change["field"]) for change in found}
             found += [
                 change
-                for change in self._take(step.answer.content, writes=step.effect.changes_world)
+                for change in self._take(step.answer.content, writes=step.effect.changes_environment)
                 if (change["entity"], change["field"]) not in seen
             ]
         return list(found[:_MOST])
@@ -175,8 +175,8 @@ def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonV
         "args": short_arguments(step.call.args),
         "at_s": _seconds(max(0.0, step.recorded_at - episode.started_at)) if step.recorded_at else None,
         "dur_s": _seconds(step.elapsed_s),
-        "provenance": str(answer.provenance),
-        "support": round(answer.support, 4),
+        "source": str(answer.source),
+        "confidence": round(answer.confidence, 4),
         **_answer(step),
     }
     kind = fault_kind(answer)
@@ -199,7 +199,7 @@ def _answer(step: Transition) -> dict[str, JsonValue]:
     answer = step.answer
     if answer.error is not None:
         return {**_cut(answer.error), "error": answer.error_type or "error"}
-    if answer.abstained:
+    if answer.unanswered:
         return {"text": ""}
     if answer.content is None and answer.update is not None:
         return {**_cut(json.dumps(dict(answer.update))), "update": True}

@@ -74,7 +74,7 @@ def _plain_note(step: Transition, known: dict[str, dict[str, JsonValue]]) -> str
 def _taken(step: Transition) -> str:
     if failed(observation(step.answer)):
         return f"{step.call.tool} refuses."
-    return f"{step.call.tool} {'is done' if step.effect.changes_world else 'answers'}."
+    return f"{step.call.tool} {'is done' if step.effect.changes_environment else 'answers'}."
 
 
 def _tutorial(trajectory: Trajectory) -> Tutorial:
@@ -111,12 +111,12 @@ class MinedRules:
     async def annotate(self, trajectory: Trajectory) -> Annotation:
         """See `Annotator.annotate`."""
         plain = await self._plain.annotate(trajectory)
-        world = f"{trajectory.tenant}/{trajectory.world}"
-        episodes = self._knowledge.pool.episodes.get(world, [])
+        environment = f"{trajectory.tenant}/{trajectory.environment}"
+        episodes = self._knowledge.pool.episodes.get(environment, [])
         own = next((one for one in episodes if one.id == trajectory.episode), None)
         if own is None or len(own.steps) != len(plain.notes):
             return replace(plain, by=self.name)
-        calls = met_in(self._knowledge, world, own, unseen=True)
+        calls = met_in(self._knowledge, environment, own, unseen=True)
         notes = (self._note(note, call) for note, call in zip(plain.notes, calls, strict=True))
         return replace(plain, by=self.name, notes=tuple(notes))
 

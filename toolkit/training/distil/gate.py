@@ -32,7 +32,7 @@ from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.interval import wilson
 
-FILE = "gate.json"
+FILE = "acceptance.json"
 TRUST, WATCH, NEVER = "trust", "watch", "never"
 _ENOUGH = 20  # calls
 _FEW_REFUSED = 5  # refused calls from which on it counts how often they are taken for success

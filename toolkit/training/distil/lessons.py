@@ -100,7 +100,7 @@ def lessons_of(
         left_out = tuple(part for part in PARTS if chance.random() < getattr(leaving, part))
         asked = asked_of(row, trajectory.steps[:place], sight, specs[tool], left_out=left_out)
         changes = note.changes if note.changes is not None else observed.get(row.step)
-        if not row.effect.changes_world:
+        if not row.effect.changes_environment:
             changes = ()
         target = target_of(asked, _reason(note, asked) if leaving.reasoning else "", changes)
         if target is None:
@@ -149,7 +149,7 @@ def asked_of(
 def situation_of(row: Transition, before: Sequence[Transition], spec: ToolSpec) -> Situation:
     """Where a recorded call stood. Its episode gets another name: nothing of it is evidence."""
     return Situation(
-        world=row.world,
+        environment=row.environment,
         task=row.task,
         episode=row.episode,
         history=tuple(before),

@@ -79,7 +79,7 @@ def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) ->
     for tried in (*sets, []):  # changes that contradict what recordings show of the tool are not taught
         for said in _ways(asked):
             whole = {"reasoning": reasoning, **_NOTHING, **said, "set": tried}
-            if not asked.situation.tool.effect.changes_world or said["outcome"] == "error":
+            if not asked.situation.tool.effect.changes_environment or said["outcome"] == "error":
                 whole["set"] = []
             made = _made(asked, whole)
             if made is None or asked.as_seen(made) != asked.as_seen(asked.row.answer):
@@ -197,7 +197,7 @@ def _is_told(asked: Asked) -> bool:
     if any(name in asked.facts for name in mentioned(dict(asked.row.call.args))):
         return True
     outcomes = {one.answer.error is None for one in asked.examples if one.call.tool == asked.row.call.tool}
-    return outcomes == {asked.row.answer.error is None} or not asked.situation.tool.effect.changes_world
+    return outcomes == {asked.row.answer.error is None} or not asked.situation.tool.effect.changes_environment
 
 
 def _leaves_told(asked: Asked, said: Mapping[str, JsonValue]) -> bool:
@@ -236,7 +236,7 @@ def observed_changes(steps: Sequence[Transition]) -> dict[int, tuple[Change, ...
         seen = observation(step.answer)
         if failed(seen):
             continue
-        if step.effect.changes_world:
+        if step.effect.changes_environment:
             writes.append(step)
             continue
         for record in records(seen, step.call.args):

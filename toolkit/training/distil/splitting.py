@@ -15,9 +15,9 @@ from dreamgym_kit.dream.state.entities import records
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.training.annotation import Trajectory
-from dreamgym_kit.types import Provenance, Split, Transition
+from dreamgym_kit.types import Source, Split, Transition
 
-WAYS = ("world", "task", "entity", "episode")
+WAYS = ("environment", "task", "entity", "episode")
 _COMMON = 0.1  # an entity in more than this share of all trajectories ties none of them together
 _FEW = 20  # trajectories below which no entity is common
 
@@ -34,12 +34,12 @@ def trajectories(
     """
     told: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for row in rows:
-        if row.answer.provenance is Provenance.REAL and not row.effect.runs_in_dream:
-            told[row.tenant, str(row.world), row.episode].append(row)
+        if row.answer.source is Source.REAL and not row.effect.runs_in_dream:
+            told[row.tenant, str(row.environment), row.episode].append(row)
     return [
         Trajectory(
             tenant=tenant,
-            world=steps[0].world,
+            environment=steps[0].environment,
             task=steps[0].task,
             episode=episode,
             steps=tuple(sorted(steps, key=lambda row: row.step)),
@@ -62,7 +62,7 @@ class Sides:
         """The taught trajectories in parts, none of which shares a world with another if worlds suffice."""
         by_world: dict[str, list[Trajectory]] = defaultdict(list)
         for one in self.taught:
-            by_world[f"{one.tenant}/{one.world}"].append(one)
+            by_world[f"{one.tenant}/{one.environment}"].append(one)
         if len(by_world) < 2:
             by_world = defaultdict(list, {one.key: [one] for one in self.taught})
         parts: list[list[Trajectory]] = [[] for _ in range(min(count, len(by_world)))]
@@ -72,13 +72,17 @@ class Sides:
 
 
 def split(
-    trajectories: Sequence[Trajectory], by: Sequence[str] = ("world",), *, share: float = 0.25, seed: int = 0
+    trajectories: Sequence[Trajectory],
+    by: Sequence[str] = ("environment",),
+    *,
+    share: float = 0.25,
+    seed: int = 0,
 ) -> Sides:
     """Divide trajectories.
 
     Args:
         trajectories: all of them.
-        by: what the two sides must not share: "world", "task", "entity"; "episode": nothing but the episode.
+        by: what the two sides must not share: "environment", "task", "entity"; "episode": only the episode.
         share: of the groups that measure, 0..1, beside those that a person held out.
         seed: draws them.
 
@@ -140,19 +144,19 @@ def _groups(trajectories: Sequence[Trajectory], by: Sequence[str]) -> dict[str, 
 
 def _keys(one: Trajectory, by: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "episode", one.key
-    if "world" in by:
-        yield "world", f"{one.tenant}/{one.world}"
+    if "environment" in by:
+        yield "environment", f"{one.tenant}/{one.environment}"
     if "task" in by and one.task:
         yield "task", f"{one.tenant}/{one.task}"
     if "entity" in by:
         for step in one.steps:
             for record in records(observation(step.answer), step.call.args):
-                yield "entity", f"{one.tenant}/{one.world}/{record.entity}"
+                yield "entity", f"{one.tenant}/{one.environment}/{record.entity}"
 
 
 def _name(one: Trajectory, by: Sequence[str]) -> str:
     """What a group is drawn by: its world where worlds are kept together, so that more episodes move none."""
-    return f"{one.tenant}/{one.world}" if "world" in by else one.key
+    return f"{one.tenant}/{one.environment}" if "environment" in by else one.key
 
 
 def _drawn(name: str, seed: int) -> float:

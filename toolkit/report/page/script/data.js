@@ -7,17 +7,17 @@ const TOOLS = D.tools || [],
   TASKS = D.tasks || [],
   E = D.episodes || [];
 /* Where an answer may come from, by the code in an episode's path: its name, and what that means. */
-const PROVENANCE = {
+const SOURCES = {
   R: ['real', 'the tool itself ran; in a dream only tools that touch nothing may'],
-  r: ['recorded', 'recorded in this world'],
-  c: ['composed', 'put together from what was recorded'],
-  a: ['analogous', 'recorded in another world'],
-  m: ['reasoned', 'a model\u2019s answer'],
+  r: ['recorded', 'recorded in this environment'],
+  c: ['derived', 'put together from what was recorded'],
+  a: ['analogous', 'recorded in another environment'],
+  m: ['model', 'a model\u2019s answer'],
   s: ['scripted', 'a scripted answer'],
   f: ['fault', 'planned failure'],
-  x: ['abstained', 'no answer given'],
+  x: ['unanswered', 'no answer given'],
 };
-const CODES = Object.fromEntries(Object.entries(PROVENANCE).map(([code, [name]]) => [code, name]));
+const CODES = Object.fromEntries(Object.entries(SOURCES).map(([code, [name]]) => [code, name]));
 const CODE_OF = Object.fromEntries(Object.entries(CODES).map(([code, name]) => [name, code]));
 const WORST = {'!': 0, failed: 1, error: 2, inconclusive: 3, passed: 4};
 const byId = new Map(E.map((episode, place) => [episode.id, place]));
@@ -25,7 +25,7 @@ E.forEach((episode, place) => {
   episode.i = place;
 });
 
-/* The calls of an episode in order: tool, provenance code, and whether a critical finding points at it. */
+/* The calls of an episode in order: tool, code of the source, and whether a critical finding points at it. */
 function calls(episode) {
   if (!episode.calls) {
     episode.calls = !episode.path

@@ -1,4 +1,4 @@
-/* One episode: what it came to, its siblings, a strip of time, then step by step. */
+/* One episode: what it came to, its repeats, a strip of time, then step by step. */
 
 let current = null,
   currentRow = 0,
@@ -12,7 +12,7 @@ function strip(one, episode) {
     x = (seconds) => Math.min(width - 3, (seconds / episode.s) * width);
   const sums = {dream: 0, fault: 0, real: 0};
   timed.forEach((step) => {
-    sums[step.provenance === 'fault' ? 'fault' : step.provenance === 'real' ? 'real' : 'dream'] += step.dur_s;
+    sums[step.source === 'fault' ? 'fault' : step.source === 'real' ? 'real' : 'dream'] += step.dur_s;
   });
   const rest = Math.max(0, episode.s - sums.dream - sums.fault - sums.real);
   return [
@@ -33,7 +33,7 @@ function strip(one, episode) {
               width: Math.max(3, (step.dur_s / episode.s) * width),
               height: 17,
               rx: 1,
-              class: 'f-' + CODE_OF[step.provenance],
+              class: 'f-' + CODE_OF[step.source],
             },
             s('title', {}, `${step.step} ${step.tool}: ${duration(step.dur_s)}`),
           ),
@@ -58,12 +58,12 @@ function heading(one, episode) {
     one && one.tokens ? whole.format(one.tokens) + ' tokens' : null,
     episode.usd ? money(episode.usd) : null,
     episode.reward !== undefined && episode.reward !== null ? 'reward ' + episode.reward : null,
-    episode.support === undefined ? null : 'least support ' + episode.support.toFixed(2),
+    episode.confidence === undefined ? null : 'least confidence ' + episode.confidence.toFixed(2),
     one && one.attempt > 1 ? 'attempt ' + one.attempt : null,
   ];
   return h(
     'div.ephead',
-    h('p.q', `${episode.id}, world ${TASKS[episode.task].world}`),
+    h('p.q', `${episode.id}, environment ${TASKS[episode.task].environment}`),
     h('h1', TASKS[episode.task].text || episode.id),
     h('p.why', word(episode.verdict), ' ', episode.reason),
     h(
@@ -100,18 +100,18 @@ async function openEpisode(name, step) {
     return;
   }
   const episode = E[place],
-    siblings = besides(episode);
-  const details = await Promise.all(siblings.near.map((one) => detail(one.i)));
+    repeats = besides(episode);
+  const details = await Promise.all(repeats.near.map((one) => detail(one.i)));
   if (mine !== request) return;
   const fresh = current !== episode,
-    one = details[siblings.near.indexOf(episode)];
+    one = details[repeats.near.indexOf(episode)];
   current = episode;
   if (fresh) {
     box.replaceChildren(
       crumb(episode),
       heading(one, episode),
-      siblingLinks(siblings.all, episode) || '',
-      parting(details, siblings.near, episode) || '',
+      repeatLinks(repeats.all, episode) || '',
+      parting(details, repeats.near, episode) || '',
       ...(one ? [strip(one, episode) || ''].flat() : []),
       one
         ? h(
@@ -148,13 +148,13 @@ const stepAt = (at) => {
   return anchor ? parseInt(anchor.textContent, 10) : 0;
 };
 
-/* Siblings: the same task in the same world, beside each other from the first call in which they differ. */
+/* Repeats: the same task in the same environment, beside each other from the first call in which they differ. */
 const MOST_SIBLINGS = 12,
   MOST_PARTED = 12,
   MOST_TEXT = 300;
 
-function parting(details, siblings, me) {
-  if (siblings.length < 2 || details.some((one) => !one)) return null;
+function parting(details, repeats, me) {
+  if (repeats.length < 2 || details.some((one) => !one)) return null;
   const lists = details.map((one) => one.steps.filter((step) => step.kind === 'call'));
   const same = (place) => lists.every((list) => key(list[place]) === key(lists[0][place]));
   const key = (step) =>
@@ -162,7 +162,7 @@ function parting(details, siblings, me) {
   const longest = Math.max(...lists.map((list) => list.length));
   let first = 0;
   while (first < longest && same(first)) first++;
-  if (first === longest) return h('p.soft', 'All siblings made the same calls and got the same answers.');
+  if (first === longest) return h('p.soft', 'All repeats made the same calls and got the same answers.');
   const cell = (step) =>
     !step
       ? h('span.faint', '\u2013')
@@ -184,7 +184,7 @@ function parting(details, siblings, me) {
         'tr',
         {class: place === first ? 'here' : null},
         lists.map((list, column) =>
-          h('td', {class: siblings[column] === me ? 'me' : null}, cell(list[place])),
+          h('td', {class: repeats[column] === me ? 'me' : null}, cell(list[place])),
         ),
       ),
     );
@@ -192,16 +192,16 @@ function parting(details, siblings, me) {
   return h(
     'details.part',
     {open: true},
-    h('summary', first ? `The siblings part at call ${first + 1}` : 'The siblings part at the first call'),
+    h('summary', first ? `The repeats differ at call ${first + 1}` : 'The repeats differ at the first call'),
     wide(
-      'Where the siblings part',
+      'Where the repeats differ',
       h(
         'table.sibtab',
         h(
           'thead',
           h(
             'tr',
-            siblings.map((one) =>
+            repeats.map((one) =>
               h(
                 'th',
                 {scope: 'col'},
@@ -219,7 +219,7 @@ function parting(details, siblings, me) {
                 'tr',
                 h(
                   'td.same',
-                  {colspan: siblings.length},
+                  {colspan: repeats.length},
                   'the same for all: ' +
                     lists[0]
                       .slice(0, first)
@@ -235,12 +235,12 @@ function parting(details, siblings, me) {
   );
 }
 
-function siblingLinks(siblings, me) {
-  if (siblings.length < 2) return null;
+function repeatLinks(repeats, me) {
+  if (repeats.length < 2) return null;
   return h(
     'nav.sibs',
-    {'aria-label': 'Siblings: the same task in the same world'},
-    siblings.map((one) =>
+    {'aria-label': 'Repeats: the same task in the same environment'},
+    repeats.map((one) =>
       h(
         'a.sib',
         {href: link(one.id), 'aria-current': one === me ? 'page' : null},
@@ -251,7 +251,7 @@ function siblingLinks(siblings, me) {
   );
 }
 
-/* Around one episode of many siblings, only its neighbours are laid side by side. */
+/* Around one episode of many repeats, only its neighbours are laid side by side. */
 function besides(episode) {
   const all = E.filter((one) => one.task === episode.task),
     at = all.indexOf(episode);

@@ -22,7 +22,7 @@ const KEYS = {
     asked === 'any'
       ? Boolean(episode.kinds)
       : (episode.kinds || []).some((kind) => kind.toLowerCase().startsWith(asked)),
-  prov: (episode, asked) => calls(episode).some((call) => CODES[call.code].startsWith(asked)),
+  source: (episode, asked) => calls(episode).some((call) => CODES[call.code].startsWith(asked)),
   effect: (episode, asked) => calls(episode).some((call) => call.tool.effect === asked),
   stop: (episode, asked) => (episode.stop || 'finished').startsWith(asked),
 };
@@ -72,7 +72,7 @@ const wordsOf = (one) =>
         step.why,
         step.nearest,
         step.error,
-        step.provenance,
+        step.source,
         step.args ? JSON.stringify(step.args) : '',
         ...(step.findings || []).map((found) => found.text),
         ...(step.cites || []),
@@ -133,7 +133,7 @@ function row(episode) {
     ),
     h('td', path(episode)),
     h('td.num', calls(episode).length),
-    least(episode.support),
+    least(episode.confidence),
     h('td.num', duration(episode.s)),
   );
 }
@@ -197,7 +197,7 @@ function episodes() {
   controls.q = h('input', {
     type: 'search',
     id: 'q',
-    placeholder: 'Words, or tool:NAME finding:any prov:abstained -verdict:passed',
+    placeholder: 'Words, or tool:NAME finding:any source:unanswered -verdict:passed',
     'aria-label': 'Filter episodes',
     onfocus: readAll,
     oninput: (event) => {
@@ -238,7 +238,7 @@ function episodes() {
           'colgroup',
           [1, 2, 3, 4, 5, 6, 7].map((number) => h('col', {class: 'c' + number})),
         ),
-        headings('Verdict', 'Episode', 'Task', 'Calls in order', '#Calls', '#Least support', '#Time'),
+        headings('Verdict', 'Episode', 'Task', 'Calls in order', '#Calls', '#Least confidence', '#Time'),
         rows,
       ),
     ),

@@ -1,21 +1,21 @@
 /* 3 Trust: where the dream's answers came from, tool by tool. */
 
-const provenanceKey = (counts) =>
+const sourceKey = (counts) =>
   h(
     'div.key',
-    Object.keys(PROVENANCE)
+    Object.keys(SOURCES)
       .filter((code) => counts[code])
       .map((code) =>
         h(
           'span',
           swatch(code),
           `${CODES[code]} ${whole.format(counts[code])}`,
-          h('span.faint', PROVENANCE[code][1]),
+          h('span.faint', SOURCES[code][1]),
         ),
       ),
   );
 
-/* What mined answers were worth on recordings that nothing was mined from, by the support asked for. */
+/* What mined answers were worth on recordings that nothing was mined from, by the confidence asked for. */
 function heldOut(curve) {
   const width = 320,
     height = 110,
@@ -27,7 +27,7 @@ function heldOut(curve) {
   const label = curve
     .map(
       ([at, answered, right]) =>
-        `support ${at}: ${percent(answered)} answered` +
+        `confidence ${at}: ${percent(answered)} answered` +
         (right === null ? '' : `, ${percent(right)} of these exact`),
     )
     .join('; ');
@@ -45,7 +45,7 @@ function heldOut(curve) {
         s('rect', {x: 4, y: bottom, width: width - 8, height: 1, class: 'f-line2'}),
         s('path', {d: line(curve), class: 'l-soft'}),
         exact.length ? s('path', {d: line(exact), class: 'l-ok'}) : null,
-        s('text', {x: 4, y: 102, class: 'f-faint'}, 'support 0'),
+        s('text', {x: 4, y: 102, class: 'f-faint'}, 'confidence 0'),
         s('text', {x: width - 4, y: 102, 'text-anchor': 'end', class: 'f-faint'}, '1'),
       ),
       h('div.key', key('l-ok', 'exact'), key('l-soft', 'answered, dashed')),
@@ -54,7 +54,7 @@ function heldOut(curve) {
 }
 
 /* How well grounded the answers of a tool were: a small histogram with their median. */
-const supports = ({bins, median}) =>
+const confidences = ({bins, median}) =>
   h(
     'span.word',
     svg(90, 18, {}, s('rect', {x: 0, y: 17, width: 90, height: 1, class: 'f-line2'}), bars(bins, 90, 17)),
@@ -65,11 +65,11 @@ const trustRow = (one) =>
     'tr',
     h('th.mono', {scope: 'row'}, one.name),
     amount(one.calls),
-    h('td', stack(one.provenance)),
+    h('td', stack(one.sources)),
     h('td.num', `${whole.format(one.grounded)} of ${whole.format(one.dreamt)}`),
-    h('td', one.support ? supports(one.support) : null),
-    least(one.support?.least),
-    amount(one.provenance.x || 0, one.provenance.x ? ' w-watch' : ' faint'),
+    h('td', one.confidence ? confidences(one.confidence) : null),
+    least(one.confidence?.least),
+    amount(one.sources.x || 0, one.sources.x ? ' w-watch' : ' faint'),
     amount(one.errors, one.errors ? '' : ' faint'),
   );
 const TRUST_COLUMNS = [
@@ -83,7 +83,7 @@ const TRUST_COLUMNS = [
   '#Errors told',
 ];
 function trust() {
-  const counts = D.trust.provenance,
+  const counts = D.trust.sources,
     weakestFirst = D.trust.order.map((place) => trustRow(TOOLS[place]));
   if (!Object.values(counts).some(Boolean)) return null;
   return section(
@@ -91,7 +91,7 @@ function trust() {
     'How far to trust the dream',
     D.trust.text + '.',
     h('div.whole', stack(counts, 1100, 20)),
-    provenanceKey(counts),
+    sourceKey(counts),
     weakestFirst.length ? table('Tools', 'table.tools', TRUST_COLUMNS, weakestFirst) : null,
     D.trust.curve ? heldOut(D.trust.curve) : null,
   );

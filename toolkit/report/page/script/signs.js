@@ -79,7 +79,7 @@ function path(episode) {
 
 /* Where answers came from, as one bar; the stronger against the page, the better grounded. */
 function stack(counts, width = 220, height = 10) {
-  const parts = Object.keys(PROVENANCE)
+  const parts = Object.keys(SOURCES)
     .filter((code) => counts[code])
     .map((code) => [code, counts[code]]);
   const sum = parts.reduce((total, [, count]) => total + count, 0) || 1;
@@ -123,12 +123,12 @@ const swatch = (code) =>
 /* How many of a kind, behind its sign. */
 const counted = (name, count, text) =>
   h('span', name ? sign(name) : null, h('span', h('b', whole.format(count)), ' ' + text));
-/* The least support of some answers, marked where it is little. */
-const least = (support) =>
+/* The least confidence of some answers, marked where it is little. */
+const least = (confidence) =>
   h(
     'td',
-    {class: 'num' + (support < 0.5 ? ' w-watch' : '')},
-    support === undefined ? '' : support.toFixed(2),
+    {class: 'num' + (confidence < 0.5 ? ' w-watch' : '')},
+    confidence === undefined ? '' : confidence.toFixed(2),
   );
 /* What a finding is of, and how grave. */
 const findingSign = (one) => sign(one.critical ? 'anomaly' : 'look');

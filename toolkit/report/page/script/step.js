@@ -32,7 +32,7 @@ function inLines(tokens) {
 }
 
 function answer(step) {
-  if (step.provenance === 'abstained')
+  if (step.source === 'unanswered')
     return h(
       'div.ans',
       h('span.w-watch', 'No answer. '),
@@ -65,10 +65,10 @@ function source(step) {
         step.cited > step.cites.length ? h('div', 'and more') : null,
       )
     : null;
-  const dreamt = !['real', 'fault', 'scripted', 'abstained'].includes(step.provenance);
+  const dreamt = !['real', 'fault', 'scripted', 'unanswered'].includes(step.source);
   return h(
     'div.foot',
-    h('span.word', swatch(CODE_OF[step.provenance]), step.provenance),
+    h('span.word', swatch(CODE_OF[step.source]), step.source),
     dreamt
       ? h(
           'span.word',
@@ -77,9 +77,9 @@ function source(step) {
             5,
             {},
             s('rect', {width: 44, height: 5, class: 'f-line'}),
-            s('rect', {width: 44 * step.support, height: 5, class: 'f-soft'}),
+            s('rect', {width: 44 * step.confidence, height: 5, class: 'f-soft'}),
           ),
-          'support ' + step.support.toFixed(2),
+          'confidence ' + step.confidence.toFixed(2),
         )
       : null,
     h('span', duration(step.dur_s)),

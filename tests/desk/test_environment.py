@@ -3,19 +3,25 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.interfaces import RealWorld
-from dreamgym_kit.recipes.desk.world import FOLDER_VARIABLE, TENANT, DeskWorld, open_desk, times_opened
-from dreamgym_kit.types import World
+from dreamgym_kit.interfaces import EnvironmentProvider
+from dreamgym_kit.recipes.desk.environment import (
+    FOLDER_VARIABLE,
+    TENANT,
+    DeskEnvironment,
+    open_desk,
+    times_opened,
+)
+from dreamgym_kit.types import Environment
 
-WORLD = World("desk", 1008)
+WORLD = Environment("desk", 1008)
 
 
-def tenant(world: DeskWorld, episode: str, of: World = WORLD) -> object:
+def tenant(world: DeskEnvironment, episode: str, of: Environment = WORLD) -> object:
     return world.configurable(of, episode)[TENANT]
 
 
 async def test_reset_puts_up_a_file_and_close_takes_it_away(tmp_path: Path) -> None:
-    world: RealWorld = DeskWorld(tmp_path)
+    world: EnvironmentProvider = DeskEnvironment(tmp_path)
     await world.reset(WORLD, "double-01.1")
     [file] = tmp_path.glob("*.db")
     assert file.read_bytes().startswith(b"SQLite format 3\0")
@@ -27,13 +33,13 @@ async def test_reset_puts_up_a_file_and_close_takes_it_away(tmp_path: Path) -> N
 
 
 def test_asking_for_the_config_touches_nothing(tmp_path: Path) -> None:
-    world = DeskWorld(tmp_path / "not-there")
+    world = DeskEnvironment(tmp_path / "not-there")
     assert world.configurable(WORLD, "a.1") == world.configurable(WORLD, "a.1")
     assert not (tmp_path / "not-there").exists()
 
 
 async def test_each_episode_has_a_desk_of_its_own(tmp_path: Path) -> None:
-    world = DeskWorld(tmp_path)
+    world = DeskEnvironment(tmp_path)
     await world.reset(WORLD, "a.1")
     await world.reset(WORLD, "a.2")
     with open_desk(tenant(world, "a.1")) as first, open_desk(tenant(world, "a.2")) as second:
@@ -46,7 +52,7 @@ async def test_each_episode_has_a_desk_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_reset_again_starts_anew(tmp_path: Path) -> None:
-    world = DeskWorld(tmp_path)
+    world = DeskEnvironment(tmp_path)
     await world.reset(WORLD, "a.1")
     with open_desk(tenant(world, "a.1")) as desk:
         desk.delete_customer("C43")
@@ -57,7 +63,7 @@ async def test_reset_again_starts_anew(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
-    world = DeskWorld(tmp_path)
+    world = DeskEnvironment(tmp_path)
     (tmp_path / f"{tenant(world, 'a.1')}.db").write_text("left over")
     await world.reset(WORLD, "a.1")
     with open_desk(tenant(world, "a.1")) as desk:
@@ -68,7 +74,7 @@ async def test_a_file_that_a_killed_run_left_is_replaced(tmp_path: Path) -> None
 @pytest.mark.parametrize("episode", ["../../etc/passwd", "/abs", "a\0b", "CON", "x" * 300, "名.1", ""])
 async def test_an_episode_of_any_name_stays_in_the_folder(tmp_path: Path, episode: str) -> None:
     (tmp_path / "desks").mkdir()
-    world = DeskWorld(tmp_path / "desks")
+    world = DeskEnvironment(tmp_path / "desks")
     await world.reset(WORLD, episode)
     assert len(list((tmp_path / "desks").iterdir())) == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["desks"]
@@ -83,13 +89,13 @@ def test_a_desk_that_nobody_put_up_cannot_be_opened(named: object) -> None:
 
 async def test_a_world_without_that_seed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="desk:7: desk seed 7 is outside 1000 to 999999"):
-        await DeskWorld(tmp_path).reset(World("desk", 7), "a.1")
+        await DeskEnvironment(tmp_path).reset(Environment("desk", 7), "a.1")
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    world = DeskWorld()
+    world = DeskEnvironment()
     await world.reset(WORLD, "a.1")
     assert len(list(tmp_path.glob("*.db"))) == 1
     await world.close("a.1")
@@ -99,7 +105,7 @@ async def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch
 async def test_every_call_of_a_real_tool_is_counted_also_one_that_finds_no_desk(tmp_path: Path) -> None:
     from dreamgym_kit.recipes.desk.tools import list_orders
 
-    world, before = DeskWorld(tmp_path), times_opened()
+    world, before = DeskEnvironment(tmp_path), times_opened()
     await world.reset(WORLD, "a.1")
     config = {"configurable": dict(world.configurable(WORLD, "a.1"))}
     assert list_orders.invoke({"customer_id": "C43"}, config)

@@ -16,7 +16,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.database import Desk, create_desk, desk_file
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import World
+from dreamgym_kit.types import Environment
 
 TENANT = "desk_tenant"
 """The key of `config["configurable"]` that says whose desk a tool works on."""
@@ -36,8 +36,8 @@ def times_opened() -> int:
     return _openings["desk"]
 
 
-class DeskWorld:
-    """Implements `interfaces.RealWorld` for the world "desk".
+class DeskEnvironment:
+    """Implements `interfaces.EnvironmentProvider` for the world "desk".
 
     Args:
         folder: where the files go; `$DESK_FOLDER` when None, else a folder of this process under the
@@ -53,22 +53,22 @@ class DeskWorld:
             Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"dreamgym-desk-{os.getpid()}"
         )
 
-    def configurable(self, world: World, episode: str) -> Mapping[str, JsonValue]:
-        """See `RealWorld.configurable`."""
-        return {TENANT: _tenant(world.seed, episode)}
+    def configurable(self, environment: Environment, episode: str) -> Mapping[str, JsonValue]:
+        """See `EnvironmentProvider.configurable`."""
+        return {TENANT: _tenant(environment.variant, episode)}
 
-    async def reset(self, world: World, episode: str) -> None:
-        """See `RealWorld.reset`.
+    async def reset(self, environment: Environment, episode: str) -> None:
+        """See `EnvironmentProvider.reset`.
 
         Raises:
             UserError: the desk has no such seed.
         """
         try:
-            rows = make_case(world.seed).rows
+            rows = make_case(environment.variant).rows
         except ValueError as error:
-            raise UserError(f"{world}: {error}") from None
+            raise UserError(f"{environment}: {error}") from None
         await self.close(episode)
-        tenant = _tenant(world.seed, episode)
+        tenant = _tenant(environment.variant, episode)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{tenant}.db"
         path.unlink(missing_ok=True)  # a killed run left it
@@ -76,7 +76,7 @@ class DeskWorld:
         _open_desks[tenant] = path
 
     async def close(self, episode: str) -> None:
-        """See `RealWorld.close`."""
+        """See `EnvironmentProvider.close`."""
         ending = _tenant_ending(episode)
         for tenant in [name for name in _open_desks if name.endswith(ending)]:
             _open_desks.pop(tenant).unlink(missing_ok=True)
@@ -97,8 +97,9 @@ def open_desk(tenant: object) -> Iterator[Desk]:
     path = _open_desks.get(tenant) if isinstance(tenant, str) else None
     if path is None:
         raise UserError(
-            f"no desk is open for {TENANT} {tenant!r}: put one up with DeskWorld().reset(world, episode) and "
-            "give DeskWorld().configurable(world, episode) as config['configurable']"
+            f"no desk is open for {TENANT} {tenant!r}: call "
+            "DeskEnvironment().reset(environment, episode) and give the graph what "
+            "DeskEnvironment().configurable(environment, episode) returns as config['configurable']"
         )
     with desk_file(path) as desk:
         yield desk

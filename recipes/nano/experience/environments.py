@@ -36,7 +36,7 @@ from dreamgym_kit.recipes.desk.cases import (
 from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Effect, Provenance, Transition, World, history_digest
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Transition, history_digest
 
 READS = frozenset({"find_customer", "list_orders", "get_order", "list_payments", "track_parcel"})
 DESTRUCTIVE = frozenset({"refund_payment", "send_mail", "delete_customer"})
@@ -55,7 +55,7 @@ class Notes:
     """Works one desk in memory and writes down what it said, as the gate would."""
 
     def __init__(self, desk: Desk, seed: int, episode: str) -> None:
-        self._desk, self._world, self._episode = desk, World("desk", seed), episode
+        self._desk, self._world, self._episode = desk, Environment("desk", seed), episode
         self._split = split_of(seed)
         self._writes: list[str] = []
         self.rows: list[Transition] = []
@@ -80,26 +80,26 @@ class Notes:
                 split=self._split,
             )
         )
-        if effect.changes_world:
+        if effect.changes_environment:
             self._writes.append(call.key)
         return Reply(value, error)
 
 
-def recorded(worlds: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
+def recorded(environments: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
     """Everything that is recorded of these worlds, episode by episode."""
-    for world in worlds:
-        yield from worked(world)
-        yield crawl(world)
+    for environment in environments:
+        yield from worked(environment)
+        yield crawl(environment)
 
 
-def worked(world: int) -> Iterator[tuple[Transition, ...]]:
+def worked(environment: int) -> Iterator[tuple[Transition, ...]]:
     """What colleagues and probes do in a world."""
     for place, habits in enumerate(COLLEAGUES):
-        rows = colleague(world, habits, f"colleague-{place}-{world}")
+        rows = colleague(environment, habits, f"colleague-{place}-{environment}")
         if rows:
             yield rows
     for number in range(PROBES):
-        yield probe(world, number)
+        yield probe(environment, number)
 
 
 def colleague(seed: int, habits: Habits, episode: str) -> tuple[Transition, ...]:
@@ -264,7 +264,7 @@ class Arms:
         rules = (_support(one.mined), one.mined_exact)
         model = (self.support(one.step.tool, one.made) if one.made is not None else 0.0, one.made_exact)
         known = one.mined is not None and one.mined.basis.startswith(("view", "line"))
-        repeats = one.mined is not None and one.mined.provenance is Provenance.RECORDED
+        repeats = one.mined is not None and one.mined.provenance is Source.RECORDED
         asked = rules[0] < self.threshold or (one.step.writes and rules[0] < SURE and not known)
         said = {
             "recorded": rules if repeats else (0.0, False),
@@ -280,12 +280,12 @@ def _support(told: Told | None) -> float:
 
 
 def ask_held_out(
-    model: LearnedExperience, knowledge: Knowledge, worlds: Sequence[int], *, unseen: bool
+    model: LearnedExperience, knowledge: Knowledge, environments: Sequence[int], *, unseen: bool
 ) -> list[Tried]:
     """Ask every call that colleagues and probes make in these worlds; `knowledge` is of other worlds."""
-    episodes = [recording(rows) for world in worlds for rows in worked(world)]
+    episodes = [recording(rows) for environment in environments for rows in worked(environment)]
     in_symbols = [renamed(one, knowledge.models) for one in episodes]
-    crawled = [] if unseen else [recording(crawl(world)) for world in worlds]
+    crawled = [] if unseen else [recording(crawl(environment)) for environment in environments]
     pool = pooled([renamed(one, knowledge.models) for one in crawled], knowledge.models)
     known = Knowledge(knowledge.models, pool, knowledge.calibration)
     return asyncio.run(tried(model, known, in_symbols, unseen=unseen))
@@ -293,7 +293,7 @@ def ask_held_out(
 
 def recording(rows: Sequence[Transition]) -> Recording:
     """An episode as rules see it, of whatever split: to be measured, never to be learned from."""
-    return Recording(rows[0].episode, f"{rows[0].tenant}/{rows[0].world}", tuple(map(step_of, rows)))
+    return Recording(rows[0].episode, f"{rows[0].tenant}/{rows[0].environment}", tuple(map(step_of, rows)))
 
 
 def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:
