@@ -214,7 +214,7 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
 def verify_log(run: Audited, head: Head = None, as_json: options.AsJson = False) -> None:
     """Check that the audit log is complete and unaltered."""
     from dreamgym_kit.cli.running import end
-    from dreamgym_kit.s2r.audit import AUDIT, verify
+    from dreamgym_kit.supervision.audit import AUDIT, verify
 
     path = run / AUDIT if run.is_dir() else run
     checked = verify(path, head=head or "")

@@ -29,9 +29,9 @@ from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.rundir import half_made
-from dreamgym_kit.s2r.audit import AUDIT, entries_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.audit import AUDIT, entries_of
 from dreamgym_kit.types import Split
 
 RECORDINGS, SHELF = "recordings.db", "deployed"
@@ -173,12 +173,12 @@ class WholeWay:
 
     def _real(self, dreamed: Path) -> Facts:
         """Go on on the real tools: the gate first, then a budget of real calls."""
-        from dreamgym_kit.adapters.langgraph.s2r.api import sim_to_real
+        from dreamgym_kit.adapters.langgraph.s2r.api import s2r
 
         place = self.out / "s2r"
         if half_made(place):
             shutil.rmtree(place)
-        done = sim_to_real(
+        done = s2r(
             steps.GRAPH,
             self.learned_from,
             policy=dreamed,

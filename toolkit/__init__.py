@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.api import simulate as simulate
     from dreamgym_kit.adapters.langgraph.run.evaluation import aevaluate as aevaluate
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate as evaluate
-    from dreamgym_kit.adapters.langgraph.s2r.api import sim_to_real as sim_to_real
+    from dreamgym_kit.adapters.langgraph.s2r.api import s2r as s2r
     from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised as supervised
     from dreamgym_kit.adapters.langgraph.training.api import train as train
     from dreamgym_kit.routing.effects import effect as effect
@@ -42,13 +42,14 @@ _PUBLIC = {
     "evaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
     "record": "dreamgym_kit.adapters.langgraph.run.api",
     "recording": "dreamgym_kit.adapters.langgraph.run.api",
-    "sim_to_real": "dreamgym_kit.adapters.langgraph.s2r.api",
+    "s2r": "dreamgym_kit.adapters.langgraph.s2r.api",
     "simulate": "dreamgym_kit.adapters.langgraph.run.api",
     "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervised",
     "train": "dreamgym_kit.adapters.langgraph.training.api",
 }
 OLD_NAMES = {
     "ports": "dreamgym_kit.interfaces",
+    "sim_to_real": "dreamgym_kit.s2r",
     "staging": "dreamgym_kit.supervised",
     "vocabulary": "dreamgym_kit.types",
     "World": "dreamgym_kit.Environment",

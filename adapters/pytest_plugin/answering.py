@@ -18,6 +18,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import Asked, of_provider
 from dreamgym_kit.adapters.pytest_plugin.cassette import ModelTurn
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.nearest import MISSING
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import ExperienceModel, Situation
@@ -47,19 +48,15 @@ class CassetteExperience:
         self.waits = further.waits if further is not None else False
         self.misses: list[str] = []
         self.mistakes: list[str] = []  # of the test, in what it says that tools answer
-        self._said, self._recorded, self._further = said, recorded, further
-        self._cassette = RecordedExperience(self._of_world)
+        self._said, self._recorded = said, recorded
+        cassette = RecordedExperience(self._of_world)
+        self._recordings = cassette if further is None else FallbackChain(cassette, further)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if call.tool in self._said:
             return await self._told_by_the_test(call)
-        told = await self._cassette.answer(call, situation)
-        if told.unanswered and not told.final and self._further is not None:
-            further = await self._further.answer(call, situation)
-            told = (
-                replace(further, nearest=told.nearest or further.nearest) if further.unanswered else further
-            )
+        told = await self._recordings.answer(call, situation)
         if told.unanswered:
             self.misses.append(explain_unanswered(call, told, situation, self._recorded))
         return told
@@ -71,7 +68,7 @@ class CassetteExperience:
             return await _scripted(said, call)
         asked = shown_call(call.tool, call.args)
         self.mistakes.append(
-            f"answers: the function for '{clean(call.tool)}' does not take {asked}: {clean(why)}"
+            f"mocks: the function for '{clean(call.tool)}' does not take {asked}: {clean(why)}"
         )
         return Answer(source=Source.UNANSWERED, confidence=0.0, why=self.mistakes[-1])
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import replay_models
-from dreamgym_kit.adapters.langgraph.run.api import arecord, asimulate, record, simulate
+from dreamgym_kit.adapters.langgraph.run.api import arecord, asimulate, record, renamed_arguments, simulate
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.run import RunResult
 from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience, PlayingTape, RecordingTape
@@ -49,8 +49,8 @@ class _Run:
 
     graph: object
     task: Task
-    answers: Mapping[str, Any]
-    unfinished: bool
+    mocks: Mapping[str, Any]
+    allow_incomplete: bool
     on_loop: bool  # runs on the test's own loop
 
 
@@ -81,51 +81,53 @@ class Dream:
         """Whether this test runs its agent on the real tools."""
         return self._recording
 
+    @renamed_arguments(answers="mocks", unfinished="allow_incomplete", world="environment")
     def run(
         self,
         graph: object,
         said: str | Mapping[str, Any] | Iterable[Any] | Task,
         /,
         *,
-        answers: Mapping[str, Any] | None = None,
+        mocks: Mapping[str, Any] | None = None,
         expect: Mapping[str, Any] | None = None,
         checker: str | None = None,
         replies: Sequence[Any] = (),
         environment: Environment | str | None = None,
-        unfinished: bool = False,
+        allow_incomplete: bool = False,
     ) -> DreamedEpisode:
         """Run an agent on one request; no real tool runs unless this test is to be recorded.
 
         Args:
             graph: a compiled graph, a StateGraph, a factory, or "module:attr" as in `langgraph.json`.
             said: what the user says; or messages, or the graph's whole input, or a `Task`.
-            answers: what tools answer, by name: a value, an exception, or a function of the arguments.
+            mocks: what tools answer, by name: a value, an exception, or a function of the arguments.
                 They come before the cassette, and make one unnecessary where they are all there is.
             expect: {"calls": [...], "forbid": [...], "max": {...}}, for `verdict`.
             checker: "module:function", for `verdict`.
             replies: answers to the graph's interrupts, in order.
             environment: what the tools act on; recordings of another one do not answer.
-            unfinished: give an episode back that a limit or an error of the agent ended; else such a
+            allow_incomplete: give an episode back that a limit or an error of the agent ended; else such a
                 one fails the test.
         """
         __tracebackhide__ = True
         with _told_as_failures(), self._alone():
             task = self._task(said, expect, checker, replies, environment)
-            run = _Run(graph, task, answers or {}, unfinished, on_loop=False)
+            run = _Run(graph, task, mocks or {}, allow_incomplete, on_loop=False)
             return _to_its_end(self._course(run))
 
+    @renamed_arguments(answers="mocks", unfinished="allow_incomplete", world="environment")
     async def arun(
         self,
         graph: object,
         said: str | Mapping[str, Any] | Iterable[Any] | Task,
         /,
         *,
-        answers: Mapping[str, Any] | None = None,
+        mocks: Mapping[str, Any] | None = None,
         expect: Mapping[str, Any] | None = None,
         checker: str | None = None,
         replies: Sequence[Any] = (),
         environment: Environment | str | None = None,
-        unfinished: bool = False,
+        allow_incomplete: bool = False,
     ) -> DreamedEpisode:
         """`run` for async tests, on the test's own loop; runs of one test wait for each other."""
         __tracebackhide__ = True
@@ -133,7 +135,7 @@ class Dream:
             async with self._one_at_a_time:
                 task = self._task(said, expect, checker, replies, environment)
                 with self._alone():
-                    return await self._course(_Run(graph, task, answers or {}, unfinished, on_loop=True))
+                    return await self._course(_Run(graph, task, mocks or {}, allow_incomplete, on_loop=True))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -189,11 +191,11 @@ class Dream:
 
         A run in which the test itself answers for tools is not recorded: those must not be the real ones.
         """
-        if run.answers or not self._recording:
+        if run.mocks or not self._recording:
             result, misses = await self._dreamt(run)
             if not misses:
                 return self._episode(run, result, recorded=False)
-            if run.answers or self.options.mode is not RecordMode.NEW:
+            if run.mocks or self.options.mode is not RecordMode.NEW:
                 self._fail(misses, result)
         return await self._recorded(run)
 
@@ -202,7 +204,7 @@ class Dream:
         masker = process_masker()
         tape = PlayingTape(run.task.id, self.options.models, self._cassette.turns(), masker)
         with self._further() as further, replay_models(run.task.id, tape):
-            experience = CassetteExperience(run.answers, calls, further)
+            experience = CassetteExperience(run.mocks, calls, further)
             result = await self._result(run, real=False, experience=experience)
         _stop_if_executed(result)  # before anything is recorded, or told of a cassette
         if experience.mistakes:
@@ -251,11 +253,11 @@ class Dream:
         refused = [*record.violations, *result.strays]
         if refused:
             _stop(f"something real was about to run, and was refused: {clean(refused[0])}")
-        unknown = sorted(set(run.answers) - set(tools) - {step.tool for step in episode.calls})
+        unknown = sorted(set(run.mocks) - set(tools) - {step.tool for step in episode.calls})
         if unknown:
-            _stop(f"answers: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
+            _stop(f"mocks: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
         error = record.verdict is Verdict.ERROR  # nothing was measured, whatever the test allows
-        if error or (record.stop not in _ENDED and (not run.unfinished or recorded)):
+        if error or (record.stop not in _ENDED and (not run.allow_incomplete or recorded)):
             kept = "; nothing was recorded" if recorded else ""
             frames = "".join(f"  {clean(line)}\n" for line in record.traceback)
             what = "error" if error else f"the agent did not come to its end ({record.stop})"

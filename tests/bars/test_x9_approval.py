@@ -16,8 +16,8 @@ import pytest
 
 from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.s2r.audit import CLOSED, AuditLog, verify
-from dreamgym_kit.s2r.overseer import RealOverseer
+from dreamgym_kit.supervision.audit import CLOSED, AuditLog, verify
+from dreamgym_kit.supervision.overseer import RealOverseer
 
 BENCH = Path(__file__).parents[1] / "bench"
 

@@ -284,7 +284,9 @@ def _group(task: Any, rate: float, dice: random.Random) -> Any:
     return Group(
         task.id,
         tuple(
-            Rollout(Episode(f"{task.id}.{place}", task.id, place, task.environment, verdict(), "by the trial"))
+            Rollout(
+                Episode(f"{task.id}.{place}", task.id, place, task.environment, verdict(), "by the trial")
+            )
             for place in range(1, SIBLINGS + 1)
         ),
     )

@@ -32,9 +32,9 @@ from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.router import Mode, Stage
-from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.audit import AuditLog, Entry, entries_of, verify
 from dreamgym_kit.types import Task
 
 WORLDS, FEW_WORLDS, UNCHANGED = 45, 18, 4

@@ -110,7 +110,10 @@ def _part(part: str, home: Path, plan: Any) -> dict[str, Any]:
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.recipes.train_then_deploy import record_work, settings_for
 
-    settings, tasks = settings_for(home / f"part-{part}", plan), drawn_tasks(plan.environments, seed=plan.seed)
+    settings, tasks = (
+        settings_for(home / f"part-{part}", plan),
+        drawn_tasks(plan.environments, seed=plan.seed),
+    )
     model = WEIGHTS
     if part == "start":
         (home / "recordings.db").unlink(missing_ok=True)

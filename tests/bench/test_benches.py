@@ -379,7 +379,7 @@ def test_ratios_to_real_learning_come_from_what_was_kept(
 @pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["divergence"], indirect=True)
 def test_a_tool_that_changed_is_caught_in_small(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dreamgym_kit.s2r import divergence
+    from dreamgym_kit.supervision import divergence
 
     figures = {name: value for name, value, _ in bench.quick(0)}
     print(figures)

@@ -12,7 +12,7 @@ from typer.main import get_command
 from dreamgym_kit.cli.approving import question
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.s2r.audit import entries_of, verify
+from dreamgym_kit.supervision.audit import entries_of, verify
 from dreamgym_kit.types import Answer, Call, Effect, Environment, HeldCall
 
 ONE = '{"id": "a", "input": "?"}\n'

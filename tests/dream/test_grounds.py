@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
@@ -71,7 +71,7 @@ class Dream:
             retrieve=lambda call, situation: [row for row in examples if row.call.tool == call.tool][:6],
             following=chain.following,
         )
-        self.experience = AskedLast(chain, reasoned)
+        self.experience = FallbackChain(chain, reasoned)
         self.world, self.history = Environment("shop", world), []
 
     def ask(self, tool: str, **args: Any) -> Answer:
@@ -190,7 +190,7 @@ def test_a_made_up_id_is_made_up_by_code() -> None:
     taken = next(row for row in recorded if row.call.tool == "open_ticket").answer.content["ticket_id"]
     said = decided(like=1, leaves=[{"path": "ticket_id", "value": taken}])
     dream = Dream(said, recorded=recorded)
-    dream.experience._first._threshold = 2.0  # only the model is asked
+    dream.experience.first._threshold = 2.0  # only the model is asked
     one = dream.ask("open_ticket", about="order1").content
     other = dream.ask("open_ticket", about="order2").content
     assert len({taken, one["ticket_id"], other["ticket_id"]}) == 3
@@ -210,7 +210,7 @@ def test_a_change_that_recordings_contradict_is_repaired_or_not_told(claims: lis
     said = decided(like=1, set=claims)
     dream = Dream(said, recorded=shop())
     dream.tell("get_order", Answer({"order_id": "o9", "status": "open", "total": 7}), order_id="o9")
-    dream.experience._first._threshold = 2.0
+    dream.experience.first._threshold = 2.0
     assert dream.ask("cancel_order", order_id="o9").unanswered
     assert why in dream.model.requests[1].messages[-1].content
 
@@ -239,7 +239,7 @@ def test_a_declared_effect_is_believed_before_the_model() -> None:
 
 def test_a_field_that_a_tool_never_changed_is_no_change_of_it() -> None:
     dream = Dream(decided(like=1, set=change("o9", "total", 5)), recorded=shop(24))
-    dream.experience._first._threshold = 2.0
+    dream.experience.first._threshold = 2.0
     assert dream.ask("cancel_order", order_id="o9").unanswered
     why = dream.model.requests[1].messages[-1].content
     assert "recordings show that cancel_order changes status, never total" in why
@@ -266,7 +266,7 @@ def test_an_id_of_the_examples_world_is_not_told_in_this_one() -> None:
                 row.call, Answer(content), row.effect, row.episode, row.step, row.environment, after=row.after
             )
     dream = Dream(decided(like=1), recorded=recorded)
-    dream.experience._first._threshold = 2.0
+    dream.experience.first._threshold = 2.0
     assert dream.ask("get_order", order_id="o9").unanswered
     assert "which is not of this environment" in dream.model.requests[1].messages[-1].content
 
@@ -287,7 +287,7 @@ def test_an_id_that_was_told_with_little_support_is_of_this_world() -> None:
             recorded[number] = replace(row, answer=Answer({**row.answer.content, "customer_id": "customer0"}))
     listed = {"orders": [], "customer_id": "customer0"}
     dream = Dream(decided(listed, confidence=0.1), decided(like=1), recorded=recorded)
-    dream.experience._first._threshold = 2.0
+    dream.experience.first._threshold = 2.0
     assert dream.ask("list_orders").confidence < 0.5
     assert not dream.ask("get_order", order_id="o9").unanswered
 

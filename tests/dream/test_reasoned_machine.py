@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
@@ -65,7 +65,7 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         chain = ChainedExperience(RecordedExperience(lambda world, tenant: []), lambda tenant: [])
         model = WaveringModelDouble(seed)
-        self.experience = AskedLast(chain, ReasonedExperience(model, following=chain.following))
+        self.experience = FallbackChain(chain, ReasonedExperience(model, following=chain.following))
         self.history: list[Transition] = []
         self.said: dict[tuple[str, str], object] = {}
         self.reads: dict[str, object] = {}

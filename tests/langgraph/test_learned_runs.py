@@ -18,9 +18,9 @@ from dreamgym_kit.adapters.langgraph.run.llm_experience import with_model
 from dreamgym_kit.adapters.models.endpoint import open_endpoint
 from dreamgym_kit.adapters.models.named_models import learned_of, open_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.call_facts import met
 from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json
-from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.dream.learned.training_data import Taught, taught
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.history import recordings
@@ -68,7 +68,7 @@ async def test_the_model_that_settings_name_decides_what_the_chain_leaves_open(
     done = next(row.answer.content for row in reads if row.answer.content.get("status") == "done")
     with with_decisions(chained_experience(store, settings), settings) as model:
         opened[0].says = says  # type: ignore[attr-defined]
-        assert isinstance(model, LayeredExperience)
+        assert isinstance(model, FallbackChain)
         situation = Situation(world, "t", "e", (), "", ToolSpec("reship", EFFECTS["reship"]))
         answer = await model.answer(Call("reship", {"order_id": done["order_id"]}), situation)
     assert answer.source in (Source.DERIVED, Source.MODEL)
@@ -84,7 +84,7 @@ def test_a_block_of_ones_own_code_is_answered_by_the_same(
         experience=ExperienceSettings(dir=str(folder)), simulate=SimulateSettings(disable=parts)
     )
     with _answering(None, MemoryStore(), settings) as model:
-        assert isinstance(model, LayeredExperience) == layered
+        assert isinstance(model, FallbackChain) == layered
         assert (model is not None, type(model).__name__ == "_Without") == (True, not layered)
     assert len(opened) == layered
 

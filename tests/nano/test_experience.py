@@ -18,11 +18,11 @@ from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decision
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.trainers.folders import load_tokenizer
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.call_facts import met
 from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, read_learned
 from dreamgym_kit.dream.learned.codec import read_said
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.dream.learned.training_data import Lesson
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
@@ -127,9 +127,9 @@ async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
         ):
             settings = Settings(experience=learned)
             with with_decisions(chained_experience(store, settings), settings) as model:
-                assert isinstance(model, LayeredExperience)
-                assert isinstance(model.learned, LearnedExperience)
-                said.append([await model.learned.words(text) for text in records])
+                assert isinstance(model, FallbackChain)
+                assert isinstance(model.then, LearnedExperience)
+                said.append([await model.then.words(text) for text in records])
     for (words, probability), (served_words, served_probability) in zip(*said, strict=True):
         assert served_words == words
         assert served_probability == pytest.approx(probability, abs=1e-4)

@@ -163,7 +163,7 @@ def test_after_the_test_nothing_of_the_gate_is_left(project, touched) -> None:
         BEFORE = without_name((*state()[:2], dict(os.environ) | {"PYTEST_CURRENT_TEST": ""}, *state()[3:]))
 
         def test_dreams(dream):
-            dream.run(graph, "cancel o1", answers={"get_order": {}, "cancel_order": "ok"})
+            dream.run(graph, "cancel o1", mocks={"get_order": {}, "cancel_order": "ok"})
             assert PROCESS.held and without_name(state()) != BEFORE
 
         def test_after():
@@ -252,21 +252,21 @@ def test_the_tests_own_answers_need_no_cassette_and_are_never_recorded(project, 
         from agent import graph
 
         def test_answers(dream):
-            episode = dream.run(graph, "cancel o1", answers={
+            episode = dream.run(graph, "cancel o1", mocks={
                 "get_order": lambda order_id: {"id": order_id}, "cancel_order": ValueError("too late")},
-                unfinished=True)
+                allow_incomplete=True)
             assert episode.calls[0].answer == {"id": "o1"}
             assert episode.calls[0].source == "scripted"
             assert episode.calls[1].error == "too late"
 
         def test_unknown_name(dream):
-            dream.run(graph, "cancel o1", answers={"get_order": {}, "cancel_order": "ok", "get_ordr": {}})
+            dream.run(graph, "cancel o1", mocks={"get_order": {}, "cancel_order": "ok", "get_ordr": {}})
         """
     )
     for mode in ("none", "all"):
         said = run(f"--dream-record={mode}")
         said.assert_outcomes(passed=1, failed=1)
-        said.stdout.fnmatch_lines(["answers: the graph has no tool 'get_ordr'*"])
+        said.stdout.fnmatch_lines(["mocks: the graph has no tool 'get_ordr'*"])
     assert touched() == []
     assert not recorded(project)
 
@@ -328,7 +328,7 @@ def test_a_spec_and_the_nearest_settings_are_taken(project, run, touched) -> Non
     project.makepyfile(
         test_orders="""
         def test_spec(dream):
-            episode = dream.run("agent:graph", "cancel o1", answers={"cancel_order": "ok", "get_order": {}})
+            episode = dream.run("agent:graph", "cancel o1", mocks={"cancel_order": "ok", "get_order": {}})
             assert [step.tool for step in episode.effects] == ["get_order", "cancel_order"]
         """
     )
@@ -465,10 +465,10 @@ asking = create_agent(ScriptedModelDouble(), [get_order, cancel_order], checkpoi
 
         def test_approved(dream):
             yes = {"decisions": [{"type": "approve"}]}
-            dream.run(asking, "cancel o1", answers=ANSWERS, replies=[yes]).would_write("cancel_order")
+            dream.run(asking, "cancel o1", mocks=ANSWERS, replies=[yes]).would_write("cancel_order")
 
         def test_left_waiting(dream):
-            episode = dream.run(asking, "cancel o1", answers=ANSWERS)
+            episode = dream.run(asking, "cancel o1", mocks=ANSWERS)
             assert episode.stop == "interrupted"
             episode.would_write_nothing()
         """

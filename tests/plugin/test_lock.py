@@ -5,7 +5,7 @@ def test_the_lock_of_a_named_graph_stands_beside_its_cassettes(project, run, tou
     project.makepyfile(
         test_orders="""
         def test_spec(dream):
-            dream.run("agent:graph", "cancel o1", answers={"cancel_order": "ok", "get_order": {}})
+            dream.run("agent:graph", "cancel o1", mocks={"cancel_order": "ok", "get_order": {}})
         """
     )
     (project.path / "cassettes" / "test_orders").mkdir(parents=True)

@@ -39,7 +39,7 @@ def test_a_refusal_in_a_fixtures_teardown_leaves_nothing_to_the_next_test(projec
 
         def test_second(dream):
             assert dream.options.test == "test_orders.test_second"
-            dream.run(graph, "cancel o1", answers={"get_order": {}, "cancel_order": "ok"})
+            dream.run(graph, "cancel o1", mocks={"get_order": {}, "cancel_order": "ok"})
         """
     )
     run().assert_outcomes(passed=3, errors=1)
@@ -91,12 +91,12 @@ def test_a_task_that_outlives_the_test_on_a_wider_loop_is_told_of(project, run, 
         @pytest.mark.asyncio(loop_scope="module")
         async def test_tidy(dream):
             task = asyncio.create_task(asyncio.sleep(0))
-            await dream.arun(graph, "cancel o1", answers=SAID)
+            await dream.arun(graph, "cancel o1", mocks=SAID)
             await task
 
         @pytest.mark.asyncio(loop_scope="module")
         async def test_leaves_one(dream):
-            await dream.arun(graph, "cancel o1", answers=SAID)
+            await dream.arun(graph, "cancel o1", mocks=SAID)
             LEFT.append(asyncio.create_task(asyncio.sleep(0.01), name="left-behind"))
 
         @pytest.mark.asyncio(loop_scope="module")
@@ -119,16 +119,16 @@ def test_a_run_while_another_is_on_is_told_so_and_does_the_other_no_harm(project
         def test_inside(dream):
             def get_order(order_id):
                 with pytest.raises(pytest.fail.Exception, match="another run of this test is on"):
-                    dream.run(graph, "cancel o2", answers=SAID)
+                    dream.run(graph, "cancel o2", mocks=SAID)
                 return {}
 
             SAID = {"get_order": get_order, "cancel_order": "ok"}
-            dream.run(graph, "cancel o1", answers=SAID).called_once("cancel_order", order_id="o1")
+            dream.run(graph, "cancel o1", mocks=SAID).called_once("cancel_order", order_id="o1")
             assert len(dream.episodes) == 1
 
         def test_after(dream):
             for order in ("o1", "o2"):
-                dream.run(graph, f"cancel {order}", answers={"get_order": {}, "cancel_order": "ok"})
+                dream.run(graph, f"cancel {order}", mocks={"get_order": {}, "cancel_order": "ok"})
         """
     )
     run().assert_outcomes(passed=2)
@@ -143,13 +143,13 @@ def test_an_answer_that_cannot_be_asked_so_is_the_tests_mistake_and_no_tools_fai
         from agent import graph
 
         def test_wrong(dream):
-            dream.run(graph, "cancel o1", answers={"get_order": lambda id: {}, "cancel_order": "ok"})
+            dream.run(graph, "cancel o1", mocks={"get_order": lambda id: {}, "cancel_order": "ok"})
         """
     )
     said = run()
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(
-        ["answers: the function for 'get_order' does not take get_order(order_id='o1'): missing *'id'"]
+        ["mocks: the function for 'get_order' does not take get_order(order_id='o1'): missing *'id'"]
     )
 
 
@@ -162,7 +162,7 @@ def test_an_answer_may_be_async(project, run, touched) -> None:
             return {"id": order_id}
 
         def test_awaited(dream):
-            episode = dream.run(graph, "cancel o1", answers={"get_order": get_order, "cancel_order": "ok"})
+            episode = dream.run(graph, "cancel o1", mocks={"get_order": get_order, "cancel_order": "ok"})
             assert episode.calls[0].answer == {"id": "o1"}
         """
     )
@@ -191,7 +191,7 @@ def test_what_tools_take_is_known_from_the_graph(project, run, touched) -> None:
         from agent import graph
 
         def test_typed(dream):
-            episode = dream.run(graph, "cancel o1", answers={"get_order": {}, "cancel_order": "ok"})
+            episode = dream.run(graph, "cancel o1", mocks={"get_order": {}, "cancel_order": "ok"})
             episode.not_called("cancel_order", order_id="o2")
             with pytest.raises(AssertionError, match="takes no argument 'ordr_id'; did you mean 'order_id'"):
                 episode.not_called("cancel_order", ordr_id="o1")

@@ -10,9 +10,9 @@ from sim_to_real.till import settings_with
 
 from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.s2r.audit import entries_of
-from dreamgym_kit.s2r.limits import RunStopped
-from dreamgym_kit.s2r.session import RealWrites
+from dreamgym_kit.supervision.audit import entries_of
+from dreamgym_kit.supervision.limits import RunStopped
+from dreamgym_kit.supervision.session import RealWrites
 from dreamgym_kit.types import Answer, Call, Source
 
 

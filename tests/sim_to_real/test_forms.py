@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dreamgym_kit.s2r.divergence import WRITES_MOST, Divergence, Form, Forms, Likeness
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.supervision.divergence import WRITES_MOST, Divergence, Form, Forms, Likeness
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
 
 REFUND = ToolSpec("refund", Effect.DESTRUCTIVE)

@@ -15,8 +15,8 @@ from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
 from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.report.summary import summarise
-from dreamgym_kit.s2r.audit import entries_of, verify
-from dreamgym_kit.s2r.limits import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.supervision.audit import entries_of, verify
+from dreamgym_kit.supervision.limits import RealCallRefused, RunStopped, Stopped, Why
 from dreamgym_kit.types import (
     Answer,
     Approval,
@@ -298,7 +298,7 @@ def test_where_the_log_cannot_be_written_nothing_runs(
 
     refused = pytest.raises(RunStopped, match="No space left on device")
     with overseen(tmp_path, "live"), refused:
-        monkeypatch.setattr("dreamgym_kit.s2r.audit.write_whole", full)
+        monkeypatch.setattr("dreamgym_kit.supervision.audit.write_whole", full)
         tools["get_price"].invoke({"item": "cup"})
     assert till.done == []
 

@@ -21,8 +21,8 @@ from waiting import wait_until, wait_until_async
 from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
 from dreamgym_kit.errors import RealCallBlocked, RunDirectoryError, UserError
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.s2r.audit import AuditLog, Entry, entries_of, verify
-from dreamgym_kit.s2r.limits import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.supervision.audit import AuditLog, Entry, entries_of, verify
+from dreamgym_kit.supervision.limits import RealCallRefused, RunStopped, Stopped, Why
 from dreamgym_kit.types import Answer, Call, HeldCall, Source
 
 
@@ -253,7 +253,7 @@ def test_an_answer_that_cannot_be_kept_ends_the_run_and_does_not_pass_for_the_to
     def broken(*_: object) -> str:
         raise ValueError("no form")
 
-    monkeypatch.setattr("dreamgym_kit.s2r.overseer.observation", broken)
+    monkeypatch.setattr("dreamgym_kit.supervision.overseer.observation", broken)
     with overseen(tmp_path, "live"):
         for _ in range(2):
             with pytest.raises(RunStopped, match="get_price: its answer cannot be kept"):
@@ -284,7 +284,7 @@ def test_an_approval_does_not_outlive_a_process_that_was_killed_before_the_call(
     log = tmp_path / "audit.jsonl"
     killed = in_a_process(
         """
-from dreamgym_kit.s2r.limits import RealLimits
+from dreamgym_kit.supervision.limits import RealLimits
 RealLimits.take = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 options = {"audit": sys.argv[1], "settings": settings_with(), "approve": lambda held: True}
 with supervised(stage="approve", max_calls=9, **options):

@@ -63,9 +63,9 @@ from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.supervision import Overseer
 from dreamgym_kit.routing.transcript_check import reconcile
-from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.serialization import to_json
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.session import OverseenSession
 from dreamgym_kit.threads import awaited
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Finding, Task, Transition, Verdict, error_line

@@ -22,7 +22,7 @@ from dreamgym_kit.errors import (
     RealCallBlocked,
     RealCallExecuted,
 )
-from dreamgym_kit.s2r.limits import RealCallRefused
+from dreamgym_kit.supervision.limits import RealCallRefused
 from dreamgym_kit.types import Transition, error_text
 
 _MODEL_CLIENTS = frozenset(

@@ -47,7 +47,7 @@ from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.routing.process import find, is_outside
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.s2r.session import effect_of
+from dreamgym_kit.supervision.session import effect_of
 from dreamgym_kit.types import Call, Effect
 
 _HOOKS: dict[int, "Hook"] = {}

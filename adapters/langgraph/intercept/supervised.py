@@ -41,8 +41,8 @@ from dreamgym_kit.routing.supervision import (
     Step,
     Throttle,
 )
-from dreamgym_kit.s2r.session import effect_of, reading
 from dreamgym_kit.serialization import is_exact, to_json
+from dreamgym_kit.supervision.session import effect_of, reading
 from dreamgym_kit.threads import run_in_thread
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall
 

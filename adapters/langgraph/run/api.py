@@ -66,6 +66,7 @@ def renamed_arguments(**now_of: str) -> Callable[[Callable[P, T]], Callable[P, T
     def wrap(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def called(*args: P.args, **options: P.kwargs) -> T:
+            __tracebackhide__ = True  # of pytest
             old = [f"{name}= is now {now_of[name]}=" for name in options if name in now_of]
             if old:
                 raise TypeError(f"{getattr(function, '__name__', 'this')}(): {', '.join(old)}")

@@ -7,9 +7,9 @@ from pathlib import Path
 from dreamgym_kit.adapters.models.named_models import learned_of
 from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.checkpoint import read_learned
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.layered import LayeredExperience
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel
 from dreamgym_kit.settings.schema import PolicySettings, Settings
@@ -46,7 +46,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
         decides = LearnedExperience(
             endpoint, learned, following=first.following, threshold=settings.simulate.min_confidence
         )
-        yield LayeredExperience(without(first, parts), decides)
+        yield FallbackChain(without(first, parts), decides, second_opinion=True)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from dreamgym_kit.adapters.models.named_models import open_experience
 from dreamgym_kit.adapters.stores.factory import is_far
 from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
-from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.llm_calibration import ReasonedSupport
 from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.state_tracker import StateTracker
@@ -90,7 +90,8 @@ def with_model(
     model = reasoned_over(
         store, chat, settings, only=only, following=following, support=support, allows=allows
     )
-    return AskedLast(code, without(model, parts))
+    reasons = without(model, parts)
+    return reasons if code is None else FallbackChain(code, reasons)
 
 
 def reasoned_over(

@@ -9,15 +9,15 @@ from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.interfaces import Approver, EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.routing.router import Stage
-from dreamgym_kit.s2r.approvals import Rule, approver_from
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.approvals import Rule, approver_from
 
 
 @renamed_arguments(
     store="buffer", n="group_size", directory="run_dir", calls="max_calls", gate_only="preflight_only"
 )
-def sim_to_real(
+def s2r(
     graph: object,
     tasks: Tasks,
     *,

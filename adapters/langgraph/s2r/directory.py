@@ -10,7 +10,7 @@ from dreamgym_kit.adapters.langgraph.s2r.types import MODE, S2rRequest
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.routing.router import Stage
-from dreamgym_kit.s2r.audit import AUDIT
+from dreamgym_kit.supervision.audit import AUDIT
 from dreamgym_kit.types import Task
 
 

@@ -44,9 +44,12 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.routing.router import Mode, Stage
-from dreamgym_kit.s2r.audit import AUDIT, CLOSED, AuditLog, entries_of
-from dreamgym_kit.s2r.divergence import figures
-from dreamgym_kit.s2r.gate import (
+from dreamgym_kit.settings.schema import WorkersSettings
+from dreamgym_kit.supervision.audit import AUDIT, CLOSED, AuditLog, entries_of
+from dreamgym_kit.supervision.divergence import figures
+from dreamgym_kit.supervision.limits import Stopped, Why
+from dreamgym_kit.supervision.overseer import RealOverseer
+from dreamgym_kit.supervision.preflight import (
     CanaryFigures,
     DreamFigures,
     Word,
@@ -57,9 +60,6 @@ from dreamgym_kit.s2r.gate import (
     dream_figures,
     dream_word,
 )
-from dreamgym_kit.s2r.limits import Stopped, Why
-from dreamgym_kit.s2r.overseer import RealOverseer
-from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.training.alarms import LOGPROBS, STALE_WEIGHTS, TOKENIZER
 from dreamgym_kit.training.background_loop import BackgroundLoop
 from dreamgym_kit.training.batching import version_of

@@ -30,10 +30,10 @@ from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.s2r.approvals import Rule, approver_from
-from dreamgym_kit.s2r.audit import CLOSED
-from dreamgym_kit.s2r.session import OverseenSession
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.approvals import Rule, approver_from
+from dreamgym_kit.supervision.audit import CLOSED
+from dreamgym_kit.supervision.session import OverseenSession
 from dreamgym_kit.types import Environment
 
 

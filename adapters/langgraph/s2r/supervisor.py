@@ -19,12 +19,12 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
 from dreamgym_kit.routing.router import Stage
-from dreamgym_kit.s2r.approvals import RuleApprover
-from dreamgym_kit.s2r.audit import AuditLog, entries_of
-from dreamgym_kit.s2r.divergence import Divergence, Forms
-from dreamgym_kit.s2r.limits import ALL, Bounds, RealLimits, Stopped, Why
-from dreamgym_kit.s2r.overseer import RealOverseer
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.approvals import RuleApprover
+from dreamgym_kit.supervision.audit import AuditLog, entries_of
+from dreamgym_kit.supervision.divergence import Divergence, Forms
+from dreamgym_kit.supervision.limits import ALL, Bounds, RealLimits, Stopped, Why
+from dreamgym_kit.supervision.overseer import RealOverseer
 from dreamgym_kit.types import Answer, Environment, Transition
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from

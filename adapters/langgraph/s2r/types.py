@@ -8,9 +8,9 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.training.types import TrainResult
 from dreamgym_kit.interfaces import Approver, ExperienceModel, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.s2r.gate import CanaryFigures, DreamFigures, Word, canary_facts, dream_facts
-from dreamgym_kit.s2r.limits import Stopped
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.supervision.limits import Stopped
+from dreamgym_kit.supervision.preflight import CanaryFigures, DreamFigures, Word, canary_facts, dream_facts
 from dreamgym_kit.types import Task
 
 MODE = "s2r"

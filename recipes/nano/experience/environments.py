@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dreamgym_kit.dream.fallback import SURE
 from dreamgym_kit.dream.learned.deciding import Decided
 from dreamgym_kit.dream.learned.evaluation import Tried, tried
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.layered import SURE
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told
 from dreamgym_kit.dream.state.history import Recording, step_of
 from dreamgym_kit.dream.state.mining import pooled, renamed

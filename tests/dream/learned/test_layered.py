@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.dream.learned.layered import LayeredExperience
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec
 
@@ -29,7 +29,9 @@ def said(provenance: Source, support: float) -> Answer:
 async def asked(first: Answer, last: Answer, effect: Effect = Effect.WRITE) -> tuple[Answer, int]:
     chain, learned = AnswerDouble(first), AnswerDouble(last)
     situation = Situation(Environment(), "t", "e", (), "", ToolSpec("pay", effect))
-    return await LayeredExperience(chain, learned).answer(Call("pay", {}), situation), learned.answered
+    return await FallbackChain(chain, learned, second_opinion=True).answer(
+        Call("pay", {}), situation
+    ), learned.answered
 
 
 LEARNED = said(Source.MODEL, 0.8)

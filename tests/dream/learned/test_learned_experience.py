@@ -11,8 +11,8 @@ import pytest
 from deciding_double import DecidingDouble, by_heart
 from strict_shop_double import EFFECTS, probed, recordings_of
 
-from dreamgym_kit.dream.asked_last import AskedLast
 from dreamgym_kit.dream.chain import ChainedExperience
+from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.call_facts import met
 from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json, read_learned
 from dreamgym_kit.dream.learned.experience import LearnedExperience
@@ -66,7 +66,7 @@ class Dreamed:
             following=self.following,
             threshold=threshold,
         )
-        self.model = AskedLast(mined_chain(), self.learned)
+        self.model = FallbackChain(mined_chain(), self.learned)
         self.history: list[Transition] = []
         self.orders = {
             row.answer.content["order_id"]: row.answer.content

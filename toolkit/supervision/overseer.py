@@ -31,12 +31,12 @@ from dreamgym_kit.interfaces import Approver, Situation
 from dreamgym_kit.routing.router import Stage
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.routing.supervision import AwaitApproval, Execute, Passage, Predict, Step, Throttle
-from dreamgym_kit.s2r.approvals import digest_of, drawn_number
-from dreamgym_kit.s2r.audit import AuditLog
-from dreamgym_kit.s2r.divergence import Compared, Divergence, Likeness
-from dreamgym_kit.s2r.limits import RealCallRefused, RealLimits, RunStopped, Stopped, Why
-from dreamgym_kit.s2r.session import EpisodeNotes, effect_of
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.supervision.approvals import digest_of, drawn_number
+from dreamgym_kit.supervision.audit import AuditLog
+from dreamgym_kit.supervision.divergence import Compared, Divergence, Likeness
+from dreamgym_kit.supervision.limits import RealCallRefused, RealLimits, RunStopped, Stopped, Why
+from dreamgym_kit.supervision.session import EpisodeNotes, effect_of
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Source
 
 _MOST_TOLD = 1000  # characters of an answer that differs, in the log
