@@ -127,14 +127,14 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
 
 
 def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
-    from dreamgym_kit.adapters.langgraph.s2r.s2r import s2r
+    from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
     from dreamgym_kit.cli.approving import TerminalApprover
     from dreamgym_kit.cli.running import learning
 
     with learning(plain=plain, where=request.settings.s2r.stage) as (events, stop):
         if isinstance(request.approver, TerminalApprover):
             request.approver.until(lambda: stop.requested)
-        return s2r(request, events=events, stop=stop)
+        return run_s2r(request, events=events, stop=stop)
 
 
 def _code(result: "S2rResult") -> int:

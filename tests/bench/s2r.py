@@ -172,7 +172,6 @@ def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
 
 def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Go on from the model by real calls, then try what came of it."""
-    from dreamgym_kit.adapters.langgraph.s2r.s2r import s2r
     from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
     from dreamgym_kit.recipes.desk.environment import times_opened
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
@@ -188,7 +187,7 @@ def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     if arm == "real_small":  # the same way on real calls, from the start: no gate is asked to agree
         settings = settings.with_overrides({"s2r.preflight_pass_rate_low": 0.0})
     before = times_opened()
-    result = s2r(
+    result = run_s2r(
         S2rRequest(
             graph=GRAPH, tasks=learn, held_out=gate, settings=settings, store=store, directory=place / "run"
         ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.run.api import Tasks, opened_store, renamed_arguments
-from dreamgym_kit.adapters.langgraph.s2r.s2r import s2r
+from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
 from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.interfaces import Approver, EventSink, ExperienceModel, TransitionStore
@@ -99,4 +99,4 @@ def s2r(
             resume=resume,
             gate_only=preflight_only,
         )
-        return s2r(request, events=events or NoEvents())
+        return run_s2r(request, events=events or NoEvents())

@@ -73,7 +73,7 @@ _WEIGHTS_CANARIES = (STALE_WEIGHTS, LOGPROBS, TOKENIZER)  # alarms that say so o
 GATE, CANARIES, TRAINING = "gate", "canaries", "training"
 
 
-def s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = None) -> S2rResult:
+def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = None) -> S2rResult:
     """Go on from the dream on the real tools, as far as gate, budget and stage allow.
 
     Raises:
