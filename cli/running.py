@@ -31,9 +31,11 @@ _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
 
 def carry_out(request: "RunRequest") -> "RunResult":
     """Run to the end, or to where a signal stopped it."""
-    from dreamgym_kit.adapters.langgraph.run.run import run
-    from dreamgym_kit.rollout.event_loop import run_to_end
+    from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap, run_to_end
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
+
+    with frozen_heap(START_OBJECTS):
+        from dreamgym_kit.adapters.langgraph.run.run import run
 
     stop = StopSwitch()
     with (

@@ -1,9 +1,5 @@
 """Which embedder `[replay]` names: hashed, an endpoint by its URL, or a model folder."""
 
-from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
-from dreamgym_kit.adapters.models.addresses import read_key
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Embedder
 from dreamgym_kit.settings.schema import Settings
@@ -22,6 +18,8 @@ def embedder_of(settings: Settings) -> Embedder | None:
     if said is None:
         return None
     if said == HASHED:
+        from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+
         return HashedEmbedder()
     if said.startswith(("http://", "https://")):
         return _endpoint(said, settings)
@@ -32,10 +30,15 @@ def embedder_of(settings: Settings) -> Embedder | None:
             '"hashed", the URL of an endpoint ("http://localhost:8000/v1") or the folder of a '
             "sentence-transformers model."
         )
+    from dreamgym_kit.adapters.embedders.sentences import SentenceEmbedder
+
     return SentenceEmbedder(folder)
 
 
 def _endpoint(url: str, settings: Settings) -> Embedder:
+    from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
+    from dreamgym_kit.adapters.models.addresses import read_key
+
     replay = settings.replay
     if replay.embedder_model is None or replay.embedder_dimension is None:
         missing = "embedder_model" if replay.embedder_model is None else "embedder_dimension"

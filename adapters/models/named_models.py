@@ -9,15 +9,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.models.endpoint import open_endpoint
 from dreamgym_kit.adapters.trainers.folders import digest_of_folder
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint
-from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.training.distil.gate import FILE, Gate, read_gate
 
 if TYPE_CHECKING:
@@ -39,22 +37,32 @@ def learned_of(settings: Settings) -> Path | None:
     """The directory of a model that learned to decide in closed words of its own; None: it is no such one."""
     if settings.experience.dir is None:
         return None
+    from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE
+
     folder = settings.resolve(settings.experience.dir)
     with egress.exempt():  # the kit's own files
         return folder if (folder / LEARNED_FILE).is_file() else None
 
 
-def open_experience(settings: Settings) -> "OpenAIEndpoint | LocalPolicy | None":
+def open_experience(settings: Settings, *, role: str = "") -> "OpenAIEndpoint | LocalPolicy | None":
     """Where the dream's model answers; None where settings name none. To be closed by who opens it.
+
+    `role`: as for `open_endpoint`; such a model is never a directory.
 
     Raises:
         MissingExtra: it is a directory, and the packages of the extra `train` are not installed.
         UserError: it cannot be used; says which file or setting, and what to do.
     """
-    folder = directory_of(settings)
+    folder = None if role else directory_of(settings)
     if folder is not None and not folder.is_dir():
         raise UserError(f"{settings.where('experience', 'dir')}: {folder}: is no model directory.")
-    return open_endpoint(settings) if folder is None else open_directory(folder)
+    if folder is not None:
+        return open_directory(folder)
+    if settings.experience == ExperienceSettings():
+        return None
+    from dreamgym_kit.adapters.models.endpoint import open_endpoint
+
+    return open_endpoint(settings, role=role)
 
 
 def open_directory(folder: Path) -> "LocalPolicy":

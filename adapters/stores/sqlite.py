@@ -14,10 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.stores.eviction_policy import Crowding
 from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
@@ -57,12 +54,14 @@ from dreamgym_kit.adapters.stores.sqlite_rows import (
     read_row,
     row_of,
 )
-from dreamgym_kit.adapters.stores.sqlite_search import SearchSource, SqliteSearch
 from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
-from dreamgym_kit.replay.retrieval import fits
+from dreamgym_kit.replay.retrieval import Vector, fits
 from dreamgym_kit.types import Environment, Source, Transition
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.stores.sqlite_search import SqliteSearch
 
 LOCK_WAIT_S = 5.0
 _LARGEST = 2**63 - 1
@@ -239,7 +238,7 @@ class SqliteStore:
             add(writer, known, vectors)
         return new
 
-    def _keep_vectors(self, vectors: Sequence[tuple[int, NDArray[np.float32]]]) -> None:
+    def _keep_vectors(self, vectors: Sequence[tuple[int, Vector]]) -> None:
         embedder = self._embedder.chosen()
         if self._read_only or embedder is None:
             return
@@ -318,7 +317,9 @@ class SqliteStore:
             if len(page) < PAGE:
                 return
 
-    def _opened_search(self, *, words_only: bool) -> SqliteSearch:
+    def _opened_search(self, *, words_only: bool) -> "SqliteSearch":
+        from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
+
         if self._version() < 2:
             if self._read_only:
                 raise StoreError(
@@ -330,6 +331,8 @@ class SqliteStore:
         embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
+                from dreamgym_kit.adapters.stores.sqlite_search import SearchSource, SqliteSearch
+
                 self._merge_words()
                 source = SearchSource(self._path, self._select, self._transitions, self._keep_vectors)
                 self._search = SqliteSearch(source, embedder)

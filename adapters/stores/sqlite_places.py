@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dreamgym_kit.adapters.stores.sqlite_rows import checksum, spelled
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Embedder, Room
-from dreamgym_kit.replay.retrieval import may_be_found, sameness
+from dreamgym_kit.replay.retrieval import Vector, may_be_found, sameness
 from dreamgym_kit.replay.terms import search_text, terms_of
 from dreamgym_kit.types import Source, Transition
 
@@ -77,7 +74,7 @@ class Vectors:
     """Vectors of new rows by their id, and who made them."""
 
     embedder: Embedder
-    of: Mapping[object, NDArray[np.float32]]
+    of: Mapping[object, Vector]
 
 
 def searchable(transition: Transition, payload: str) -> Searchable:
@@ -124,7 +121,7 @@ def add(
 def fill_in(
     connection: sqlite3.Connection,
     embedder: Embedder,
-    vectors: Sequence[tuple[int, NDArray[np.float32]]],
+    vectors: Sequence[tuple[int, Vector]],
 ) -> None:
     """Write vectors that were missing, unless another process was first or took one of the rows out."""
     waiting = connection.execute(f"{_WITHOUT_VECTOR} limit ?", (len(vectors),)).fetchall()
@@ -132,7 +129,7 @@ def fill_in(
         _add_vectors(connection, vectors)
 
 
-def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, NDArray[np.float32]]]) -> None:
+def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Vector]]) -> None:
     """Write vectors in halves: a dot product of 256 of them is right to 3 digits."""
     connection.executemany(_ADD_VECTOR, ((seq, vector.astype("<f2").tobytes()) for seq, vector in vectors))
 

@@ -9,14 +9,15 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.terms import K1, B
 from dreamgym_kit.types import Source, Split, Transition
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DAMPING = 60  # Cormack, Clarke and Büttcher 2009: the usual constant
 
@@ -122,12 +123,13 @@ def _distinct(k: int, sources: frozenset[Source], rank: Rank, same: Same, said: 
         depth *= 4
 
 
-Numbers = NDArray[np.int64]
+Numbers: TypeAlias = "NDArray[np.int64]"
+Vector: TypeAlias = "NDArray[np.float32]"
 
 
 def score_words(
-    rows: Numbers, lengths: Numbers, weights: NDArray[np.float64], average: float
-) -> tuple[Numbers, NDArray[np.float64]]:
+    rows: Numbers, lengths: Numbers, weights: "NDArray[np.float64]", average: float
+) -> "tuple[Numbers, NDArray[np.float64]]":
     """Sum BM25 over the terms of a question; a term counts once for a row, however often it stands there.
 
     SQLite's own `bm25()` is of no use for that: with `detail=none` and no content it is 0 for every row.
@@ -138,13 +140,17 @@ def score_words(
         weights: the rarity of the term (`terms.rarity`).
         average: mean of terms over all rows.
     """
+    import numpy as np
+
     parts = weights * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / max(average, 1.0)))
     found, at = np.unique(rows, return_inverse=True)
     return found, np.bincount(at, weights=parts, minlength=len(found)).astype(np.float64)
 
 
-def best(rows: Numbers, scores: NDArray[Any], depth: int) -> list[int]:
+def best(rows: Numbers, scores: "NDArray[Any]", depth: int) -> list[int]:
     """The rows with the highest scores, best first; equal to five digits: the one recorded first."""
+    import numpy as np
+
     rounded = np.round(scores, 5)
     if len(rows) > depth:
         least = np.partition(rounded, len(rows) - depth)[len(rows) - depth]

@@ -12,14 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import EventSink, Worker, WorkerHost
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.jobs import Job, ended
+from dreamgym_kit.rollout.jobs import Job, Told, ended
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker_protocol import (
@@ -60,15 +60,6 @@ class _Seat:
     fruitless: int = 0
     starting: "asyncio.Task[None] | None" = None
     given_up: str = ""  # why nobody sits in it any more
-
-
-@dataclass(slots=True)
-class Told:
-    """What the workers told besides their episodes; each once, in the order heard."""
-
-    warnings: dict[str, None] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
-    last: list[dict[str, Any]] = field(default_factory=list)
 
 
 class DistributedRunner:

@@ -125,10 +125,11 @@ def busy_threads(settle_s: float = 0.2) -> int:
 
 
 NEW_OBJECTS = 10_000  # between two rounds; Python's own 700 are a tenth of one model call
+START_OBJECTS = 1_000_000  # a start makes a third of that, and nearly all of it stays
 
 
 @contextmanager
-def frozen_heap() -> Iterator[None]:
+def frozen_heap(new_objects: int = NEW_OBJECTS) -> Iterator[None]:
     """Leave all objects of now alone for the block, and look at the new ones less often.
 
     The garbage collector: a process with an agent in it holds some hundred thousand objects that live as long
@@ -139,11 +140,12 @@ def frozen_heap() -> Iterator[None]:
     """
     before = gc.get_threshold()
     if before[0]:
-        gc.set_threshold(max(before[0], NEW_OBJECTS), *before[1:])
+        gc.set_threshold(max(before[0], new_objects), *before[1:])
     gc.freeze()
     try:
         yield
     finally:
+        gc.freeze()  # else all that the block made is looked at now; a later full round does
         gc.unfreeze()
         gc.set_threshold(*before)
 

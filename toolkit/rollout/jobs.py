@@ -7,7 +7,8 @@ instead of an episode, becomes an episode that says so: an error, or inconclusiv
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, NotSerializable, RealCallBlocked
 from dreamgym_kit.interfaces import EpisodeRunner
@@ -35,6 +36,15 @@ class Job:
     def episode(self) -> str:
         """The episode's id: unique, since a sibling's number holds no dot."""
         return f"{self.task.id}.{self.repeat}"
+
+
+@dataclass(slots=True)
+class Told:
+    """What the workers told besides their episodes; each once, in the order heard."""
+
+    warnings: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    last: list[dict[str, Any]] = field(default_factory=list)
 
 
 def jobs_for(tasks: Iterable[Task], n: int) -> list[Job]:

@@ -11,7 +11,6 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.buffer_url import Address, buffer_of
 from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.read import refuse_secrets
-from dreamgym_kit.settings.render import render_model
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 
@@ -56,5 +55,7 @@ def read_drafts(path: Path) -> dict[str, ToolModelSettings]:
 
 def render_drafts(drafts: Mapping[str, ToolModelSettings]) -> str:
     """The text of the file."""
+    from dreamgym_kit.settings.render import render_model
+
     lines = [line for name, model in sorted(drafts.items()) for line in render_model(name, model)]
     return _HEAD + "\n".join(lines)

@@ -62,8 +62,9 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     offered = [
         Reached(function)
         for one in living
-        # nearly all are of other modules: this is asked of each function in the process
-        if id(getattr(function := under(one), "__globals__", None)) in scopes and is_users(function)
+        # nearly all are plain functions of other modules: this is asked of each function in the process
+        if id(getattr(one if type(one) is types.FunctionType else under(one), "__globals__", None)) in scopes
+        and is_users(function := under(one))
     ]
     framework: list[Any] = []
     for value in (value for scope in scopes.values() for value in list(scope.values())):

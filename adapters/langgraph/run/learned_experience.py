@@ -8,8 +8,6 @@ from dreamgym_kit.adapters.models.named_models import learned_of
 from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.fallback import FallbackChain
-from dreamgym_kit.dream.learned.checkpoint import read_learned
-from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel
 from dreamgym_kit.settings.schema import PolicySettings, Settings
@@ -36,6 +34,9 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
     if folder is None or "state" in parts:
         yield first
         return
+    from dreamgym_kit.dream.learned.checkpoint import read_learned
+    from dreamgym_kit.dream.learned.experience import LearnedExperience
+
     with egress.exempt():  # the kit's own files
         learned = read_learned(folder)
     if not isinstance(first, ChainedExperience):

@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import AsyncIterator, Container, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint, open_endpoint
-from dreamgym_kit.adapters.models.named_models import open_experience
+from dreamgym_kit.adapters.models.named_models import learned_of, open_experience
 from dreamgym_kit.adapters.stores.factory import is_far
 from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
@@ -18,8 +18,12 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.terms import question_text
 from dreamgym_kit.rollout.budgets import Budget, BudgetedEndpoint
+from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Call, Split, Transition
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.vllm.watching import ServerWatch
 
 _EXAMPLES = 6
 _FAILURES = 3
@@ -33,20 +37,20 @@ async def asked_endpoint(
 ) -> AsyncIterator[ChatEndpoint | None]:
     """The endpoint of the settings for the block; None while recording, and where none is named.
 
-    `check`: ask it once, to be sure that it answers. `role`: as for `open_endpoint`.
+    `check`: ask it once, to be sure that it answers. `role`: as for `open_experience`.
 
     Raises:
         UserError: it is named wrongly, or gives no answer; nothing was run.
     """
-    endpoint = None
-    if dreams:
-        endpoint = open_endpoint(settings, role=role) if role else open_experience(settings)
+    endpoint = open_experience(settings, role=role) if dreams else None
     try:
         if endpoint is None:
             yield None
         else:
             budgeted = BudgetedEndpoint(endpoint, budget)
             if check:
+                from dreamgym_kit.adapters.models.endpoint import check_endpoint
+
                 await check_endpoint(budgeted)
             yield budgeted
     finally:
@@ -54,10 +58,26 @@ async def asked_endpoint(
             endpoint.close()
 
 
-def is_vllm(chat: ChatEndpoint | None) -> bool:
-    """Whether a vLLM server is behind it, as far as its answers have told."""
+def servers_watched(
+    settings: Settings, mode: Mode, *, chat: ChatEndpoint | None, policy: bool
+) -> "AbstractAsyncContextManager[ServerWatch | None]":
+    """`watched`, of the servers that are vLLM's and that a run asks; None where it asks none.
+
+    Args:
+        settings: name them.
+        mode: of the run; only a dream asks a learned experience model.
+        chat: the dream's own model, where it has one.
+        policy: whether a policy of the settings acts.
+    """
     inner = chat.endpoint if isinstance(chat, BudgetedEndpoint) else chat
-    return isinstance(inner, OpenAIEndpoint) and inner.is_vllm
+    learned = mode is Mode.DREAM and learned_of(settings) is not None
+    sections = ["experience"] if learned or getattr(inner, "is_vllm", False) else []
+    sections += ["policy"] if policy else []
+    if not sections:
+        return nullcontext()
+    from dreamgym_kit.adapters.models.vllm.watching import watched
+
+    return watched(settings, sections)
 
 
 def with_model(

@@ -22,8 +22,8 @@ from dreamgym_kit.adapters.langgraph.run.directory import (
     run_directory,
     spent,
 )
+from dreamgym_kit.adapters.langgraph.run.llm_experience import servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
-from dreamgym_kit.adapters.langgraph.run.servers import servers_watched
 from dreamgym_kit.adapters.langgraph.run.setup import (
     AnswerSources,
     PreparedGraph,
@@ -32,13 +32,6 @@ from dreamgym_kit.adapters.langgraph.run.setup import (
     prepared,
     runner_of,
     tasks_of,
-)
-from dreamgym_kit.adapters.langgraph.run.worker_spec import (
-    check_worker_compatible,
-    curve_told,
-    distributed,
-    given_of,
-    take_added,
 )
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import DISAGREE
@@ -50,10 +43,9 @@ from dreamgym_kit.report.headline import EVALUATES
 from dreamgym_kit.report.metrics import CRITICAL, TrustPoint
 from dreamgym_kit.report.summary import RunMetrics, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import Told
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, unaccounted
-from dreamgym_kit.rollout.jobs import jobs_for
+from dreamgym_kit.rollout.jobs import Told, jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.records import MaskedEvents
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
@@ -61,7 +53,7 @@ from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.routing.process import PROCESS, strays_heard
 from dreamgym_kit.routing.router import Mode, writes_are_real
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.settings.schema import GateSettings, Settings
+from dreamgym_kit.settings.schema import ExperienceSettings, GateSettings, Settings, WorkersSettings
 from dreamgym_kit.types import Episode, Task, Verdict, executed_told
 
 
@@ -124,7 +116,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         UserError: the graph, tasks, settings, buffer or run directory cannot be used; nothing was run.
     """
     switch = stop or StopSwitch()
-    check_worker_compatible(request)
+    _load_early(request)
     whole = tasks_of(request)
     tasks = request.shard.part(whole) if request.shard is not None else whole
     settings = request.settings
@@ -148,7 +140,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         at_once = kept_at_once(journal, switch, heard)
         who = await answering(stack, request, ready.facts, directory, budget)
         tally.charge("calibration", who.spend)
-        policy = policy_of(request)
+        policy, seed = policy_of(request), settings.simulate.seed
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal)
         work = partial(
@@ -165,26 +157,17 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             servers_watched(settings, request.mode, chat=who.chat, policy=request.policy is not None)
         )
         if settings.workers.elsewhere:
-            given = given_of(
-                request,
-                tasks,
-                folder=directory.path,
-                label=label,
-                seed=settings.simulate.seed,
-                trials=who.trials,
+            from dreamgym_kit.adapters.langgraph.run import worker_spec
+
+            given = worker_spec.given_of(
+                request, tasks, folder=directory.path, label=label, seed=seed, trials=who.trials
             )
-            async with distributed(
-                request,
-                given,
-                budget=budget,
-                events=heard,
-                stop=switch,
-                at_once=lanes,
-                on_executed=at_once,
+            async with worker_spec.distributed(
+                request, given, budget=budget, events=heard, stop=switch, at_once=lanes, on_executed=at_once
             ) as workers:
                 told = workers.told
                 totals = await work(workers)
-            take_added(request.store, told)
+            worker_spec.take_added(request.store, told)
         else:
             runner = runner_of(
                 request,
@@ -193,13 +176,13 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 events=heard,
                 budget=budget,
                 label=label,
-                seed=settings.simulate.seed,
+                seed=seed,
                 policy=policy,
                 on_executed=at_once,
             )
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
             totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
-        servers = await watch.table()
+        servers = await watch.table() if watch is not None else ()
         tally.add_missing(errors)
         summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
         heard.emit("run_finished", directory=str(directory.path))
@@ -222,6 +205,17 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             warnings=tuple(ready.masker.text(one) for one in said),
             stopped_by=switch.signal,
         )
+
+
+def _load_early(request: RunRequest) -> None:
+    """Import what some runs need while no module of the agent can be found in its place; check workers."""
+    if request.settings.workers != WorkersSettings():
+        from dreamgym_kit.adapters.langgraph.run.worker_spec import check_worker_compatible
+
+        check_worker_compatible(request)
+    if request.settings.experience != ExperienceSettings():
+        import dreamgym_kit.adapters.models.endpoint
+        import dreamgym_kit.adapters.stores.sqlite_search  # noqa: F401
 
 
 def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) -> None:
@@ -283,6 +277,13 @@ def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint
     return [TrustPoint(one.threshold, one.answered, one.exact) for one in first.curve(settings.tenant)]
 
 
+def _curve_told(told: Told) -> list[TrustPoint]:
+    """What each threshold gave on held-out recordings, as a worker that mined them has it."""
+    curves = (last.get("curve") for last in told.last)
+    first: Sequence[Any] = next((curve for curve in curves if curve), ())
+    return [TrustPoint(*point) for point in first]
+
+
 def _finish(
     directory: RunDirectory,
     request: RunRequest,
@@ -317,7 +318,7 @@ def _finish(
         manifest["reasoned_support"] = who.support.table()
     if servers:
         manifest["servers"] = list(servers)
-    curve = _curve(who.recorded, request.settings) or curve_told(told)
+    curve = _curve(who.recorded, request.settings) or _curve_told(told)
     summary = tally.summary(ready.masker.plain(manifest), curve)
     slips = gate_slips(request.rules, ready.facts, ready.detectors, summary)
     if slips:

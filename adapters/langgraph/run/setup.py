@@ -57,6 +57,7 @@ from dreamgym_kit.interfaces import (
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.process import holding
@@ -102,8 +103,9 @@ class PreparedGraph:
 async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[Task]) -> PreparedGraph:
     """Load the graph, hook what settings name, and refuse what cannot be used; closed with `stack`."""
     settings = request.settings
-    graph = await stack.enter_async_context(open_graph_for(request))
-    facts = _ready(graph, request)
+    with frozen_heap(START_OBJECTS):
+        graph = await stack.enter_async_context(open_graph_for(request))
+        facts = _ready(graph, request)
     check_nodes(graph, settings, asked=request.policy is not None)
     check_expectations(tasks, facts)
     check_inputs(tasks, facts)

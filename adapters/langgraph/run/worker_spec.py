@@ -16,10 +16,10 @@ from dreamgym_kit.dream.llm_calibration import ReasonedTrial
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, EventSink, TransitionStore
-from dreamgym_kit.report.metrics import TrustPoint
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.rollout.distributed import DistributedRunner, Told
+from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
+from dreamgym_kit.rollout.jobs import Told
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker import kit_version
@@ -160,13 +160,6 @@ def distributed(
             "(simulate.concurrency)."
         ] = None
     return runner
-
-
-def curve_told(told: Told) -> list[TrustPoint]:
-    """What each threshold gave on held-out recordings, as a worker that mined them has it."""
-    curves = (last.get("curve") for last in told.last)
-    first: Sequence[Any] = next((curve for curve in curves if curve), ())
-    return [TrustPoint(*point) for point in first]
 
 
 def take_added(store: TransitionStore | None, told: Told) -> None:

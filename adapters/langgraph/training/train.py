@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from dreamgym_kit.adapters.langgraph.run.evaluation import under_faults
+from dreamgym_kit.adapters.langgraph.run.llm_experience import servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.run.servers import servers_watched
 from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
 from dreamgym_kit.adapters.langgraph.training.directory import goes_on, training_directory, write_report
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
@@ -122,7 +122,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
         goes_on(directory, planned=wanted.steps)
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
-        servers = parts.aside.run(watch.table())
+        servers = parts.aside.run(watch.table()) if watch is not None else ()
         write_report(directory, trained, planned=wanted.steps, servers=servers)
         return TrainResult(
             directory=directory.path,
