@@ -318,7 +318,7 @@ class SqliteStore:
                 return
 
     def _opened_search(self, *, words_only: bool) -> "SqliteSearch":
-        from dreamgym_kit.adapters.stores.sqlite_search import Source, SqliteSearch
+        from dreamgym_kit.adapters.stores.sqlite_search import SqliteSearch
 
         if self._version() < 2:
             if self._read_only:
