@@ -9,7 +9,7 @@ from pathlib import Path
 from opentelemetry.sdk.trace import ReadableSpan
 
 from dreamgym_kit.adapters.otel.episode_spans import RunFacts, write_episode
-from dreamgym_kit.adapters.otel.sinks import EndpointSink, FileSink, headers_from
+from dreamgym_kit.adapters.otel.sinks import EndpointSink, file_sink, headers_from
 from dreamgym_kit.adapters.otel.tracing import PastTracer, Value
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
@@ -72,8 +72,8 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
     path = Path(target)
     if "://" in target or is_folder(path) or not is_folder(path.absolute().parent):
         raise UserError(f"-o otel:{target}: name a file in a folder that is there, or an http(s) endpoint.")
-    with FileSink(path) as file:
-        return _export(directory, file.send, to=str(path))
+    with file_sink(path) as send:
+        return _export(directory, send, to=str(path))
 
 
 class _Batches:

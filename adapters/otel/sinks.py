@@ -18,8 +18,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,57 +38,21 @@ from opentelemetry.util.re import parse_env_headers
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.report.sanitize import one_line
-from dreamgym_kit.rollout.atomic_files import open_plain, refused, require_replaceable, write_whole
+from dreamgym_kit.rollout.atomic_files import replacing, write_whole
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 _spell = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
-class FileSink:
-    """Writes beside `path` and puts the file in its place at the end: a reader finds the old or the new one.
-
-    Use as a context manager.
+@contextmanager
+def file_sink(path: Path) -> Iterator[Callable[[Sequence[ReadableSpan]], None]]:
+    """Give what writes spans as one line; the file is at its place, and whole, once the block ends.
 
     Raises:
         RunDirectoryError: the file cannot be written; what stood there still does.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._beside = path.with_name(f".{path.name}.new")
-
-    def send(self, spans: Sequence[ReadableSpan]) -> None:
-        """Write spans as one line."""
-        line = _spell(as_otlp_json(spans)).encode("utf-8") + b"\n"
-        try:
-            write_whole(self._descriptor, line)
-        except OSError as error:
-            raise refused(self._path, "cannot be written", error) from error
-
-    def __enter__(self) -> Self:
-        require_replaceable(self._path)
-        try:
-            self._beside.unlink(missing_ok=True)
-        except OSError as error:
-            raise refused(self._path, "cannot be written", error) from error
-        self._descriptor = open_plain(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            try:
-                os.fsync(self._descriptor)
-            finally:
-                os.close(self._descriptor)
-            if kind is None:
-                self._beside.replace(self._path)
-        except OSError as refusal:
-            raise refused(self._path, "cannot be written", refusal) from refusal
-        finally:
-            with suppress(OSError):
-                self._beside.unlink(missing_ok=True)
+    with replacing(path) as descriptor:
+        yield lambda spans: write_whole(descriptor, _spell(as_otlp_json(spans)).encode("utf-8") + b"\n")
 
 
 def as_otlp_json(spans: Sequence[ReadableSpan]) -> dict[str, Any]:

@@ -9,17 +9,17 @@ another: nobody who adds waits for a network. Lines that somebody made unreadabl
 
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError, StoreError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.records import dump_transition, load_transition
 from dreamgym_kit.replay.transfer import batches
-from dreamgym_kit.rollout.atomic_files import open_plain, sync_folder, write_whole
+from dreamgym_kit.rollout.atomic_files import open_plain, replacing, sync_folder, write_whole
+from dreamgym_kit.rollout.line_log import append_lines, read_lines
 from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.types import Transition
 
@@ -66,7 +66,7 @@ class Spool:
         with self._named("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._held():
-                self._append(data)
+                append_lines(self.path, data, sync=True)
 
     def ids(self) -> set[str]:
         """The rows that wait."""
@@ -114,55 +114,22 @@ class Spool:
     def _lines(self) -> Iterator[_Line]:
         """Whole lines only: what stands behind the last line's end is being written, or never was."""
         with self._named("read"):
-            try:
-                descriptor = open_plain(self.path, os.O_RDONLY)
-            except FileNotFoundError:
-                return
-            with os.fdopen(descriptor, "rb") as file:
-                end = 0
-                for number, raw in enumerate(file, 1):
-                    if not raw.endswith(b"\n"):
-                        return  # its other half may be read as a line of its own else
-                    end += len(raw)
-                    if raw.strip():
-                        yield _Line(number, raw, end, _row(raw))
-
-    def _append(self, data: bytes) -> None:
-        fresh = not self.path.exists()
-        descriptor = open_plain(self.path, os.O_RDWR | os.O_CREAT)
-        try:
-            start = _end_of_lines(descriptor)
-            os.ftruncate(descriptor, start)
-            os.lseek(descriptor, start, os.SEEK_SET)
-            try:
-                write_whole(descriptor, data)
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, start)
-                raise
-        finally:
-            os.close(descriptor)
-        if fresh:
-            sync_folder(self.path.parent)
+            for number, (start, raw) in enumerate(read_lines(self.path), 1):
+                if raw.strip():
+                    yield _Line(number, raw, start + len(raw), _row(raw))
 
     def _remove(self, done: int, kept: Sequence[_Line]) -> None:
         """Take out what was delivered; what others added meanwhile stands behind it and stays."""
         if not done:
             return
-        beside = self.path.with_name(f".{self.path.name}.new")
         with self._named("written"), self._held():
-            with self.path.open("rb") as old, beside.open("wb") as new:
-                new.writelines(line.raw for line in kept)
+            with self.path.open("rb") as old, replacing(self.path) as new:
+                write_whole(new, b"".join(line.raw for line in kept))
                 old.seek(done)
-                shutil.copyfileobj(old, new)
-                new.flush()
-                os.fsync(new.fileno())
-                left = new.tell()
-            if left:
-                beside.replace(self.path)
-            else:
+                while block := old.read(2**20):
+                    write_whole(new, block)
+            if not self.waits():
                 self.path.unlink()
-                beside.unlink()
             sync_folder(self.path.parent)
 
     @contextmanager
@@ -179,7 +146,10 @@ class Spool:
     def _named(self, what: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, RunDirectoryError) as refusal:
+            error = refusal.__cause__ if isinstance(refusal, RunDirectoryError) else refusal
+            if not isinstance(error, OSError):  # a link in its place
+                raise
             reason = error.strerror or type(error).__name__
             raise StoreError(
                 f"{self.path}: cannot be {what} ({reason}); recordings wait there for a server that is away"
@@ -191,15 +161,3 @@ def _row(raw: bytes) -> Transition | str:
         return load_transition(raw.strip())
     except NotSerializable as error:
         return str(error)
-
-
-def _end_of_lines(descriptor: int) -> int:
-    """The offset behind the last whole line."""
-    end = os.fstat(descriptor).st_size
-    while end:
-        start = max(0, end - 2**16)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0

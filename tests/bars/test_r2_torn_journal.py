@@ -1,10 +1,10 @@
 """R2: a journal cut at any byte loads; at most the last record is repeated."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.rollout import journal as journal_module
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Transition, Verdict
 
@@ -47,7 +47,7 @@ def test_every_cut_of_the_last_record_loads_and_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_journal_that_leaves_the_torn_line_in_place_is_caught(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(journal_module.os, "ftruncate", lambda _descriptor, _size: None)
+    monkeypatch.setattr(os, "ftruncate", lambda _descriptor, _size: None)
     _, _, wrong = cut_everywhere(tmp_path, last=1)
     assert wrong > 0
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
-from dreamgym_kit.rollout import atomic_files, journal
+from dreamgym_kit.rollout import atomic_files, journal, line_log
 from dreamgym_kit.rollout.journal import Journal, JournalReader, TornLine
 from dreamgym_kit.types import (
     Answer,
@@ -82,7 +82,7 @@ def test_of_an_episode_in_which_a_real_call_ran_the_last_record_wins(path: Path)
 def test_what_ran_is_told_of_though_the_disk_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = replace(episode(1, "one ran"), executed=(Executed("refund"),))
     with Journal(path) as opened:
-        monkeypatch.setattr(journal, "write_whole", full)
+        monkeypatch.setattr(line_log, "write_whole", full)
         with pytest.raises(RunDirectoryError):
             opened.append(ran)
         assert opened.executed == {"t1.1": ran}

@@ -298,7 +298,7 @@ def test_where_the_log_cannot_be_written_nothing_runs(
 
     refused = pytest.raises(RunStopped, match="No space left on device")
     with overseen(tmp_path, "live"), refused:
-        monkeypatch.setattr("dreamgym_kit.supervision.audit.write_whole", full)
+        monkeypatch.setattr("dreamgym_kit.rollout.line_log.write_whole", full)
         tools["get_price"].invoke({"item": "cup"})
     assert till.done == []
 

@@ -96,7 +96,7 @@ def test_what_is_written_just_now_is_not_read_past(spool: Spool, monkeypatch: py
         double = MagicMock(wraps=file)
         double.__enter__.return_value = double
         double.__exit__.side_effect = lambda *_: file.close()
-        double.__iter__.side_effect = lambda: iter(halves)
+        double.readline.side_effect = lambda _: halves.pop(0) if halves else b""
         return double
 
     monkeypatch.setattr(os, "fdopen", growing)

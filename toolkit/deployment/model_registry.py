@@ -11,7 +11,6 @@ line names never was, and a link that lies behind the last line is moved.
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -25,14 +24,12 @@ from dreamgym_kit.codec import Codec, FilledText
 from dreamgym_kit.deployment.digests import card_digest, model_digest
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.rollout.atomic_files import (
-    open_plain,
     read_whole,
-    refused,
     sync_folder,
     write_atomically,
     write_folder,
-    write_whole,
 )
+from dreamgym_kit.rollout.line_log import append_lines, read_records
 from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.serialization import JsonValue
 
@@ -108,7 +105,8 @@ class ModelRegistry:
         self._prepare(make=make)
         self._lock = RunLock(self.folder / LOCK)
         try:
-            self._events, self._whole_bytes = _history(self.folder / HISTORY)
+            problem = "this line is damaged ({})."
+            self._events = list(read_records(self.folder / HISTORY, EVENTS.read, problem))
             self._follow()
         except BaseException:
             self._lock.release()
@@ -226,19 +224,7 @@ class ModelRegistry:
 
     def note(self, event: Event) -> None:
         """Write down what was done; a version that is in use from now on is pointed at."""
-        path = self.folder / HISTORY
-        line = line_of(EVENTS.write(event))
-        descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
-        try:
-            os.ftruncate(descriptor, self._whole_bytes)  # what a killed process left of a line
-            os.lseek(descriptor, self._whole_bytes, os.SEEK_SET)
-            write_whole(descriptor, line)
-            os.fsync(descriptor)
-        except OSError as error:
-            raise refused(path, "cannot be written", error) from error
-        finally:
-            os.close(descriptor)
-        self._whole_bytes += len(line)
+        append_lines(self.folder / HISTORY, line_of(EVENTS.write(event)), sync=True)
         self._events.append(event)
         self._follow()
 
@@ -291,22 +277,6 @@ class ModelRegistry:
         if not make:
             raise UserError(f"{self.folder}: nothing is deployed there.")
         (self.folder / FOLDER).mkdir(exist_ok=True)
-
-
-def _history(path: Path) -> tuple[list[Event], int]:
-    """The events, and the bytes of their whole lines; a torn last line is none."""
-    try:
-        data = read_whole(path)
-    except FileNotFoundError:
-        return [], 0
-    *lines, _torn = data.split(b"\n")
-    events = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            events.append(EVENTS.read(read_json(line)))
-        except NotSerializable as error:
-            raise UserError(f"{path}:{number}: this line is damaged ({error}).") from error
-    return events, sum(len(line) + 1 for line in lines)
 
 
 CURRENT, FILE = "current", "use.json"

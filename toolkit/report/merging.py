@@ -7,7 +7,6 @@ errors in them were run again with --resume meanwhile: then it is made anew from
 
 import heapq
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -19,8 +18,9 @@ from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.report.metrics import RunMetrics
 from dreamgym_kit.report.summary import Tally, curve_of, facts_of
-from dreamgym_kit.rollout.atomic_files import open_plain, write_atomically
+from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.rollout.events import busy_seconds
+from dreamgym_kit.rollout.line_log import read_lines
 from dreamgym_kit.rollout.rundir import (
     EPISODES,
     EVENTS,
@@ -224,14 +224,9 @@ def _events(path: Path, parts: Sequence[_Part]) -> None:
 
 def _lines(path: Path) -> Iterator[tuple[float, bytes]]:
     """One after the other: the log of many calls is long."""
-    try:
-        descriptor = open_plain(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    with os.fdopen(descriptor, "rb") as file:
-        for line in file:
-            with suppress(ValueError, KeyError, TypeError):
-                yield float(json.loads(line)["at"]), line if line.endswith(b"\n") else line + b"\n"
+    for _, line in read_lines(path, torn=True):
+        with suppress(ValueError, KeyError, TypeError):
+            yield float(json.loads(line)["at"]), line if line.endswith(b"\n") else line + b"\n"
 
 
 def _trials(made: RunDirectory, parts: Sequence[_Part], tally: Tally) -> None:

@@ -8,8 +8,8 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dreamgym_kit.errors import RunDirectoryError
@@ -87,21 +87,33 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         RunDirectoryError: it cannot be written; what stood there still does.
     """
+    with replacing(path) as descriptor:
+        write_whole(descriptor, data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[int]:
+    """Give a descriptor to write what stands at `path` once the block ends; where it fails, the old stays.
+
+    Raises:
+        RunDirectoryError: it cannot be written; an OSError of the block is taken for that, too.
+    """
     require_replaceable(path)
     beside = path.with_name(f".{path.name}.new")
     try:
         beside.unlink(missing_ok=True)
         descriptor = open_plain(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            write_whole(descriptor, data)
+            yield descriptor
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         beside.replace(path)
     except OSError as error:
+        raise refused(path, "cannot be written", error) from error
+    finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-        raise refused(path, "cannot be written", error) from error
 
 
 def read_whole(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes:

@@ -22,18 +22,19 @@ falls silent and says so in `failed`.
 """
 
 import json
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from dreamgym_kit.dream.faults import ran
+from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.interfaces import EventSink
-from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
+from dreamgym_kit.rollout.line_log import LineLog, read_lines
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Effect, Episode, Source
 
@@ -63,25 +64,19 @@ class FanOut:
 
 
 class EventLog:
-    """Appends each event as one JSON line: `{"at": <Unix time>, "event": <kind>, ...facts}`.
-
-    Attributes:
-        failed: why nothing is written any more, None while all is well.
-    """
+    """Appends each event as one JSON line: `{"at": <Unix time>, "event": <kind>, ...facts}`."""
 
     def __init__(self, path: Path) -> None:
         """Open for appending; a line that a killed process left half-written is ended first."""
         self.path = path
-        self.failed: str | None = None
         self._lock = threading.Lock()  # sync tools emit from their threads
-        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._log = LineLog(path)
         try:
-            size = os.fstat(self._descriptor).st_size
-            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-                write_whole(self._descriptor, b"\n")
-        except OSError as error:
+            if self._log.end() < self._log.size:
+                self._log.append(b"\n")
+        except BaseException:
             self.close()
-            raise refused(path, "cannot be written", error) from error
+            raise
 
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
@@ -89,20 +84,19 @@ class EventLog:
             name: to_json(fact) for name, fact in facts.items() if name not in ("at", "event")
         }
         line = _spell(event).encode("ascii") + b"\n"
-        with self._lock:
-            if self.failed is not None or self._descriptor < 0:
-                return
-            try:
-                write_whole(self._descriptor, line)
-            except OSError as error:
-                self.failed = str(refused(self.path, "cannot be written", error))
+        with self._lock, suppress(RunDirectoryError):  # `failed` says it
+            if not self._log.closed:
+                self._log.append(line)
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing is written any more, None while all is well."""
+        return None if self._log.failed is None else str(self._log.failed)
 
     def close(self) -> None:
         """Close the file; calling it twice does no harm, later events are not written."""
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -113,16 +107,13 @@ class EventLog:
 
 def read_events(log: Path) -> Iterator[dict[str, Any]]:
     """Give the events of a log, of all its legs; none where there is no log."""
-    if not log.is_file():
-        return
-    with log.open(encoding="ascii", errors="replace") as lines:
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except ValueError:  # a killed process left it half-written
-                continue
-            if isinstance(event, dict):
-                yield event
+    for _, line in read_lines(log, torn=True):
+        try:
+            event = json.loads(line)
+        except ValueError:  # a killed process left it half-written
+            continue
+        if isinstance(event, dict):
+            yield event
 
 
 def busy_seconds(logs: Iterable[Path]) -> float:

@@ -11,17 +11,16 @@ the verdict `error` is run again by a resume, and replaced by what comes of that
 
 import hashlib
 import json
-import os
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Self
+from typing import NoReturn, Self
 
 from dreamgym_kit.bounded_json import read_own_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
-from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
+from dreamgym_kit.rollout.line_log import LineLog, read_lines
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
 from dreamgym_kit.types import Episode, Verdict
 
@@ -71,40 +70,30 @@ class JournalReader:
         self.torn = None
         seen: set[str] = set()
         replaceable: dict[str, Episode] = {}  # given last, since a later record may replace them
-        try:
-            descriptor = open_plain(self.path, os.O_RDONLY)
-        except FileNotFoundError:
-            return
-        try:
-            with os.fdopen(descriptor, "rb") as file:
-                for number, body in self._bodies(file):
-                    episode = self._episode(body, number)
-                    earlier = replaceable.get(episode.id)
-                    final = episode.id in seen if earlier is None else bool(earlier.executed)
-                    if final and not (earlier is not None and episode.executed):
-                        continue
-                    seen.add(episode.id)
-                    if episode.executed or episode.verdict is Verdict.ERROR:
-                        replaceable[episode.id] = episode
-                        continue
-                    replaceable.pop(episode.id, None)
-                    yield episode
-            yield from replaceable.values()
-        except OSError as error:
-            raise refused(self.path, "cannot be read", error) from error
+        for number, body in self._bodies():
+            episode = self._episode(body, number)
+            earlier = replaceable.get(episode.id)
+            final = episode.id in seen if earlier is None else bool(earlier.executed)
+            if final and not (earlier is not None and episode.executed):
+                continue
+            seen.add(episode.id)
+            if episode.executed or episode.verdict is Verdict.ERROR:
+                replaceable[episode.id] = episode
+                continue
+            replaceable.pop(episode.id, None)
+            yield episode
+        yield from replaceable.values()
 
-    def _bodies(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        number = start = 0
-        while line := file.readline(MAX_LINE + 1):
-            number += 1
+    def _bodies(self) -> Iterator[tuple[int, bytes]]:
+        lines = read_lines(self.path, longest=MAX_LINE + 1, torn=True)
+        for number, (start, line) in enumerate(lines, start=1):
             body = self._whole(line, number)
-            if body is None:
-                if file.read(1):
-                    self._damaged(number, "its checksum does not fit")
+            if body is not None:
+                yield number, body
+            elif next(lines, None) is not None:
+                self._damaged(number, "its checksum does not fit")
+            else:
                 self.torn = TornLine(number, start, len(line))
-                return
-            start += len(line)
-            yield number, body
 
     def _whole(self, line: bytes, number: int) -> bytes | None:
         """The episode's bytes, None where the line is not as it was written."""
@@ -145,18 +134,13 @@ class Journal:
         self.path = path
         self._lock = threading.Lock()  # tools in threads may be what a real call is noticed at
         self.executed: dict[str, Episode] = {}
-        self._failed: RunDirectoryError | None = None
-        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._log = LineLog(path)
         try:
             reader = JournalReader(path)
             self.done = {episode.id: _done(episode) for episode in reader}
             self.torn = reader.torn
             if self.torn is not None:
-                os.ftruncate(self._descriptor, self.torn.start)
-            self._size = os.fstat(self._descriptor).st_size
-        except OSError as error:
-            self.close()
-            raise refused(path, "cannot be opened for writing", error) from error
+                self._log.cut(self.torn.start)
         except BaseException:
             self.close()
             raise
@@ -180,18 +164,8 @@ class Journal:
             return False
         if not (self.next_attempt(episode.id) or (before and episode.executed)):
             return False
-        if self._failed is not None:
-            raise self._failed
-        line = _line(episode)
-        try:
-            write_whole(self._descriptor, line)
-            if episode.executed:  # others survive the death of the process, not that of the machine
-                os.fsync(self._descriptor)
-        except OSError as error:
-            self._failed = refused(self.path, "cannot be written", error)
-            self._cut_off_what_was_written()
-            raise self._failed from error
-        self._size += len(line)
+        # others survive the death of the process, not that of the machine
+        self._log.append(_line(episode), sync=bool(episode.executed))
         self.done[episode.id] = _done(episode)
         return True
 
@@ -204,21 +178,13 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; calling it twice does no harm."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _cut_off_what_was_written(self) -> None:
-        try:
-            os.ftruncate(self._descriptor, self._size)
-        except OSError:
-            return  # the torn line is the last one, since nothing is written after it: readers drop it
 
 
 def _line(episode: Episode) -> bytes:

@@ -23,7 +23,8 @@ from typing import Any
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
-from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.rollout.atomic_files import read_whole, refused
+from dreamgym_kit.rollout.line_log import LineLog
 from dreamgym_kit.serialization import JsonValue
 
 AUDIT = "audit.jsonl"
@@ -78,9 +79,8 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._failed: UserError | None = None
-        self.entries, self.head, self._bytes = 0, BEGINNING, 0
-        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self.entries, self.head = 0, BEGINNING
+        self._log = LineLog(path)
         try:
             self._own()
             self._take_up()
@@ -95,47 +95,37 @@ class AuditLog:
             RunDirectoryError: the disk refuses; nothing is written after that.
         """
         with self._lock:
-            if self._failed is not None:
-                raise self._failed
             number = self.entries + 1
             line, digest = _line(number, self.head, time.time(), kind, facts)
-            try:
-                self._still_there()
-                write_whole(self._descriptor, line)
-                os.fsync(self._descriptor)
-            except OSError as error:
-                self._failed = refused(self.path, "cannot be written", error)
-                raise self._failed from error
-            self.entries, self.head, self._bytes = number, digest, self._bytes + len(line)
+            self._log.failed = self._log.failed or self._moved()
+            self._log.append(line, sync=True, undo=False)  # what was refused is torn, and told of later
+            self.entries, self.head = number, digest
             return number
 
     def close(self) -> None:
         """Close the file; calling it twice does no harm."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._log.close()
 
     def _own(self) -> None:
         """Lock the file itself: a lock beside it would not be met by who knows it by another name."""
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._log.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise refused(self.path, "cannot be locked", error) from error
             raise RunDirectoryError(f"{self.path}: somebody else is writing it; wait for that.") from None
 
-    def _still_there(self) -> None:
-        """What is written to a file that was put away, nobody finds; nor does a cut one hold what was done.
-
-        Raises:
-            RunDirectoryError: so it is; nothing is written after that.
-        """
-        ours, named = os.fstat(self._descriptor), self.path.stat(follow_symlinks=False)
-        if not os.path.samestat(ours, named) or ours.st_size != self._bytes:
-            self._failed = RunDirectoryError(
-                f"{self.path}: was moved, or written to by somebody else; nothing real runs without its log."
-            )
-            raise self._failed
+    def _moved(self) -> RunDirectoryError | None:
+        """Why the file takes no more lines: nobody would find them in a file that was put away or cut."""
+        try:
+            ours, named = os.fstat(self._log.descriptor), self.path.stat(follow_symlinks=False)
+        except OSError as error:
+            return refused(self.path, "cannot be written", error)
+        if os.path.samestat(ours, named) and ours.st_size == self._log.size:
+            return None
+        return RunDirectoryError(
+            f"{self.path}: was moved, or written to by somebody else; nothing real runs without its log."
+        )
 
     def _take_up(self) -> None:
         """Go on behind what is there; a half-written last line is cut off, and that is written down."""
@@ -144,9 +134,9 @@ class AuditLog:
         checked = _check(content[:end])
         if not checked.whole:
             raise UserError(f"{self.path}: {checked.wrong}. Nothing real runs on a log that is not whole.")
-        self.entries, self.head, self._bytes = checked.entries, checked.head, end
+        self.entries, self.head = checked.entries, checked.head
+        self._log.cut(end)
         if content[end:]:
-            os.ftruncate(self._descriptor, end)
             torn = hashlib.sha256(content[end:]).hexdigest()
             self.append("torn", bytes=len(content) - end, digest=torn)
 

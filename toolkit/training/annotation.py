@@ -7,23 +7,20 @@ can succeed, and how the world moves (arXiv 2511.03773, App. C). A teaching mode
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.codec import IF_SET, Codec
-from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, RunDirectoryError
-from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_whole
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable
 from dreamgym_kit.rollout.budgets import RunAccount
+from dreamgym_kit.rollout.line_log import append_lines, read_records
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Environment, Spend, Transition
 
 ANNOTATIONS = "annotations.jsonl"
-_MOST_BYTES = 2**31
 _NOTHING = Spend()
 _GONE = 8  # questions in a row that nobody answers
 
@@ -128,18 +125,11 @@ class KeptAnnotations:
         self.path = folder / ANNOTATIONS
         self.spend = Spend()  # on all that was ever kept here, and on what was of no use in between
         self._found: dict[str, tuple[str, Annotation]] = {}
-        self._whole = 0
-        try:
-            text = read_whole(self.path, max_bytes=_MOST_BYTES)
-        except FileNotFoundError:
-            return
-        for number, line in enumerate(text.splitlines(keepends=True), start=1):
-            if not line.endswith(b"\n"):
-                break
-            of, annotation, spend = _read(self.path, number, line)
-            self.spend += spend
-            self._found[annotation.trajectory] = (of, annotation)
-            self._whole += len(line)
+        problem = "is no annotation ({}); remove the line to have it made again."
+        for line in read_records(self.path, _LINES.read, problem):
+            self.spend += line.spend or Spend()
+            annotation = Annotation(line.trajectory, line.by, line.notes, line.tutorial)
+            self._found[line.trajectory] = (line.of, annotation)
 
     def of(self, trajectory: Trajectory, by: str | None = None) -> Annotation | None:
         """What was said of a trajectory as it is now, by anybody or by one annotator; None: nothing yet."""
@@ -159,19 +149,7 @@ class KeptAnnotations:
             RunDirectoryError: the disk refuses.
         """
         of = _digest(trajectory)
-        line = _line(of, annotation, spend)
-        try:
-            descriptor = open_plain(self.path, os.O_WRONLY | os.O_CREAT)
-            try:
-                os.ftruncate(descriptor, self._whole)  # of what was torn
-                os.lseek(descriptor, 0, os.SEEK_END)
-                write_whole(descriptor, line)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise refused(self.path, "cannot be written", error) from error
-        self._whole += len(line)
+        append_lines(self.path, _line(of, annotation, spend), sync=True)
         self.spend += spend
         self._found[trajectory.key] = (of, annotation)
 
@@ -184,16 +162,6 @@ def _line(of: str, said: Annotation, spend: Spend) -> bytes:
     spent = spend if spend.calls else None
     record = _LINES.write(_Line(said.trajectory, of, said.by, said.tutorial, said.notes, spent))
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
-
-
-def _read(path: Path, number: int, line: bytes) -> tuple[str, Annotation, Spend]:
-    try:
-        told = _LINES.read(read_json(line))
-    except NotSerializable as error:
-        raise RunDirectoryError(
-            f"{path}:{number}: is no annotation ({error}); remove the line to have it made again."
-        ) from None
-    return told.of, Annotation(told.trajectory, told.by, told.notes, told.tutorial), told.spend or Spend()
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ of state holds a checksum, since a batch of other numbers would be another run.
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,8 @@ from dreamgym_kit.canonical import digest
 from dreamgym_kit.codec import Codec, Record
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
 from dreamgym_kit.interfaces import Collector
-from dreamgym_kit.rollout.atomic_files import open_plain, read_whole, refused, write_atomically, write_whole
+from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
+from dreamgym_kit.rollout.line_log import append_lines, read_lines, read_records
 from dreamgym_kit.rollout.records import RENAMED_FIELDS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.batching import StepFacts
@@ -35,7 +35,7 @@ from dreamgym_kit.types import Task, Verdict
 
 STEPS, EVALUATIONS, COURSES = "steps.jsonl", "evaluations.jsonl", "curriculum.jsonl"
 _spell = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_MOST_BYTES = 512 * 2**20  # a line of a step has about 1 kB
+_PROBLEM = "is no record of a training: {}."
 _LEARNED_FROM = "learned_from.json"
 # what a step's record has of its update, as it was reported
 _REPORTED = ("loss", "grad_norm", "entropy", "kl", "clipped", "logprob_gap", "cpu_seconds")
@@ -155,23 +155,14 @@ class Lines:
         Raises:
             RunDirectoryError: the disk refuses.
         """
-        line = _spell(_CODECS[type(record)].write(record)).encode("ascii") + b"\n"
-        try:
-            descriptor = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            try:
-                write_whole(descriptor, line)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise refused(self._path, "cannot be written", error) from error
+        append_lines(self._path, _spell(_CODECS[type(record)].write(record)).encode("ascii") + b"\n")
 
     def cut_back(self, step: int) -> None:
         """Forget what came after `step`: its checkpoint is where the run goes on from."""
-        try:
-            kept = [line for line, told in _lines(self._path) if int(told["step"]) <= step]
-        except FileNotFoundError:
-            return
-        write_atomically(self._path, b"".join(kept))
+        steps = read_records(self._path, _step, _PROBLEM)
+        kept = [line for (_, line), of in zip(read_lines(self._path), steps, strict=True) if of <= step]
+        if self._path.exists():
+            write_atomically(self._path, b"".join(kept))
 
 
 def read_steps(folder: Path) -> list[StepRecord]:
@@ -202,32 +193,13 @@ def read_courses(folder: Path) -> list[CourseRecord]:
 
 
 def _read(path: Path, codec: Codec[Record]) -> list[Record]:
-    found = []
-    try:
-        for number, (_, told) in enumerate(_lines(path), start=1):
-            try:
-                found.append(codec.read(told))
-            except NotSerializable as error:
-                raise RunDirectoryError(f"{path}:{number}: is no record of a training: {error}.") from None
-    except FileNotFoundError:
-        return []
-    return found
+    return list(read_records(path, codec.read, _PROBLEM))
 
 
-def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Whole lines with what they say; a torn last line is no line."""
-    found = []
-    for number, line in enumerate(read_whole(path, max_bytes=_MOST_BYTES).splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            told = read_json(line)
-        except NotSerializable as error:
-            raise RunDirectoryError(f"{path}:{number}: {error}.") from None
-        if not isinstance(told, dict) or not isinstance(told.get("step"), int):
-            raise RunDirectoryError(f"{path}:{number}: is no record of a training.")
-        found.append((line, told))
-    return found
+def _step(told: Any) -> int:
+    if not isinstance(told, dict) or not isinstance(told.get("step"), int):
+        raise NotSerializable("it names no step")
+    return int(told["step"])
 
 
 def _finite(value: float) -> float | None:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dreamgym_kit.adapters.langgraph.run.directory import label_of, leg_directory
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
-from dreamgym_kit.adapters.langgraph.s2r.directory import s2r_directory
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
     EarlierRecordings,
     RealCalls,
@@ -28,7 +28,7 @@ from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
     overseer_over,
     refuse_after_divergence,
 )
-from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult, report_of
+from dreamgym_kit.adapters.langgraph.s2r.types import MODE, S2rRequest, S2rResult, report_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.training.train import train
 from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, model_of, sides_of
@@ -98,7 +98,8 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
         )
     model = model_of(request.settings)
     with ExitStack() as stack:
-        directory = stack.enter_context(s2r_directory(request, stage, learn, held_out, model))
+        label, matters = f"s2r-{label_of(name_of(request.graph))}", _matters(request, learn, held_out)
+        directory = stack.enter_context(leg_directory(request, label, matters, begun=AUDIT))
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
         log = stack.enter_context(closing(directory.events()))
@@ -280,6 +281,20 @@ class _Run:
             stopped_by=self._stop.signal,
             executed=self._stop.reason if self._stop.code is not None else "",
         )
+
+
+def _matters(request: S2rRequest, learn: Sequence[Task], held_out: Sequence[Task]) -> dict[str, Any]:
+    """What all legs of a run must share."""
+    stage = Stage(request.settings.s2r.stage)
+    return {
+        "mode": MODE,
+        "graph": name_of(request.graph),
+        "stage": "staged" if stage is Stage.APPROVE else stage.value,  # as earlier versions wrote it
+        "policy": str(model_of(request.settings)),
+        "learned_from": tasks_digest(learn),
+        "held_out": tasks_digest(held_out),
+        "tenant": request.settings.tenant,
+    }
 
 
 def _shared(request: S2rRequest) -> dict[str, Any]:
