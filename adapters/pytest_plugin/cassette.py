@@ -8,10 +8,8 @@ Both are written whole, under a lock of their folder: tests that share a cassett
 only, whichever worker runs them.
 """
 
-import fcntl
 import io
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +23,7 @@ from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.replay.records import transition_to_record
 from dreamgym_kit.replay.transfer import Row, read_lines
 from dreamgym_kit.rollout.atomic_files import write_atomically
+from dreamgym_kit.rollout.lock import locked
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import SCHEMA_VERSION, Source, Transition
 
@@ -133,7 +132,7 @@ class Cassette:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path.parent):
+            with locked(self.path.parent):
                 calls = [entry for entry in self.calls() if not instead_of(entry.task)]
                 turns = [turn for turn in self.turns() if not instead_of(turn.task)]
                 calls.extend(replace(entry, task=recording.task) for entry in recording.calls)
@@ -202,14 +201,3 @@ def _line(record: Mapping[str, JsonValue]) -> bytes:
         return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except UnicodeEncodeError:
         return (json.dumps(record, allow_nan=False) + "\n").encode()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against other workers; the system gives it back if we die."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

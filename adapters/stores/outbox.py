@@ -7,8 +7,6 @@ store acknowledged it, and a delivery killed in between is repeated. Adding take
 another: nobody who adds waits for a network. Lines that somebody made unreadable are never removed.
 """
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +16,9 @@ from dreamgym_kit.errors import NotSerializable, RunDirectoryError, StoreError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.records import dump_transition, load_transition
 from dreamgym_kit.replay.transfer import batches
-from dreamgym_kit.rollout.atomic_files import open_plain, replacing, sync_folder, write_whole
+from dreamgym_kit.rollout.atomic_files import replacing, sync_folder, write_whole
 from dreamgym_kit.rollout.line_log import append_lines, read_lines
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.lock import RunLock, locked
 from dreamgym_kit.types import Transition
 
 _BATCH_ROWS = 200  # of one message to a server: what it took is not sent again
@@ -52,6 +50,7 @@ class Spool:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = path.with_suffix(".lock")
 
     def add(self, transitions: Sequence[Transition]) -> None:
         """Keep rows behind those that wait; they survive a killed process and a power cut from then on.
@@ -65,7 +64,7 @@ class Spool:
             raise StoreError(f"{self.path}: a transition cannot be stored, so none was: {error}") from error
         with self._named("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._held():
+            with locked(self._lock):
                 append_lines(self.path, data, sync=True)
 
     def ids(self) -> set[str]:
@@ -122,7 +121,7 @@ class Spool:
         """Take out what was delivered; what others added meanwhile stands behind it and stays."""
         if not done:
             return
-        with self._named("written"), self._held():
+        with self._named("written"), locked(self._lock):
             with self.path.open("rb") as old, replacing(self.path) as new:
                 write_whole(new, b"".join(line.raw for line in kept))
                 old.seek(done)
@@ -131,16 +130,6 @@ class Spool:
             if not self.waits():
                 self.path.unlink()
             sync_folder(self.path.parent)
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Nobody else adds or removes meanwhile; the system gives the lock back when its owner dies."""
-        descriptor = open_plain(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def _named(self, what: str) -> Iterator[None]:

@@ -3,15 +3,17 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.lock import RunLock, locked
 
 HOLD = """
 import sys
+import threading
 from pathlib import Path
 from dreamgym_kit.rollout.lock import RunLock
 lock = RunLock(Path(sys.argv[1]))
@@ -61,3 +63,19 @@ def test_what_a_dead_owner_left_in_the_file_locks_nobody_out(tmp_path: Path) -> 
         pytest.raises(RunDirectoryError, match=f"in use by process {os.getpid()} on "),
     ):
         RunLock(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("name", ["lock", "."])
+def test_a_file_or_folder_is_waited_for(tmp_path: Path, name: str) -> None:
+    taken = threading.Event()
+
+    def wait() -> None:
+        with locked(tmp_path / name):
+            taken.set()
+
+    waiting = threading.Thread(target=wait)
+    with locked(tmp_path / name):
+        waiting.start()
+        assert not taken.wait(0.2)
+    waiting.join()
+    assert taken.is_set()

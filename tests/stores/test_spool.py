@@ -122,7 +122,7 @@ def test_a_full_disk_keeps_what_waited_and_is_named(spool: Spool, monkeypatch: p
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("dreamgym_kit.adapters.stores.outbox.os.fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(StoreError, match=r"cannot be written \(No space left on device\)"):
             spool.add([seen(2)])
     assert spool.path.read_bytes() == before

@@ -1,7 +1,7 @@
-"""One owner for a run directory: a lock that the system gives back when its owner dies.
+"""Locks on files and folders that the system gives back when their owner dies, however it dies.
 
-`flock` on a file that stays: whoever dies, however, frees it at once, and there is no stale lock to
-clear. The file names its owner for the message only; whether it is held is the system's word.
+`flock` on a file that stays, so there is no stale lock to clear. The file of a `RunLock` names its owner for
+the message only; whether it is held is the system's word.
 """
 
 import errno
@@ -10,6 +10,8 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +20,36 @@ from dreamgym_kit.errors import NotSerializable, RunDirectoryError
 from dreamgym_kit.rollout.atomic_files import open_plain, refused, write_whole
 
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+def take_lock(path: Path, descriptor: int, *, wait: bool = False) -> bool:
+    """Lock what is open as `descriptor` until it is closed; False where somebody else holds it.
+
+    Raises:
+        RunDirectoryError: it cannot be locked at all.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno in _HELD and not wait:
+            return False
+        raise refused(path, "cannot be locked", error) from error
+    return True
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for a folder, or a file that is made where there is none, and hold it for the block.
+
+    Raises:
+        RunDirectoryError: it cannot be opened or locked.
+    """
+    descriptor = os.open(path, os.O_RDONLY) if path.is_dir() else open_plain(path, os.O_RDWR | os.O_CREAT)
+    try:
+        take_lock(path, descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class RunLock:
@@ -31,16 +63,18 @@ class RunLock:
         self.path = path
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.sign(os.getpid())
-        except OSError as error:
-            owner = _owner(self._descriptor) if error.errno in _HELD else ""
-            self.release()
-            if owner:
+            if not take_lock(path, self._descriptor):
+                owner = _owner(self._descriptor)
                 raise RunDirectoryError(
                     f"{path.parent}: in use by {owner}; wait until it is done, or stop it."
-                ) from None
+                )
+            self.sign(os.getpid())
+        except OSError as error:
+            self.release()
             raise refused(path, "cannot be locked", error) from error
+        except RunDirectoryError:
+            self.release()
+            raise
 
     @property
     def descriptor(self) -> int:

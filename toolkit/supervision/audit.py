@@ -8,8 +8,6 @@ a log. A log that was rewritten from some line to its end is in itself whole: it
 to be kept elsewhere to find that. No secrets: what is written was masked before.
 """
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +23,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
 from dreamgym_kit.rollout.atomic_files import read_whole, refused
 from dreamgym_kit.rollout.line_log import LineLog
+from dreamgym_kit.rollout.lock import take_lock
 from dreamgym_kit.serialization import JsonValue
 
 AUDIT = "audit.jsonl"
@@ -82,7 +81,9 @@ class AuditLog:
         self.entries, self.head = 0, BEGINNING
         self._log = LineLog(path)
         try:
-            self._own()
+            # the file itself: a lock beside it would not be met by who knows it by another name
+            if not take_lock(path, self._log.descriptor):
+                raise RunDirectoryError(f"{path}: somebody else is writing it; wait for that.")
             self._take_up()
         except BaseException:
             self.close()
@@ -105,15 +106,6 @@ class AuditLog:
     def close(self) -> None:
         """Close the file; calling it twice does no harm."""
         self._log.close()
-
-    def _own(self) -> None:
-        """Lock the file itself: a lock beside it would not be met by who knows it by another name."""
-        try:
-            fcntl.flock(self._log.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise refused(self.path, "cannot be locked", error) from error
-            raise RunDirectoryError(f"{self.path}: somebody else is writing it; wait for that.") from None
 
     def _moved(self) -> RunDirectoryError | None:
         """Why the file takes no more lines: nobody would find them in a file that was put away or cut."""
