@@ -70,12 +70,12 @@ def _folder(keep: Path | None) -> Path:
 def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-    from dreamgym_kit.recipes.desk.graph import require_extra
+    from dreamgym_kit.errors import require_extra
     from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
     from dreamgym_kit.replay.transfer import import_jsonl
     from dreamgym_kit.settings.load import load_settings
 
-    require_extra()
+    require_extra("demo", needed_by="the support desk")
     store = SqliteStore(folder / "recordings.db")
     import_jsonl(RECORDINGS_FILE, store)
     settings = load_settings(file=SETTINGS_FILE, environ={})

@@ -35,8 +35,8 @@ _FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
 _MOST_NAMED = 6
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
 _EXTRAS = {
-    "demo": (("langchain", "langchain_mcp_adapters", "mcp"), "demo"),
-    "ray": (("ray", "psutil"), 'workers.backend = "ray"'),
+    "demo": "demo",
+    "ray": 'workers.backend = "ray"',
 }
 
 Step = tuple[str, str, str]  # word, command to paste, what it does
@@ -527,10 +527,10 @@ def _typed(*words: str) -> str:
 
 
 def _extras() -> Iterator[Check]:
-    from importlib.util import find_spec
+    from dreamgym_kit.errors import has_extra
 
-    for extra, (packages, needed_for) in _EXTRAS.items():
-        if any(find_spec(package) is None for package in packages):
+    for extra, needed_for in _EXTRAS.items():
+        if not has_extra(extra):
             text = f"extra not installed; only needed for: {needed_for}"
             yield Check("-", extra, text, f"pip install 'dreamgym-kit[{extra}]'")
 

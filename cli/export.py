@@ -197,10 +197,10 @@ def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> Non
 
 
 def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> None:
-    from dreamgym_kit.adapters.otel import require_extra
+    from dreamgym_kit.errors import require_extra
     from dreamgym_kit.report.sanitize import one_line
 
-    require_extra("export -o otel:")
+    require_extra("otel", needed_by="export -o otel:")
     from dreamgym_kit.adapters.otel.exporting import export_run
 
     done = export_run(directory, place, headers=headers)

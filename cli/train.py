@@ -175,8 +175,9 @@ def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
 
 def _draw(result: "TrainResult") -> Path | None:
     """Pictures beside the run, where matplotlib is installed."""
-    from dreamgym_kit.adapters.plots.training import can_draw, draw_training
+    from dreamgym_kit.adapters.plots.training import draw_training
+    from dreamgym_kit.errors import has_extra
 
-    if not can_draw():
+    if not has_extra("plots"):
         return None
     return result.directory / "plots" if draw_training(result.training, result.directory / "plots") else None

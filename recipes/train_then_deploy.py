@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.deployment.card import KEY
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.recipes.desk.environment import times_opened
-from dreamgym_kit.recipes.desk.graph import graph, require_extra
+from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.events import NoEvents
@@ -98,7 +98,7 @@ def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> "Outcome":
     from dreamgym_kit.recipes.whole_report import write_report
     from dreamgym_kit.recipes.whole_way import WholeWay
 
-    require_extra()
+    require_extra("demo", needed_by="the support desk")
     require_training("the recipe")
     outcome = WholeWay(out.absolute(), plan, tell).go()
     page = write_report(out.absolute(), plan, outcome)

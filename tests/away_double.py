@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import pytest
 
+from dreamgym_kit import errors
 from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreError, StoreUnavailable
@@ -120,7 +121,8 @@ def open_away(
 
 def behind_addresses(patch: pytest.MonkeyPatch, **servers: AwayServerDouble) -> None:
     """Put servers behind `weaviate://NAME` for one test."""
-    patch.setattr(factory, "_ADAPTERS", {"weaviate": factory._Adapter(__name__, "open_away", "json", "")})
+    patch.setattr(factory, "_ADAPTERS", {"weaviate": factory._Adapter(__name__, "open_away", "")})
+    patch.setitem(errors._PACKAGES, "", ())
     for name, server in servers.items():
         patch.setitem(SERVERS, name, server)
 

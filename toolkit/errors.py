@@ -28,6 +28,7 @@ EpisodeStop(BaseException)   ends one episode and nothing else; ordinary `except
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 __all__ = [
@@ -98,6 +99,31 @@ class MissingExtra(UserError):
     def __init__(self, extra: str, *, needed_by: str) -> None:
         self.extra = extra
         super().__init__(f"{needed_by} needs an extra: pip install 'dreamgym-kit[{extra}]'")
+
+
+_PACKAGES = {  # by extra, those whose absence is noticed
+    "demo": ("langchain", "langchain_mcp_adapters", "mcp"),
+    "embeddings": ("sentence_transformers",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    "plots": ("matplotlib",),
+    "ray": ("ray", "psutil"),
+    "train": ("torch", "transformers", "trl", "peft", "accelerate", "datasets"),
+    "weaviate": ("weaviate",),
+}
+
+
+def has_extra(extra: str) -> bool:
+    """Whether the packages of an extra are installed; imports none of them."""
+    try:
+        return all(find_spec(package) for package in _PACKAGES[extra])
+    except ModuleNotFoundError:  # a package that one of them lies in
+        return False
+
+
+def require_extra(extra: str, *, needed_by: str) -> None:
+    """Raise MissingExtra unless `has_extra`; `needed_by` begins its message."""
+    if not has_extra(extra):
+        raise MissingExtra(extra, needed_by=needed_by)
 
 
 class StoreError(UserError):

@@ -5,14 +5,13 @@ Decides that nothing is downloaded: the model is a folder that a person named.
 
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.errors import UserError, require_extra
 
 
 class SentenceEmbedder:
@@ -36,8 +35,7 @@ class SentenceEmbedder:
             raise UserError(
                 f"{self._folder}: is no folder with a sentence-transformers model; nothing is downloaded"
             )
-        if find_spec("sentence_transformers") is None:
-            raise MissingExtra("embeddings", needed_by=f"the embedding model in {self._folder}")
+        require_extra("embeddings", needed_by=f"the embedding model in {self._folder}")
         self.name = f"sentences:{self._folder.resolve().name}"
 
     @cached_property

@@ -1,9 +1,9 @@
 """Which host the settings want workers on."""
 
 from dreamgym_kit.adapters.engines.processes import Processes
-from dreamgym_kit.adapters.engines.ray_cluster import checked_address, require_extra
+from dreamgym_kit.adapters.engines.ray_cluster import checked_address
 from dreamgym_kit.adapters.engines.ray_workers import RayHost
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.interfaces import WorkerHost
 from dreamgym_kit.settings.schema import WorkersSettings
 
@@ -16,7 +16,7 @@ def check_engine(said: WorkersSettings) -> None:
         UserError: there is no such engine, or its address cannot be used.
     """
     if said.backend == "ray":
-        require_extra('workers.backend = "ray"')
+        require_extra("ray", needed_by='workers.backend = "ray"')
         checked_address(said.address)
         return
     if said.backend != "local":

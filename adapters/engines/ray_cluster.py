@@ -20,21 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.guard.egress import exempt
 
-_NEEDED = ("ray", "psutil")
 _REACH_S = 5.0
-
-
-def require_extra(needed_by: str) -> None:
-    """Raise MissingExtra where one of the packages is not installed. Imports none of them."""
-    if any(find_spec(package) is None for package in _NEEDED):
-        raise MissingExtra("ray", needed_by=needed_by)
 
 
 def checked_address(address: str | None) -> str | None:
@@ -82,7 +74,7 @@ def usable(address: str | None) -> str:
         MissingExtra: it is not installed.
         UserError: the address cannot be used, or nobody listens there.
     """
-    require_extra('workers.backend = "ray"')
+    require_extra("ray", needed_by='workers.backend = "ray"')
     there = checked_address(address)
     if there is None:
         return f"{version('ray')}; a run starts a cluster of its own on this machine"
@@ -107,7 +99,7 @@ def ray_cluster(address: str | None, workers: int) -> Iterator[bool]:
         MissingExtra: Ray is not installed.
         UserError: it cannot be started, reached or joined.
     """
-    require_extra('workers.backend = "ray"')
+    require_extra("ray", needed_by='workers.backend = "ray"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read as Ray is imported
     with exempt():
         import ray

@@ -1,11 +1,10 @@
 """The curves of a training as PNG: one picture a curve, and all of them on one sheet, light and dark."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.errors import MissingExtra
+from dreamgym_kit.errors import require_extra
 from dreamgym_kit.report.training import Training
 from dreamgym_kit.report.training_curves import Curve, curves_of
 
@@ -21,19 +20,13 @@ _ACROSS = 3
 _SIZE = (4.6, 3.1)  # inches of one curve
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is installed; it is not imported."""
-    return find_spec("matplotlib") is not None
-
-
 def draw_training(training: Training, folder: Path) -> list[Path]:
     """Write `training.png`, `training-dark.png` and a picture of each curve; gives their paths.
 
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    if not can_draw():
-        raise MissingExtra("plots", needed_by="drawing a training")
+    require_extra("plots", needed_by="drawing a training")
     curves = curves_of(training)
     if not curves:
         return []

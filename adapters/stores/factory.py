@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ from dreamgym_kit.adapters.embedders.choosing import embedder_of
 from dreamgym_kit.adapters.stores.buffered_store import BufferedStore, warned
 from dreamgym_kit.adapters.stores.outbox import Spool
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.errors import MissingExtra, UserError
+from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.interfaces import Embedder, Room, TransitionStore
 from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.settings.buffer_url import Address, Place, place_of
@@ -50,11 +49,10 @@ class OpensAddress(Protocol):
 class _Adapter:
     module: str
     function: str
-    package: str  # that it imports
-    extra: str  # that brings the package
+    extra: str  # that brings what it imports
 
 
-_WEAVIATE = _Adapter("dreamgym_kit.adapters.stores.weaviate", "open_weaviate", "weaviate", "weaviate")
+_WEAVIATE = _Adapter("dreamgym_kit.adapters.stores.weaviate", "open_weaviate", "weaviate")
 _ADAPTERS = {"weaviate": _WEAVIATE, "weaviates": _WEAVIATE, "weaviate+embedded": _WEAVIATE}
 
 
@@ -79,8 +77,7 @@ def open_store(
     if not isinstance(place, Address):
         return SqliteStore(place, read_only=read_only, embedder=embedder, room=room)
     adapter = _ADAPTERS[place.scheme]
-    if find_spec(adapter.package) is None:
-        raise MissingExtra(adapter.extra, needed_by=f"the buffer {place}")
+    require_extra(adapter.extra, needed_by=f"the buffer {place}")
     opens: OpensAddress = getattr(import_module(adapter.module), adapter.function)
     opened = opens(place, settings, read_only=read_only, embedder=embedder, room=room)
     _ADDRESSES[opened] = place

@@ -5,19 +5,16 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from dreamgym_kit.errors import MissingExtra
+from dreamgym_kit import errors
 
-_NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 _TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
 
 
 def require_extra(needed_by: str) -> None:
-    """Raise MissingExtra where one of the packages is not installed. Imports none of them."""
-    if not all(find_spec(package) for package in _NEEDED):
-        raise MissingExtra("train", needed_by=needed_by)
+    """Raise MissingExtra where one of the packages is not installed, else keep them from telling others."""
+    errors.require_extra("train", needed_by=needed_by)
     _no_telemetry()
 
 

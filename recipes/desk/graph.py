@@ -2,16 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.errors import MissingExtra
+from dreamgym_kit.errors import require_extra
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langgraph.graph.state import CompiledStateGraph
-
-_NEEDED = ("langchain", "langchain_mcp_adapters", "mcp")
 
 
 @asynccontextmanager
@@ -27,7 +24,7 @@ async def graph(
         MissingExtra: langchain or the MCP packages are not installed.
         UserError: the model cannot be used.
     """
-    require_extra()
+    require_extra("demo", needed_by="the support desk")
     from dreamgym_kit.recipes.desk.agent import build_agent
     from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, parcel_tools
 
@@ -37,14 +34,8 @@ async def graph(
 
 def simple_graph(model: "str | BaseChatModel | None" = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
     """Give the same agent without MCP: `track_parcel` is a plain tool. To be run async."""
-    require_extra()
+    require_extra("demo", needed_by="the support desk")
     from dreamgym_kit.recipes.desk.agent import build_agent
     from dreamgym_kit.recipes.desk.tools import LOCAL_TOOLS, track_parcel
 
     return build_agent((*LOCAL_TOOLS, track_parcel), model)
-
-
-def require_extra() -> None:
-    """Raise MissingExtra where the packages of the extra `demo` are not all there."""
-    if any(find_spec(package) is None for package in _NEEDED):
-        raise MissingExtra("demo", needed_by="the support desk")

@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.desk.graph import graph, require_extra
+from dreamgym_kit.errors import UserError, require_extra
+from dreamgym_kit.recipes.desk.graph import graph
 
 RECORDINGS_FILE = Path(__file__).parent / "data" / "recordings.jsonl"
 SETTINGS_FILE = Path(__file__).parent / "dreamgym.toml"
@@ -26,7 +26,7 @@ def record_desk(out: Path, *, overwrite: bool = False) -> Mapping[str, float]:
     Raises:
         UserError: the extra is missing, or the file is there or cannot be written; then nothing was run.
     """
-    require_extra()
+    require_extra("demo", needed_by="the support desk")
     from dreamgym_kit.adapters.langgraph.run.api import record
     from dreamgym_kit.adapters.stores.memory import MemoryStore
     from dreamgym_kit.replay.transfer import export_jsonl

@@ -27,7 +27,7 @@ def test_without_the_extra_it_says_which_one_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(small(tmp_path))
-    monkeypatch.setattr("dreamgym_kit.adapters.trainers.extra.find_spec", lambda _: None)
+    monkeypatch.setattr("dreamgym_kit.errors.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[train\]'"):
         get_command(app)(["train"], standalone_mode=False)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
+from dreamgym_kit import errors
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk import graph as graph_module
@@ -214,7 +215,7 @@ def test_a_model_that_is_not_there_is_one_line(name: str, said: str) -> None:
 
 async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(graph_module, "find_spec", lambda name: None if name == "mcp" else real(name))
+    monkeypatch.setattr(errors, "find_spec", lambda name: None if name == "mcp" else real(name))
     with pytest.raises(MissingExtra, match=r"pip install 'dreamgym-kit\[demo\]'"):
         simple_graph()
     with pytest.raises(MissingExtra):

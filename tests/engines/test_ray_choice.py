@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ports import own_port
 
-from dreamgym_kit.adapters.engines import ray_cluster
+from dreamgym_kit import errors
 from dreamgym_kit.adapters.engines.choosing import host_of
 from dreamgym_kit.adapters.engines.ray_cluster import checked_address, usable
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
@@ -51,7 +51,7 @@ def test_a_cluster_that_the_environment_names_is_never_joined_silently(
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None if name == "ray" else find_spec(name))
+    monkeypatch.setattr(errors, "find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(
         MissingExtra, match=r"workers.backend = .ray. needs an extra: pip install 'dreamgym-kit\[ray\]'"
     ):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dreamgym_kit import errors
 from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.settings.buffer_url import SCHEMES, Address, buffer_of, place_of
@@ -165,6 +166,6 @@ def test_every_scheme_has_an_adapter() -> None:
 
 
 def test_an_adapter_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factory, "find_spec", lambda _: None)
+    monkeypatch.setattr(errors, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"the buffer weaviate://h needs .*'dreamgym-kit\[weaviate\]'"):
         factory.open_store(Address("weaviate", "h"), Settings())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.embedders import sentences
+from dreamgym_kit import errors
 from dreamgym_kit.adapters.embedders.choosing import embedder_of
 from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
@@ -100,10 +100,10 @@ def test_a_folder_is_looked_for_beside_the_settings_and_not_loaded(
 ) -> None:
     (tmp_path / "minilm").mkdir()
     wanted = settings('[replay]\nembedder = "minilm"\n', tmp_path)
-    monkeypatch.setattr(sentences, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="embeddings"):
         embedder_of(wanted)
-    monkeypatch.setattr(sentences, "find_spec", lambda name: object())
+    monkeypatch.setattr(errors, "find_spec", lambda name: object())
     embedder = embedder_of(wanted)
     assert isinstance(embedder, SentenceEmbedder)
     assert embedder.name == "sentences:minilm"

@@ -9,7 +9,6 @@ the checkpoints and the weights stay whatever ends it, and the result says what 
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -82,7 +81,6 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
     """
     require_extra("train")
     require_alone("s2r")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the packages are imported
     # Real calls stay under one overseer: workers that settings give to other commands are none of its.
     request = replace(request, settings=replace(request.settings, workers=WorkersSettings()))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
