@@ -1,17 +1,12 @@
 """From checked files to a model in memory: tokenizer, chat template and float weights, all or nothing."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dreamgym_kit.adapters.models.kv_cache import Places, Rows
 from dreamgym_kit.adapters.models.local_directory import ModelFiles, one_line
 from dreamgym_kit.adapters.models.local_network import Network, Qwen3Network, TransformersNetwork, fits_qwen3
-from dreamgym_kit.adapters.trainers.folders import no_bars
+from dreamgym_kit.adapters.trainers import folders
 from dreamgym_kit.errors import UserError
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -27,15 +22,7 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
     folder = files.folder
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise UserError(f"{folder}: has no tokenizer.json; put the model's tokenizer files there.")
-    try:
-        with _quiet():
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise UserError(
-            f"{folder}: its tokenizer cannot be loaded ({one_line(error)}); copy it there."
-        ) from None
+    tokenizer: PreTrainedTokenizerBase = folders.load_tokenizer(folder)
     most = max(tokenizer.get_vocab().values(), default=-1)
     vocabulary = files.vocabulary
     if most >= vocabulary:
@@ -54,7 +41,7 @@ def load_network(files: ModelFiles, *, device: str = "cpu", plain: bool = True) 
     Raises:
         UserError: the weights are not those of the architecture, or the engine cannot run it.
     """
-    model = load_model(files, device=device)
+    model = folders.load_model(files.folder).to(device).eval().requires_grad_(requires_grad=False)
     try:
         network: Network = Qwen3Network(model) if plain and fits_qwen3(model) else TransformersNetwork(model)
         _check(network, model)
@@ -64,40 +51,6 @@ def load_network(files: ModelFiles, *, device: str = "cpu", plain: bool = True) 
             "serve it with vLLM and name its URL."
         ) from None
     return network
-
-
-def load_model(files: ModelFiles, *, device: str = "cpu") -> PreTrainedModel:
-    """The directory's model as the library makes it, in float32.
-
-    Raises:
-        UserError: an unknown architecture, or weights that are not its own.
-    """
-    folder = files.folder
-    try:
-        with _quiet():
-            model, told = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                ignore_mismatched_sizes=True,  # told of below, by name
-                output_loading_info=True,
-            )
-    except Exception as error:  # noqa: BLE001  configurations are checked by raising anything
-        raise UserError(
-            f"{folder / 'config.json'}: no causal language model that can be loaded ({one_line(error)})."
-        ) from None
-    for what, said in (("missing_keys", "lack"), ("mismatched_keys", "have another shape for")):
-        if told.get(what):
-            raise UserError(
-                f"{folder}: the weights {said} '{_first(told[what])}'; they are of another model."
-            )
-    if told.get("unexpected_keys"):
-        one = _first(told["unexpected_keys"])
-        raise UserError(f"{folder}: the model has no place for '{one}'; the weights are of another model.")
-    model = model.to(device)
-    return model.eval().requires_grad_(requires_grad=False)
 
 
 def _check(network: Network, model: PreTrainedModel) -> None:
@@ -117,22 +70,3 @@ def _check(network: Network, model: PreTrainedModel) -> None:
         raise UserError(f"{model.config.name_or_path}: the weights give NaN; they are broken.")
     if float((got - want).abs().max()) > _OFF * max(1.0, float(want.abs().max())):
         raise ValueError("its layers keep more than keys and values at positions")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What the library warns of while it loads is checked here, and said in our words."""
-    from transformers.utils import logging as theirs
-
-    level = theirs.get_verbosity()
-    theirs.set_verbosity(logging.ERROR + 10)
-    try:
-        with no_bars():
-            yield
-    finally:
-        theirs.set_verbosity(level)
-
-
-def _first(keys: Any) -> str:
-    one = sorted(map(str, keys))[0]
-    return one[:120]

@@ -4,12 +4,14 @@ Read: `safetensors` only, no remote code, no network. Written: beside the place,
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dreamgym_kit.adapters.models.local_directory import one_line, read_files
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.atomic_files import write_folder
 
@@ -22,27 +24,41 @@ def load_model(folder: Path, *, dtype: str = "float32") -> Any:
     """Give the causal language model of a directory, in train mode.
 
     Raises:
-        UserError: the directory is none, or its weights are missing, damaged or no safetensors.
+        UserError: `read_files` refuses the directory, its architecture is unknown, or the weights are not its
+            own: the library would fill in random numbers.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
-    if not (folder / CONFIG).is_file():
-        raise UserError(f"{folder}: is no model directory (it has no {CONFIG}).")
-    if not any(folder.glob("*.safetensors")):
-        raise UserError(f"{folder}: has no *.safetensors; weights in other forms are not read.")
+    read_files(folder)
     try:
-        with no_bars():
-            model = AutoModelForCausalLM.from_pretrained(
+        with quiet():
+            model, told = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, dtype),
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # told of below, by name
+                output_loading_info=True,
             )
-    except Exception as error:  # a boundary: whatever a foreign directory makes transformers raise
-        raise UserError(f"{folder}: cannot be loaded ({_line(error)}); check it or name another.") from error
+    except Exception as error:  # noqa: BLE001  configurations are checked by raising anything
+        raise UserError(
+            f"{folder / CONFIG}: no causal language model that can be loaded ({one_line(error)})."
+        ) from None
+    for what, said in (("missing_keys", "lack"), ("mismatched_keys", "have another shape for")):
+        if told.get(what):
+            raise UserError(
+                f"{folder}: the weights {said} '{_first(told[what])}'; they are of another model."
+            )
+    if told.get("unexpected_keys"):
+        one = _first(told["unexpected_keys"])
+        raise UserError(f"{folder}: the model has no place for '{one}'; the weights are of another model.")
     return model.train()
+
+
+def _first(keys: Any) -> str:
+    return min(map(str, keys))[:120]
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -54,9 +70,12 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # a boundary, as above
-        raise UserError(f"{folder}: its tokenizer cannot be loaded ({_line(error)}).") from error
+        with quiet():
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # noqa: BLE001  a boundary, as above
+        raise UserError(
+            f"{folder}: its tokenizer cannot be loaded ({one_line(error)}); copy it there."
+        ) from None
 
 
 def write_model(
@@ -105,11 +124,6 @@ def digest_of_folder(folder: Path) -> str:
     return whole.hexdigest()[:32]
 
 
-def _line(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text[:200]}"
-
-
 @contextmanager
 def no_bars() -> Iterator[None]:
     """No progress bars of transformers meanwhile; they would write over ours."""
@@ -123,3 +137,17 @@ def no_bars() -> Iterator[None]:
     finally:
         if shown:
             bars.enable_progress_bar()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What the library warns of while it loads is checked here, and said in our words."""
+    from transformers.utils import logging as theirs
+
+    level = theirs.get_verbosity()
+    theirs.set_verbosity(logging.ERROR + 10)
+    try:
+        with no_bars():
+            yield
+    finally:
+        theirs.set_verbosity(level)

@@ -15,8 +15,9 @@ from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
     sampling,
 )
 from dreamgym_kit.adapters.models.local_directory import read_files  # noqa: E402
-from dreamgym_kit.adapters.models.local_loading import load_model, load_network  # noqa: E402
+from dreamgym_kit.adapters.models.local_loading import load_network  # noqa: E402
 from dreamgym_kit.adapters.models.local_network import Qwen3Network, TransformersNetwork, score  # noqa: E402
+from dreamgym_kit.adapters.trainers.folders import load_model  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
 
@@ -79,7 +80,7 @@ def test_a_row_says_the_same_alone_in_company_and_when_others_join(folder: Path)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_an_ordinary_padded_pass(folder: Path, temperature: float) -> None:
     files = read_files(folder)
-    model = load_model(files)
+    model = load_model(files.folder).eval()
     asks = [asked(number, 5 + 13 * (7 - number), temperature=temperature) for number in range(8)]
     said = answers(load_network(files), asks)
     whole = [[*ask.prompt, *ids] for ask, (ids, _) in zip(asks, said, strict=True)]
@@ -132,7 +133,7 @@ def test_other_architectures_are_served_as_they_are(
     made = getattr(transformers, model)(getattr(transformers, config)(**options))
     made.save_pretrained(tmp_path)
     files = read_files(tmp_path)
-    plain, asks = load_model(files), [asked(number, 3 + 9 * number) for number in range(5)]
+    plain, asks = load_model(tmp_path).eval(), [asked(number, 3 + 9 * number) for number in range(5)]
     for ask, (ids, logprobs) in zip(asks, answers(load_network(files), asks), strict=True):
         with torch.no_grad():
             told = plain(torch.tensor([[*ask.prompt, *ids]])).logits.float().log_softmax(-1)[0]

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 from nano_double import tokenizer_double, write_double
 
 from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.errors import UserError
 
 
@@ -132,4 +133,13 @@ def test_what_is_no_model_is_named_and_not_run(folder: Path, name: str) -> None:
         open_local(folder)
     assert str(refused.value).startswith(str(folder))
     assert "\n" not in str(refused.value)
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("name", sorted(WRONG.keys() - {"other_tokenizer", "no_template", "no_tokenizer"}))
+def test_a_trainer_refuses_the_same_weights(folder: Path, name: str) -> None:
+    break_it, said = WRONG[name]
+    break_it(folder)
+    with pytest.raises(UserError, match=said):
+        load_model(folder)
     assert not (folder / "ran").exists()

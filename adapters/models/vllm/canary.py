@@ -57,10 +57,9 @@ def expected_of(folder: Path, rows: Sequence[Sequence[int]]) -> Expected:
     """
     import torch
 
-    from dreamgym_kit.adapters.models.local_directory import read_files
-    from dreamgym_kit.adapters.models.local_loading import load_model
+    from dreamgym_kit.adapters.trainers.folders import load_model
 
-    model = load_model(read_files(folder)).eval()
+    model = load_model(folder).eval()
     with torch.no_grad():
         told = model(input_ids=torch.tensor(rows), use_cache=False).logits.float().log_softmax(-1)
     ids = torch.tensor(rows)[:, 1:, None]
