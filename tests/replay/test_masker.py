@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.replay.masking import Masker, process_masker, secrets_in
+from dreamgym_kit.replay.redaction import Redactor, parse_rules
+from dreamgym_kit.settings.secrets import looks_secret
 
 SECRET = 's3cret/7Qx+Wz="k4T'
 KEY = "sk-proj-abcdef0123456789ABCDEF"
@@ -31,6 +33,26 @@ def test_a_known_secret_is_masked_in_every_spelling(spelled: str) -> None:
     assert masked.endswith(" after")
     assert "<masked>" in masked
     assert not any(part in masked for part in ("7Qx", "czNjcmV0", "3NlY3JldC83"))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        KEY,
+        "sk_live_4eC39HqLyj",
+        "sk_live_4eC39HqL_and-4eC39HqL",
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "xoxo-1234567890-abcdef",
+        "lsv2_pt_0123456789abcdef0123456789abcdef_0123456789",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE",
+    ],
+)
+def test_what_settings_refuse_as_a_key_is_masked_and_redacted(key: str) -> None:
+    assert looks_secret(key)
+    assert Masker().text(f"a {key}") == "a <masked>"
+    assert "<key-" in Redactor(parse_rules(["key"]), key=b"k").text(f"a {key}")
 
 
 @pytest.mark.parametrize(

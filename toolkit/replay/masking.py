@@ -21,10 +21,9 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.replay.redaction import KEY_FORMS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings import keys
-from dreamgym_kit.settings.secrets import looks_secret
+from dreamgym_kit.settings.secrets import KEY_FORMS, LOOSE_KEY, looks_secret
 from dreamgym_kit.types import Answer, Nearest
 
 MASK = "<masked>"
@@ -37,9 +36,9 @@ _BARE = frozenset({int, float, bool, type(None)})  # nothing to look at
 # What every known form holds: looking for these first spares nearly every text the patterns.
 _HINTS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    *("github_pat_", "glpat-", "hf_", "xox", "AIza", "eyJ", "PRIVATE KEY"),
+    *("github_pat_", "glpat-", "hf_", "xox", "lsv", "AIza", "eyJ", "PRIVATE KEY"),
 )
-_FORM = re.compile("|".join(form for form in KEY_FORMS if "secret" not in form))
+_FORM = re.compile("|".join(form for form in (*KEY_FORMS, LOOSE_KEY) if "secret" not in form))
 _BEARER = re.compile(r"(?i:\b(bearer)(\s+))[A-Za-z0-9._~+/=-]{12,}")
 _PASSWORD = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)(?=@)")
 _USER = re.compile(r"(://)[^/\s:@\"'<>]+(?=@)")

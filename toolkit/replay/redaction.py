@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.secrets import KEY_FORMS, LOOSE_KEY
 from dreamgym_kit.types import Answer, Reply, Transition, history_digest
 
 _INSIDE = 6  # JSON in text in JSON in text ...
@@ -43,19 +44,9 @@ class Pattern:
     holds: Callable[[str], bool] | None = None  # a further condition
 
 
-KEY_FORMS = (
-    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
-    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bhf_[A-Za-z0-9]{20,}",
-    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
-    r"\bAIza[0-9A-Za-z_-]{30,}",
-    r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
-    r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
-)
 _KEYS = (
     *KEY_FORMS,
+    LOOSE_KEY,
     r"""(?i:(?:api[_-]?key|secret|passw(?:or)?d|token)["']?\s*[=:]\s*["']?)(?P<secret>[^\s"',;&{}\[\]<>]{6,})""",
 )
 # Begun where a name begins, and nothing of it is given back: else each letter of a long word would be tried.

@@ -8,24 +8,21 @@ import re
 from collections import Counter
 from math import log2
 
-_FORMS = re.compile(
-    r"""
-    \b(sk|rk|pk)-[A-Za-z0-9_-]{16,}        # OpenAI, Anthropic, OpenRouter
-    | \b(sk|rk|pk)_(live|test)_[A-Za-z0-9]{8,}   # Stripe
-    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,}
-    | \bglpat-[A-Za-z0-9_-]{16,}
-    | \bhf_[A-Za-z0-9]{20,}
-    | \bxox[abeoprs]-[A-Za-z0-9-]{10,}
-    | \bA(KIA|SIA)[A-Z0-9]{16}\b
-    | \bAIza[A-Za-z0-9_-]{30,}
-    | \b(lsv2|lsv1|ls)_[A-Za-z0-9_]{20,}
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.
-    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY
-    | \b[Bb]earer\ +[A-Za-z0-9._~+/-]{8,}
-    | ://[^/\s:@]+:[^/\s@]+@               # user:password@host
-    """,
-    re.VERBOSE,
+KEY_FORMS = (  # where one has a group `secret`, only that is the key
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9_-]{8,}",
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bhf_[A-Za-z0-9]{20,}",
+    r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\blsv[12]_\w{20,}",
+    r"\bAIza[0-9A-Za-z_-]{30,}",
+    r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
+    r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
 )
+LOOSE_KEY = r"\b(?:sk|pk|rk)_[A-Za-z0-9_-]{16,}"  # in texts; in settings it may be the name of a tool
+# Too common in texts of tools to be taken for keys there.
+_MORE = r"\bls_\w{20,}|-eyJ[\w-]{8,200}\.[\w-]{8,}\.|\b[Bb]earer +[A-Za-z0-9._~+/-]{8,}"
+_FORMS = re.compile("|".join((*KEY_FORMS, _MORE)).replace("?P<secret>", "?:"))
 _SECRET_NAME = re.compile(
     r"(^|[_-])(api[_-]?key|apikey|token|secret|password|passwd|credentials?)s?$", re.IGNORECASE
 )
