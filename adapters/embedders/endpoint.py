@@ -7,7 +7,6 @@ of the environment not used, and metadata addresses refused.
 """
 
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.models.addresses import Key, read_address
-from dreamgym_kit.adapters.models.http import Transport
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import EndpointError, NotSerializable, UserError
 
 _BATCH = 64  # texts a request
-_TRIES = 3
+_RETRIES = 2
 _LARGEST = 64 * 2**20  # bytes of an answer
-_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class EndpointEmbedder:
@@ -34,7 +31,6 @@ class EndpointEmbedder:
         dimension: how many numbers the model gives.
         api_key: sent as a bearer token.
         timeout_s: for one request.
-        wait_s: before the second try; doubles.
     """
 
     local = False
@@ -47,15 +43,15 @@ class EndpointEmbedder:
         dimension: int,
         api_key: Key | str | None = None,
         timeout_s: float = 30.0,
-        wait_s: float = 0.5,
     ) -> None:
+        from dreamgym_kit.adapters.models.http import Transport
+
         self._address = read_address(url, source="embeddings")
         self.name = f"endpoint:{model}"
         self.dimension = dimension
         self._model = model
         self._key = api_key if isinstance(api_key, Key) else Key(api_key or "")
-        self._wait_s = wait_s
-        self._transport = Transport(timeout_s=timeout_s, max_body=_LARGEST)
+        self._transport = Transport(timeout_s=timeout_s, max_body=_LARGEST, retries=_RETRIES)
 
     def close(self) -> None:
         """Close connections; what is asked afterwards fails."""
@@ -90,24 +86,15 @@ class EndpointEmbedder:
         return scaled
 
     def _ask(self, body: dict[str, Any]) -> Any:
-        raw = json.dumps(body).encode()
-        for tried in range(1, _TRIES + 1):
-            try:
-                answer = self._transport.post_now(self._address, "/embeddings", raw, self._key.headers())
-            except EndpointError as error:
-                if tried == _TRIES or not error.retryable:
-                    raise self._refused(f"cannot be reached ({self._key.mask(str(error))})") from None
-            else:
-                if answer.status == 200:
-                    return self._read(answer.body)
-                if answer.status not in _AGAIN or tried == _TRIES:
-                    raise self._refused(f"answered HTTP {answer.status}")
-            time.sleep(self._wait_s * 2 ** (tried - 1))
-        raise AssertionError("the last try returns or raises")
-
-    def _read(self, body: bytes) -> Any:
+        raw = json.dumps(body).encode()  # not as `openai` spells it, which half a surrogate pair ends
         try:
-            return read_json(body, max_bytes=_LARGEST)
+            answer = self._transport.post_now(self._address, "/embeddings", raw, self._key.headers())
+        except EndpointError as error:
+            raise self._refused(f"cannot be reached ({self._key.mask(str(error))})") from None
+        if answer.status != 200:
+            raise self._refused(f"answered HTTP {answer.status}")
+        try:
+            return read_json(answer.body, max_bytes=_LARGEST)
         except NotSerializable as error:
             raise self._refused(f"answered no JSON ({error})") from None
 

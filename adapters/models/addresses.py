@@ -52,9 +52,14 @@ class Address:
     port: int
     path: str  # without a slash at its end
 
-    def __str__(self) -> str:
+    @property
+    def origin(self) -> str:
+        """The URL without its path."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        return f"{self.scheme}://{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return self.origin + self.path
 
 
 def read_address(url: str, *, source: str) -> Address:
@@ -182,9 +187,9 @@ class Key:
         self._text = text
         self._forms = forms_of(text)
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
+    def headers(self) -> dict[str, str]:
         """The header that carries the key; none for no key."""
-        return [(b"authorization", b"Bearer " + self._text.encode("ascii"))] if self._text else []
+        return {"authorization": f"Bearer {self._text}"} if self._text else {}
 
     def mask(self, text: str) -> str:
         """`text` without the key, however it is spelled in it (plain, URL, base64, JSON)."""

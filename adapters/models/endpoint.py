@@ -15,16 +15,18 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dreamgym_kit.adapters.models.addresses import Address, Key, read_address, read_key
-from dreamgym_kit.adapters.models.http import MAX_BODY, Response, Transport
 from dreamgym_kit.adapters.models.replica_verifier import Trusted
-from dreamgym_kit.adapters.models.wire import Dialect, read_reply, request_body
+from dreamgym_kit.adapters.models.wire import MAX_BODY, Dialect, Response, read_reply, request_body
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.http import Transport
 
 Answered = TypeVar("Answered")
 
@@ -63,6 +65,8 @@ class OpenAIEndpoint:
         wait_unit_s: float = _FIRST_WAIT_S,
         max_body: int = MAX_BODY,
     ) -> None:
+        from dreamgym_kit.adapters.models.http import Transport
+
         self._addresses = addresses
         self._settings = settings
         self._key = key
@@ -85,7 +89,7 @@ class OpenAIEndpoint:
         return self._dialect.explicit
 
     @property
-    def transport(self) -> Transport:
+    def transport(self) -> "Transport":
         """What it sends with; whoever asks the same servers for something else shares it."""
         return self._transport
 
@@ -159,7 +163,7 @@ class OpenAIEndpoint:
 
     async def _ask(self, address: Address, request: ChatRequest, model: str) -> tuple[ChatReply, int]:
         """Send one request, and again as it is found to want it; with the connection of the answer."""
-        headers = [*self._key.headers(), *_session(request.group or request.affinity)]
+        headers = self._key.headers() | _session(request.group or request.affinity)
         for _ in range(8):  # more than there are things to learn
             dialect = self._dialect
             body = request_body(request, model, dialect)
@@ -237,9 +241,9 @@ class OpenAIEndpoint:
         )
 
 
-def _session(affinity: str) -> list[tuple[bytes, bytes]]:
+def _session(affinity: str) -> dict[str, str]:
     """What a router sends siblings to the same replica by; it tells no names."""
-    return [(b"x-session-id", _hashed(affinity)[:32].encode("ascii"))] if affinity else []
+    return {"x-session-id": _hashed(affinity)[:32]} if affinity else {}
 
 
 def _hashed(text: str) -> str:

@@ -1,68 +1,73 @@
-"""One bounded HTTP request to one endpoint: no redirects, no proxies, no retries, no decompression.
+"""The `openai` client on one event loop and thread, and what holds for every request that it sends.
 
-Requests run on a loop and thread of the client's own, so that every event loop and every tool's worker
-thread shares the same connections. The second wall lets pass exactly what is opened here, and nothing
-that the agent's code opens to the same host. The body is read up to a bound, within one time limit for
-all of it: a server that drips a byte a second is as late as one that hangs.
+All event loops and worker threads share its connections. The egress guard lets pass exactly what is opened
+here, and nothing that the agent's code opens to the same host. No redirects, proxies, retries or compressed
+answers; no header or key that the environment holds for the agent's own `openai`. The body is read up to a
+bound, within one time limit for all of it: a server that drips a byte a second is as late as one that hangs.
+
+Importing this imports `openai`, which takes 0.3 s: to be imported where an endpoint is opened.
 """
 
 import asyncio
-import ssl
+import socket
 import threading
-from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-import httpcore
+import httpx2
+from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, omit
 
 from dreamgym_kit.adapters.models.addresses import Address, Resolver
+from dreamgym_kit.adapters.models.wire import MAX_BODY, Response
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.guard.egress import exempt
 
 T = TypeVar("T")
-Headers = list[tuple[bytes, bytes]]
 
-MAX_BODY = 4 * 2**20  # bytes of an answer: far above any message, far below what hurts
+_MAX_REFUSAL = 100_000  # bytes of an error's body, which `openai` parses without bounds
 _CONNECT_S = 10.0
-_NUMBER = "dreamgym.connection"  # what a connection is asked by which one it is
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A whole answer of a server."""
-
-    status: int
-    headers: dict[str, str]  # names in small letters
-    body: bytes
-    connection: int = 0  # it came over; the first to its host and port is 1
+_SENT = frozenset(
+    {"host", "authorization", "x-session-id", "content-type", "content-length", "accept", "accept-encoding"}
+)
 
 
 class Transport:
-    """Sends requests; closed once, after which nothing is sent."""
+    """Sends requests; closed once, after which nothing is sent.
 
-    def __init__(self, *, timeout_s: float, max_body: int = MAX_BODY) -> None:
+    `timeout_s`: for all of one try. `retries`: after a lost connection, a late answer, 408, 409, 429 and 5xx,
+    as `openai` does it; 0 where the caller chooses another replica.
+    """
+
+    def __init__(self, *, timeout_s: float, max_body: int = MAX_BODY, retries: int = 0) -> None:
         self._timeout_s = timeout_s
-        self._max_body = max_body
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: _Loop | None = None
         self._thread: threading.Thread | None = None
-        self._pool: httpcore.AsyncConnectionPool | None = None
+        self._client = AsyncOpenAI(
+            api_key="unused",  # each request brings its own
+            base_url="http://unused.invalid",
+            max_retries=retries,
+            http_client=httpx2.AsyncClient(
+                transport=_Bounded(max_body),
+                headers={"accept-encoding": "identity"},  # nothing to inflate: no bomb
+                trust_env=False,
+            ),
+        )
         self._under_way: set[Coroutine[Any, Any, Any]] = set()
-        self._backend = _NamedHostsOnly()
         self._closed = False
 
-    def opened(self, address: Address) -> int:
-        """How many connections to a host and port were opened so far."""
-        return self._backend.opened[address.host, address.port]
+    def opened(self) -> int:
+        """How many connections were opened so far."""
+        return self._loop.opened if self._loop is not None else 0
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the client's own loop and wait for it here, on the caller's."""
         return await asyncio.wrap_future(self._begun(work))
 
-    async def post(self, address: Address, path: str, body: bytes, headers: Headers) -> Response:
+    async def post(self, address: Address, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """`send` a POST to what lies below the address's own path."""
         return await self.send("POST", address, address.path + path, body, headers)
 
@@ -72,7 +77,7 @@ class Transport:
         address: Address,
         target: str,
         body: bytes,
-        headers: Headers,
+        headers: Mapping[str, str],
         *,
         timeout_s: float | None = None,
     ) -> Response:
@@ -84,23 +89,33 @@ class Transport:
             EndpointError: timeout, connection, too_large or malformed; its text names the address only.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
+        ask = self._client.get if method == "GET" else partial(self._client.post, content=body)
         try:
-            async with asyncio.timeout(limit):
-                return await self._send(method, address, target, body, headers)
-        except (TimeoutError, httpcore.TimeoutException):
+            answer = await ask(
+                f"{address.origin}{target}",
+                cast_to=httpx2.Response,
+                options={
+                    "headers": {"authorization": omit, **headers},
+                    "timeout": httpx2.Timeout(limit, connect=_CONNECT_S),
+                },
+            )
+        except APIStatusError as refused:
+            answer = refused.response
+        except APITimeoutError:
             why = f"{address} gave no whole answer within {limit:g} s"
             raise EndpointError("timeout", why, retryable=True) from None
-        except httpcore.UnsupportedProtocol as error:
-            raise EndpointError("rejected", f"{address}: {error}") from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+        except (APIConnectionError, OSError) as error:
             why = f"{address} did not answer ({_cause(error)})"
             raise EndpointError("connection", why, retryable=True) from None
+        return Response(
+            answer.status_code, answer.headers, answer.content, answer.extensions["dreamgym.connection"]
+        )
 
     def run_now(self, work: Coroutine[Any, Any, T]) -> T:
         """`run` for sync code: blocks this thread."""
         return self._begun(work).result()
 
-    def post_now(self, address: Address, path: str, body: bytes, headers: Headers) -> Response:
+    def post_now(self, address: Address, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """`post` for sync code: blocks this thread. Raises as `post` does."""
         return self.run_now(self.post(address, path, body, headers))
 
@@ -116,55 +131,6 @@ class Transport:
             asyncio.run_coroutine_threadsafe(self._end(), loop).result(5)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(5)
-
-    async def _send(
-        self, method: str, address: Address, target: str, body: bytes, headers: Headers
-    ) -> Response:
-        if self._pool is None:
-            self._pool = httpcore.AsyncConnectionPool(
-                max_connections=256,
-                keepalive_expiry=30.0,
-                retries=0,
-                network_backend=self._backend,
-            )
-        url = httpcore.URL(
-            scheme=address.scheme.encode(),
-            host=address.host.encode("ascii"),
-            port=address.port,
-            target=target.encode("ascii", "strict"),
-        )
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        sent = [
-            (b"host", f"{host}:{address.port}".encode("ascii")),
-            *headers,
-            (b"content-type", b"application/json"),
-            (b"accept", b"application/json"),
-            (b"accept-encoding", b"identity"),  # nothing to inflate: no bomb
-        ]
-        limits = {"timeout": {"connect": _CONNECT_S, "pool": None, "read": None, "write": None}}
-        async with self._pool.stream(method, url, headers=sent, content=body, extensions=limits) as answer:
-            named = {
-                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers
-            }
-            body = await self._bounded(address, answer, named)
-            connection = answer.extensions["network_stream"].get_extra_info(_NUMBER)
-            return Response(answer.status, named, body, connection or 0)
-
-    async def _bounded(self, address: Address, answer: httpcore.Response, named: dict[str, str]) -> bytes:
-        too_large = EndpointError(
-            "too_large", f"{address} sent more than {self._max_body} bytes; not read on"
-        )
-        if named.get("content-encoding", "identity").lower() not in ("identity", ""):
-            raise EndpointError("malformed", f"{address} sent a compressed answer that was not asked for")
-        length = named.get("content-length", "")
-        if length.isdigit() and (len(length) > 12 or int(length) > self._max_body):
-            raise too_large
-        read = bytearray()
-        async for chunk in answer.aiter_stream():
-            read += chunk
-            if len(read) > self._max_body:
-                raise too_large
-        return bytes(read)
 
     def _begun(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         with self._lock:  # until the loop has it: `close` ends what it finds there, and then the loop
@@ -183,8 +149,7 @@ class Transport:
         if self._closed:
             raise EndpointError("connection", "the endpoint's client was closed")
         if self._loop is None:
-            # not whatever loop a policy makes: the guard cannot see into uvloop
-            self._loop = asyncio.SelectorEventLoop()
+            self._loop = _Loop()
             self._thread = threading.Thread(
                 target=_serve, args=(self._loop,), name="dreamgym-endpoint", daemon=True
             )
@@ -197,80 +162,83 @@ class Transport:
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
+        await self._client.close()
         await asyncio.get_running_loop().shutdown_default_executor()
 
 
-class _NamedHostsOnly(httpcore.AsyncNetworkBackend):
-    """Connects to the addresses that were looked at, and lets exactly that past the second wall."""
+class _Loop(asyncio.SelectorEventLoop):  # not the policy's: the guard cannot see into uvloop
+    """Connects to the addresses that were looked at, and lets exactly that past the egress guard."""
 
     def __init__(self) -> None:
-        self.opened: Counter[tuple[str, int]] = Counter()
+        super().__init__()
+        self.opened = 0
+        self._numbers: dict[int, int] = {}  # of connections, by descriptor
         self._resolver = Resolver()
-        self._inner = httpcore.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109  the library's own signature
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        """See `asyncio`."""
+        name = host if isinstance(host, str) else host.decode("ascii")
+        found = await self.run_in_executor(None, self._resolver.resolve, name, port)
+        families = (socket.AF_INET, socket.AF_INET6)
+        return [(families[":" in one], socket.SOCK_STREAM, 0, "", (one, port)) for one in found]
+
+    async def create_connection(self, *args: Any, **how: Any) -> Any:
+        """See `asyncio`."""
+        with exempt():
+            made = await super().create_connection(*args, **how)
+        self.opened += 1
+        self._numbers[made[0].get_extra_info("socket").fileno()] = self.opened
+        return made
+
+    def number_of(self, connection: Any) -> int:
+        """Which connection it is; one that is not known counts as a new one."""
+        return self._numbers.get(connection.get_extra_info("socket").fileno(), self.opened + 1)
+
+
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """Sends no headers but ours, and reads an answer up to a bound."""
+
+    def __init__(self, max_body: int) -> None:
+        super().__init__(limits=httpx2.Limits(max_connections=256, keepalive_expiry=30.0))
+        self._max_body = max_body
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        for name in request.headers.keys() - _SENT:
+            del request.headers[name]
+        try:
+            async with asyncio.timeout(request.extensions["timeout"]["read"]):
+                return await self._whole(request)
+        except TimeoutError:
+            raise httpx2.ReadTimeout("it sends, but not to the end") from None
+
+    async def _whole(self, request: httpx2.Request) -> httpx2.Response:
+        answer = await super().handle_async_request(request)
         loop = asyncio.get_running_loop()
-        failure: Exception | None = None
-        for address in await loop.run_in_executor(None, self._resolver.resolve, host, port):
-            try:
-                with exempt():
-                    stream = await self._inner.connect_tcp(
-                        address, port, timeout, local_address, socket_options
-                    )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-            else:
-                self.opened[host, port] += 1
-                return _Numbered(stream, self.opened[host, port])
-        raise failure or httpcore.ConnectError(f"{host} has no address")
+        assert isinstance(loop, _Loop)
+        number = loop.number_of(answer.extensions["network_stream"])
+        try:
+            body = await self._read(answer, f"{request.url.scheme}://{request.url.netloc.decode()}")
+        finally:
+            await answer.aclose()
+        return httpx2.Response(
+            answer.status_code,
+            headers=answer.headers,
+            content=body,
+            extensions={"dreamgym.connection": number},
+        )
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109
-        socket_options: Iterable[Any] | None = None,  # noqa: ARG002
-    ) -> httpcore.AsyncNetworkStream:
-        raise httpcore.UnsupportedProtocol(f"{path}: an endpoint is a host")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class _Numbered(httpcore.AsyncNetworkStream):
-    """A connection that knows which one it is, also below TLS."""
-
-    def __init__(self, stream: httpcore.AsyncNetworkStream, number: int) -> None:
-        self._stream, self._number = stream, number
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        return await self._stream.read(max_bytes, timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
-    ) -> httpcore.AsyncNetworkStream:
-        return _Numbered(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._number)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._number if info == _NUMBER else self._stream.get_extra_info(info)
+    async def _read(self, answer: httpx2.Response, where: str) -> bytes:
+        most = self._max_body if answer.is_success else _MAX_REFUSAL
+        if answer.headers.get("content-encoding", "identity").lower() not in ("identity", ""):
+            raise EndpointError("malformed", f"{where} sent a compressed answer that was not asked for")
+        read = bytearray()
+        async for chunk in answer.aiter_raw():
+            read += chunk
+            if len(read) > most:
+                break
+        if len(read) > most and answer.is_success:
+            raise EndpointError("too_large", f"{where} sent more than {most} bytes; not read on")
+        return bytes(read[:most])
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -282,7 +250,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost word on it: httpcore wraps what the socket said, sometimes without any text."""
-    while error.__context__ is not None and not str(error):
-        error = error.__context__
+    """The innermost word on it: libraries wrap what the socket said, sometimes without any text."""
+    while error.__cause__ is not None or (error.__context__ is not None and not str(error)):
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -32,10 +32,10 @@ class Trusted:
     """What is believed of each replica. To be awaited on one event loop; `doubt` is for any thread.
 
     Args:
-        opened: how many connections were opened to an address so far.
+        opened: how many connections were opened so far, to whatever address.
     """
 
-    def __init__(self, opened: Callable[[Address], int]) -> None:
+    def __init__(self, opened: Callable[[], int]) -> None:
         self._opened = opened
         self._prover: ServedWeights | None = None
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class Trusted:
             return
         async with self._recognising.setdefault(address, asyncio.Lock()):
             if connection > self._known[address]:  # else another answer's has asked meanwhile
-                opened = self._opened(address)  # before it is asked: that may open another
+                opened = self._opened()  # before it is asked: that may open another
                 try:
                     await self._prover.recognise(address)
                 except EndpointError:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dreamgym_kit.adapters.models.http import Response
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, SampledTokens, ToolRequest
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.serialization import JsonValue
 
+MAX_BODY = 4 * 2**20  # bytes of an answer: far above any message, far below what hurts
 # How a constrained answer spells its JSON: as `json.dumps` does, which is what models were taught with; what
 # follows other spacing is less likely in each token. llguidance reads this from the schema itself, in this
 # process and behind vLLM; others pass the key over, or refuse it once.
@@ -48,6 +48,16 @@ _NOTHING_CUT: dict[str, JsonValue] = {
 }
 _CUT_OFF = -9000.0  # a server's stand-in for minus infinity is -9999: such a token was not drawn from these
 _OVER = 1e-4  # of a log-prob above 0: rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer of a server."""
+
+    status: int
+    headers: Mapping[str, str]  # names in small letters
+    body: bytes
+    connection: int = 0  # it came over; the first that was opened is 1
 
 
 @dataclass(frozen=True, slots=True)

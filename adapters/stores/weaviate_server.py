@@ -223,8 +223,7 @@ class WeaviateServer:
         from weaviate.config import GrpcConfig
 
         at, waits = self._target, self._timeout_s
-        header = dict(self._key.headers()).get(b"authorization", b"")
-        token = header.removeprefix(b"Bearer ").decode()
+        token = self._key.headers().get("authorization", "").removeprefix("Bearer ")
         return weaviate.use_async_with_custom(
             http_host=_bracketed(at.http_host),
             http_port=at.http_port,

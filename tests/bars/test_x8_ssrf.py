@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from ports import own_port
@@ -125,10 +126,13 @@ async def test_the_guard_lets_the_client_pass_and_nobody_else() -> None:
             assert trips == []
             with socket.socket() as other, pytest.raises(BaseException, match="refused to"):
                 other.connect(("127.0.0.1", port))
+            agents_own = openai.AsyncOpenAI(api_key="none", base_url=server.url, max_retries=0)
+            with pytest.raises(BaseExceptionGroup):
+                await agents_own.post("/chat/completions", cast_to=object, content=b"{}")
         finally:
             egress.disarm()
             endpoint.close()
-    assert len(trips) == 1
+    assert (len(trips), len(server.requests)) == (2, 1)
 
 
 def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

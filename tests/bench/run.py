@@ -224,7 +224,7 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("ray_kill", "lost"): Goal("=", 0),
     ("ray_kill", "doubled"): Goal("=", 0),
     ("first_minutes", "demo_s"): Goal("<", 60),
-    ("first_minutes", "packages"): Goal("<", 40),
+    ("first_minutes", "packages"): Goal("<=", 60),
 }
 
 

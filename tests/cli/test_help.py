@@ -75,6 +75,13 @@ def modules(start: str, *arguments: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
+def test_a_dry_run_that_asks_no_model_does_not_import_its_client() -> None:
+    code = f"import sys; sys.argv = ['dreamgym-kit', 'demo']; {OURS}"
+    done = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert {"langgraph", "openai"} & imported == {"langgraph"}
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("simulate", "--help"), ("buffer", "--help")])
 def test_help_imports_only_typer_the_declarations_and_the_standard_library(
     arguments: tuple[str, ...],

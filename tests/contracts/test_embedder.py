@@ -23,7 +23,7 @@ def server() -> Iterator[EmbeddingServerDouble]:
 
 
 def of_endpoint(server: EmbeddingServerDouble) -> EndpointEmbedder:
-    return EndpointEmbedder(server.url, "small", dimension=3, api_key="sk-secret", wait_s=0.01, timeout_s=120)
+    return EndpointEmbedder(server.url, "small", dimension=3, api_key="sk-secret", timeout_s=120)
 
 
 @pytest.fixture(params=["hashed", "endpoint"])

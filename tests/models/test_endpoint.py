@@ -244,6 +244,30 @@ async def test_the_key_is_sent_and_never_shown(server, client) -> None:
     assert coded[8:-8] not in shown
 
 
+@pytest.mark.parametrize("key", ["", CANARY])
+async def test_what_the_environment_holds_for_the_agents_own_openai_is_not_sent(
+    server, client, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID"):
+        monkeypatch.setenv(f"OPENAI_{name}", "agents-own")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{own_port()}")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer agents-own\napi-key: agents-own")
+    assert (await client(server.url, key=key).chat(ASK)).content == "ready"
+    assert b"agents-own" not in server.heads[0]
+    names = {line.partition(b":")[0].lower() for line in server.heads[0].split(b"\r\n")[1:] if line}
+    names -= {b"authorization"} if key else set()
+    assert names == {b"host", b"accept", b"accept-encoding", b"content-type", b"content-length"}
+
+
+async def test_only_the_beginning_of_a_refusal_is_read(server, client) -> None:
+    """What the library makes of an error's body has no bounds of its own."""
+    server.refuse = lambda body: "no " * 2**20
+    transport = client(server.url).transport
+    address = read_address(server.url, source="test")
+    refused = await transport.run(transport.post(address, "/chat/completions", b"{}", {}))
+    assert (refused.status, len(refused.body)) == (400, 100_000)
+
+
 def test_threads_and_loops_share_one_client(server, client) -> None:
     endpoint = client(server.url)
     said: list[str] = []
@@ -329,7 +353,7 @@ def test_closed_while_it_connects_it_leaves_nothing_that_nobody_awaits() -> None
 
     def ask(transport: Transport, address: Address) -> None:
         with suppress(EndpointError, CancelledError):
-            transport.post_now(address, "/chat/completions", b"{}", [])
+            transport.post_now(address, "/chat/completions", b"{}", {})
 
     with socket.create_server(("127.0.0.1", 0)) as silent, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

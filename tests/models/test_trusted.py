@@ -20,7 +20,7 @@ class HostDouble:
         self.said, self.mended = asyncio.Event(), asyncio.Event()
         self.said.set()
         self.mended.set()
-        self.trusted = Trusted(lambda _: self.opened)
+        self.trusted = Trusted(lambda: self.opened)
         self.trusted.ask_by(self)
 
     async def prove(self, _: Address) -> None:
@@ -142,7 +142,7 @@ async def test_what_is_lost_while_it_proves_itself_stays_in_doubt() -> None:
 
 
 async def test_without_a_way_to_ask_all_are_believed() -> None:
-    trusted = Trusted(lambda _: 7)
+    trusted = Trusted(lambda: 7)
     trusted.doubt(SERVER)
     await trusted.after(SERVER, 7, await trusted.before(SERVER))
     assert not trusted.forgot(SERVER, EndpointError("not_found", "gone", status=404))

@@ -19,22 +19,22 @@ from dreamgym_kit.settings.schema import PolicySettings
 KEY = "canaryplainword4fjq"  # of no published form
 
 
-def header(file: Path) -> bytes:
-    ((_, value),) = read_key(None, file=str(file), source="x").headers()
+def header(file: Path) -> str:
+    ((_, value),) = read_key(None, file=str(file), source="x").headers().items()
     return value
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", " \n"])
 def test_a_key_is_all_that_a_file_holds_but_the_end_of_its_line(tmp_path: Path, end: str) -> None:
     (tmp_path / "key").write_text(f"{KEY}{end}")
-    assert header(tmp_path / "key") == f"Bearer {KEY}".encode()
+    assert header(tmp_path / "key") == f"Bearer {KEY}"
 
 
 def test_a_mounted_secret_is_a_link_to_a_file(tmp_path: Path) -> None:
     (tmp_path / "..data").mkdir()
     (tmp_path / "..data" / "key").write_text(KEY)
     (tmp_path / "key").symlink_to("..data/key")
-    assert header(tmp_path / "key") == f"Bearer {KEY}".encode()
+    assert header(tmp_path / "key") == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def project(tmp_path: Path, server: EmbeddingServerDouble, monkeypatch: pytest.M
     class Quick(EndpointEmbedder):
         def __init__(self, *args: object, **more: object) -> None:
             patience_s = 0.3 if server.way == "slow" else 60  # what is to be answered may take its time
-            super().__init__(*args, **{**more, "wait_s": 0.01, "timeout_s": patience_s})
+            super().__init__(*args, **{**more, "timeout_s": patience_s})
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(endpoint, "EndpointEmbedder", Quick)

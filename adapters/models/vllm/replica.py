@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.models.addresses import Address, Key
-from dreamgym_kit.adapters.models.http import Response, Transport
-from dreamgym_kit.adapters.models.wire import first_choice, read_body
+from dreamgym_kit.adapters.models.wire import Response, first_choice, read_body
 from dreamgym_kit.errors import EndpointError
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.http import Transport
 
 COMPLETIONS = "/completions"  # tells the log-probs of given tokens, computed anew
 _ASIS = {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "add_special_tokens": False}
@@ -38,7 +40,7 @@ class ServedModel:
 class Replica:
     """To be asked inside of the transport's `run`."""
 
-    def __init__(self, address: Address, key: Key, transport: Transport) -> None:
+    def __init__(self, address: Address, key: Key, transport: "Transport") -> None:
         self.address = address
         self._key = key
         self._transport = transport

@@ -8,14 +8,17 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dreamgym_kit.adapters.models.addresses import read_address, read_key
-from dreamgym_kit.adapters.models.http import Transport
 from dreamgym_kit.adapters.models.vllm.looking import ServerMetrics, read_metrics
 from dreamgym_kit.adapters.models.vllm.replica import Replica
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.http import Transport
 
 _EVERY_S = 2.0
 _LOOK_S = 3.0
@@ -39,7 +42,7 @@ class _Seen:
 class ServerWatch:
     """Looks at servers; made by `watched`."""
 
-    def __init__(self, replicas: Sequence[Replica], transport: Transport) -> None:
+    def __init__(self, replicas: Sequence[Replica], transport: "Transport | None") -> None:
         self._transport = transport
         self._seen = {replica: _Seen() for replica in replicas}
         self._others: set[Replica] = set()  # no vLLM, or no metrics
@@ -59,7 +62,7 @@ class ServerWatch:
         async def read_all() -> None:
             await asyncio.gather(*map(self._read, asked))
 
-        if asked:
+        if asked and self._transport is not None:
             await self._transport.run(read_all())
 
     async def keep_looking(self) -> None:
@@ -85,6 +88,11 @@ async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterato
 
     `sections`: endpoint, learned, policy: whose servers are asked.
     """
+    if not sections:
+        yield ServerWatch((), None)
+        return
+    from dreamgym_kit.adapters.models.http import Transport
+
     transport = Transport(timeout_s=_LOOK_S)
     with closing(transport):
         watch = ServerWatch(_replicas(settings, sections, transport), transport)
@@ -98,7 +106,7 @@ async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterato
                 await looking
 
 
-def _replicas(settings: Settings, sections: Collection[str], transport: Transport) -> list[Replica]:
+def _replicas(settings: Settings, sections: Collection[str], transport: "Transport") -> list[Replica]:
     """Each server once, by its own address where settings have it."""
     policy, asked = settings.policy, settings.experience
     said = [
