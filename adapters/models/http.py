@@ -1,9 +1,9 @@
 """The `openai` client on one event loop and thread, and what holds for every request that it sends.
 
 All event loops and worker threads share its connections. The egress guard lets pass exactly what is opened
-here, and nothing that the agent's code opens to the same host. No redirects, proxies, retries or compressed
-answers; no header or key that the environment holds for the agent's own `openai`. The body is read up to a
-bound, within one time limit for all of it: a server that drips a byte a second is as late as one that hangs.
+here, and nothing that the agent's code opens to the same host. No redirects, proxies or compressed answers;
+no header or key that the environment holds for the agent's own `openai`. The body is read up to a bound,
+within one time limit for all of it: a server that drips a byte a second is as late as one that hangs.
 
 Importing this imports `openai`, which takes 0.3 s: to be imported where an endpoint is opened.
 """
@@ -14,11 +14,12 @@ import threading
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
 import httpx2
-from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, omit
+from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI
 
 from dreamgym_kit.adapters.models.addresses import Address, Resolver
 from dreamgym_kit.adapters.models.wire import MAX_BODY, Response
@@ -29,9 +30,12 @@ T = TypeVar("T")
 
 _MAX_REFUSAL = 100_000  # bytes of an error's body, which `openai` parses without bounds
 _CONNECT_S = 10.0
-_SENT = frozenset(
-    {"host", "authorization", "x-session-id", "content-type", "content-length", "accept", "accept-encoding"}
-)
+_ALWAYS = {
+    "content-type": "application/json",
+    "accept": "application/json",
+    "accept-encoding": "identity",  # nothing to inflate: no bomb
+}
+_given: ContextVar[Mapping[str, str]] = ContextVar("dreamgym_kit_headers")  # `openai` sees no key of ours
 
 
 class Transport:
@@ -47,14 +51,10 @@ class Transport:
         self._loop: _Loop | None = None
         self._thread: threading.Thread | None = None
         self._client = AsyncOpenAI(
-            api_key="unused",  # each request brings its own
+            api_key="unused",  # `_Bounded` sends the key
             base_url="http://unused.invalid",
             max_retries=retries,
-            http_client=httpx2.AsyncClient(
-                transport=_Bounded(max_body),
-                headers={"accept-encoding": "identity"},  # nothing to inflate: no bomb
-                trust_env=False,
-            ),
+            http_client=httpx2.AsyncClient(transport=_Bounded(max_body), trust_env=False),
         )
         self._under_way: set[Coroutine[Any, Any, Any]] = set()
         self._closed = False
@@ -89,15 +89,13 @@ class Transport:
             EndpointError: timeout, connection, too_large or malformed; its text names the address only.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
+        _given.set(headers)
         ask = self._client.get if method == "GET" else partial(self._client.post, content=body)
         try:
             answer = await ask(
                 f"{address.origin}{target}",
                 cast_to=httpx2.Response,
-                options={
-                    "headers": {"authorization": omit, **headers},
-                    "timeout": httpx2.Timeout(limit, connect=_CONNECT_S),
-                },
+                options={"timeout": httpx2.Timeout(limit, connect=_CONNECT_S)},
             )
         except APIStatusError as refused:
             answer = refused.response
@@ -196,15 +194,15 @@ class _Loop(asyncio.SelectorEventLoop):  # not the policy's: the guard cannot se
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
-    """Sends no headers but ours, and reads an answer up to a bound."""
+    """Sends the headers that `send` was given, and reads an answer up to a bound."""
 
     def __init__(self, max_body: int) -> None:
         super().__init__(limits=httpx2.Limits(max_connections=256, keepalive_expiry=30.0))
         self._max_body = max_body
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        for name in request.headers.keys() - _SENT:
-            del request.headers[name]
+        own = {name: request.headers[name] for name in ("host", "content-length") if name in request.headers}
+        request.headers = httpx2.Headers({**own, **_ALWAYS, **_given.get()})
         try:
             async with asyncio.timeout(request.extensions["timeout"]["read"]):
                 return await self._whole(request)
@@ -238,7 +236,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
                 break
         if len(read) > most and answer.is_success:
             raise EndpointError("too_large", f"{where} sent more than {most} bytes; not read on")
-        return bytes(read[:most])
+        del read[most:]
+        return bytes(read)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
