@@ -7,8 +7,8 @@ from pathlib import Path
 _MAKERS = frozenset(
     {"compile", "create_agent", "create_react_agent", "create_deep_agent", "create_supervisor"}
 )
-_MOST_FILES = 500
-_MOST_BYTES = 1_000_000
+_MAX_FILES = 500
+_MAX_BYTES = 1_000_000
 
 
 def graphs_here(folder: Path) -> list[str]:
@@ -21,14 +21,14 @@ def graphs_here(folder: Path) -> list[str]:
             return [f"{PROJECT_FILE}:{name}" for name in graphs_of(folder / PROJECT_FILE)]
         except UserError:
             return []
-    files = sorted([*folder.glob("*.py"), *folder.glob("src/*.py"), *folder.glob("src/*/*.py")])[:_MOST_FILES]
+    files = sorted([*folder.glob("*.py"), *folder.glob("src/*.py"), *folder.glob("src/*/*.py")])[:_MAX_FILES]
     return [f"{file.relative_to(folder)}:{name}" for file in files for name in _made_in(file)]
 
 
 def _made_in(file: Path) -> Iterator[str]:
     """Names that a module gives to what makes a graph."""
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        if file.stat().st_size > _MAX_BYTES:
             return
         parsed = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

@@ -32,7 +32,7 @@ EXAMPLES = (
 )
 CODES = "Exit codes: 0 nothing stops a dry run; 2 something does."
 _FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
-_MOST_NAMED = 6
+_MAX_NAMED = 6
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
 _EXTRAS = {
     "demo": "demo",
@@ -268,7 +268,7 @@ def _no_graph(folder: "Path") -> Check:
         typed = "dreamgym-kit doctor my_agent:graph"
         return Check("stop", "graph", f"none was named, and none was found in {folder}", f"name it: {typed}")
     typed = _typed("dreamgym-kit", "init", found[0])
-    told = f"none was named; found here: {', '.join(found[:_MOST_NAMED])}"
+    told = f"none was named; found here: {', '.join(found[:_MAX_NAMED])}"
     return Check("stop", "graph", told, step=("Begin", typed, "writes dreamgym.toml for you to correct"))
 
 
@@ -279,7 +279,7 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
     if not guessed:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
         return
-    if len(guessed) <= _MOST_NAMED:
+    if len(guessed) <= _MAX_NAMED:
         told = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
     else:
         counts = Counter(str(spec.effect) for spec in guessed)
@@ -303,7 +303,7 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
 def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
     """Whether the graph's tools are those that somebody has seen."""
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.percent import count_told
+    from dreamgym_kit.report.percent import format_count
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 
     path = settings.folder / LOCK_FILE
@@ -313,7 +313,7 @@ def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
         return Check("stop", "lock", str(error))
     if notes:
         return Check("-", "lock", "\n".join(notes))
-    return Check("ok", "lock", f"{count_told(len(facts.locked), 'tool')} as in {path}")
+    return Check("ok", "lock", f"{format_count(len(facts.locked), 'tool')} as in {path}")
 
 
 def _hosts(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
@@ -398,18 +398,18 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphInspection |
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.report.percent import count_told
+    from dreamgym_kit.report.percent import format_count
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place, stated = buffer_of(settings), stated_models(settings)
     if not is_missing(place):
         with closing(open_store(place, settings)) as store:
             count, missing = store.count(), _not_recorded(store, settings)
-        text = f"{count_told(count, 'call')} in {place}"
+        text = f"{format_count(count, 'call')} in {place}"
         if count and not missing:
             return Check("ok", "recordings", text)
         if count:
-            environments = ", ".join(map(str, missing[:_MOST_NAMED]))
+            environments = ", ".join(map(str, missing[:_MAX_NAMED]))
             text += (
                 f"; tasks use environment {environments}, which has no recordings (tenant {settings.tenant})"
             )

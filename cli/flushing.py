@@ -59,12 +59,12 @@ def command(
 
 def tell_waiting(place: "Place", settings: "Settings") -> int:
     """Warn that recordings wait for a buffer, which is without them; gives how many."""
-    from dreamgym_kit.adapters.stores.factory import waiting_for, waiting_told
+    from dreamgym_kit.adapters.stores.factory import format_waiting, waiting_for
     from dreamgym_kit.settings.buffer_url import Address
 
     waiting = waiting_for(place, settings)
     if waiting and isinstance(place, Address):
-        tell(f"warning: {waiting_told(waiting, place, settings)}")
+        tell(f"warning: {format_waiting(waiting, place, settings)}")
     return waiting
 
 

@@ -24,8 +24,8 @@ EXAMPLES = (
     "dreamgym-kit init --all-settings",
 )
 
-_MOST_MINED = 20_000  # recorded calls; mining more would keep a person waiting
-_MOST_NAMED = 8
+_MAX_MINED = 20_000  # recorded calls; mining more would keep a person waiting
+_MAX_NAMED = 8
 _TASKS = "tasks.jsonl"
 _REFERENCE = "dreamgym.reference.toml"
 _GUESSED = re.compile(r"\s*guessed\s*=\s*true\s*(#.*)?$")
@@ -223,8 +223,8 @@ def _only_one_here(folder: Path) -> str:
         raise UserError(
             "no graph was named, and none was found here; name it: dreamgym-kit init my_agent:graph"
         )
-    listed = "".join(f"\n  dreamgym-kit init {shlex.quote(one)}" for one in found[:_MOST_NAMED])
-    more = f"\n  and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    listed = "".join(f"\n  dreamgym-kit init {shlex.quote(one)}" for one in found[:_MAX_NAMED])
+    more = f"\n  and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
     raise UserError(f"no graph was named, and {len(found)} were found here; name one:{listed}{more}")
 
 
@@ -317,9 +317,9 @@ def _offered(settings: "Settings") -> tuple[list[str], list[str]]:
 
     episodes = recorded(settings, needed=False)
     calls = sum(len(episode.steps) for episode in episodes)
-    if calls > _MOST_MINED:
+    if calls > _MAX_MINED:
         tell(f"{calls} recorded calls are too many to show here. Run: dreamgym-kit rules export")
-    if not 0 < calls <= _MOST_MINED:
+    if not 0 < calls <= _MAX_MINED:
         return [], []
     models = mine(episodes)
     said = {name for name, tool in settings.tools.items() if tool.model is not None}
@@ -353,13 +353,13 @@ def _as_json(told: "_Written", facts: "GraphInspection") -> dict[str, object]:
 
 
 def _show(told: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
-    from dreamgym_kit.cli.tool_table import effects_told
+    from dreamgym_kit.cli.tool_table import format_effects
     from dreamgym_kit.report.colors import fold
     from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
-    say(effects_told(facts.every(), written=told.settings.name))
+    say(format_effects(facts.every(), written=told.settings.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
     say(f"\n Written: {told.settings}")

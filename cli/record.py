@@ -35,7 +35,7 @@ def command(
 
     Says first which effects the tools can have, and asks.
     """
-    from dreamgym_kit.report.percent import count_told
+    from dreamgym_kit.report.percent import format_count
 
     settings = given.settings()
     import asyncio
@@ -66,19 +66,19 @@ def command(
         )
         added_now = added_since(store)
         result = carry_out(request)
-        added = f"{count_told(added_now(), 'call')} added to {path}{waiting_part(store)}"
+        added = f"{format_count(added_now(), 'call')} added to {path}{waiting_part(store)}"
         _show(result, added, dream=_dream_of(given), verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=False)
 
 
 def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str = "record") -> None:
     """Say what can happen, and go on only if a person agrees."""
-    from dreamgym_kit.cli.tool_table import effects_told
+    from dreamgym_kit.cli.tool_table import format_effects
     from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.percent import count_told
+    from dreamgym_kit.report.percent import format_count
 
-    tell(f"{count_told(episodes, 'episode')} will run on the REAL tools. What these can do:")
-    tell(effects_told(tools))
+    tell(f"{format_count(episodes, 'episode')} will run on the REAL tools. What these can do:")
+    tell(format_effects(tools))
     if yes:
         return
     if not sys.stdin.isatty():

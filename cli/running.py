@@ -172,12 +172,12 @@ def say_episodes(directory: Path, verbose: int) -> None:
 
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
-    from dreamgym_kit.report.percent import count_told
+    from dreamgym_kit.report.percent import format_count
 
     if not result.totals.stopped or result.summary.executed:
         return []
     left = result.totals.total - result.totals.finished
-    say(f" Stopped ({result.totals.stopped}): {count_told(left, 'episode')} left.")
+    say(f" Stopped ({result.totals.stopped}): {format_count(left, 'episode')} left.")
     return [("Go on", going_on(str(result.directory)), "the rest of this run")]
 
 

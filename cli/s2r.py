@@ -104,7 +104,7 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.cli.tool_table import effects_told
+    from dreamgym_kit.cli.tool_table import format_effects
     from dreamgym_kit.errors import UserError
 
     said = request.settings.s2r
@@ -115,7 +115,7 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
         "names it",
     }[said.stage]
     tell(f"{what}: at most {said.max_calls:,} real calls. What the tools can do:")
-    tell(effects_told(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
+    tell(format_effects(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
     if yes:
         return
     if not sys.stdin.isatty():

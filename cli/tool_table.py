@@ -13,7 +13,7 @@ _MOST = 160  # columns, also where nothing is folded
 _EFFECTS = (Effect.DESTRUCTIVE, Effect.WRITE, Effect.READ, Effect.PURE, Effect.CONTROL)
 
 
-def effects_told(tools: Sequence[ToolSpec], *, written: str | None = None) -> str:
+def format_effects(tools: Sequence[ToolSpec], *, written: str | None = None) -> str:
     """Names in columns under each effect that the tools can have, the irreversible ones first.
 
     Args:

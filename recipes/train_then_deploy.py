@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 GRAPH = "dreamgym_kit.recipes.desk.graph:graph"
 COLLEAGUES = "scripted:mixed"
-_MOST_READ = 1_000_000  # calls of the crawl: no limit
+_MAX_READ = 1_000_000  # calls of the crawl: no limit
 
 Tell = Callable[[str], None]
 
@@ -161,7 +161,7 @@ def record_work(
                 environments=worlds_of(tasks),
                 settings=settings,
                 store=store,
-                most=_MOST_READ,
+                most=_MAX_READ,
                 per_second=0,
             )
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.deployment.card import KEY
-from dreamgym_kit.report.evaluation import Evaluation, share_told
+from dreamgym_kit.report.evaluation import Evaluation, format_share
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
@@ -155,13 +155,13 @@ def _scores(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
                 100 * one for one in (found.beating.low, found.beating.change, found.beating.high)
             )
             change = f"{middle:+.0f} points ({low:+.0f} to {high:+.0f})"
-        yield name, share_told(found.b.once).strip(), change
+        yield name, format_share(found.b.once).strip(), change
 
 
 def _kinds(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
     a, b = outcome.before.b.families, outcome.after.b.families
     for name in sorted(set(a) | set(b)):
-        yield name, share_told(a.get(name)).strip(), share_told(b.get(name)).strip()
+        yield name, format_share(a.get(name)).strip(), format_share(b.get(name)).strip()
 
 
 def _phases(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:

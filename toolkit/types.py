@@ -401,16 +401,16 @@ class Executed:
         return call_text(self.tool, self.args)
 
 
-MOST_SHOWN = 300  # characters of one value in a sentence; records keep all of it
+MAX_SHOWN = 300  # characters of one value in a sentence; records keep all of it
 
 
-def call_text(tool: str, args: Mapping[str, JsonValue], *, most: int = MOST_SHOWN, how: str = "") -> str:
+def call_text(tool: str, args: Mapping[str, JsonValue], *, most: int = MAX_SHOWN, how: str = "") -> str:
     """A call as it would be written, `tool(name='value')`; its values as `value_text` gives them."""
     told = (f"{name}={value_text(value, most=most, how=how)}" for name, value in args.items())
     return f"{tool}({', '.join(told)})"
 
 
-def value_text(value: JsonValue, *, most: int = MOST_SHOWN, how: str = "") -> str:
+def value_text(value: JsonValue, *, most: int = MAX_SHOWN, how: str = "") -> str:
     """A value as Python writes it, in ASCII; one that is longer than `most` is cut as by `cut_end`."""
     return cut_end(ascii(value), most, how)
 
@@ -423,7 +423,7 @@ def cut_end(text: str, most: int, how: str = "") -> str:
 def error_text(error: BaseException) -> str:
     """What an exception says, on one line, cut as by `cut_end`; empty where its own `__str__` fails."""
     try:
-        return cut_end(" ".join(str(error).splitlines()).strip(), MOST_SHOWN)
+        return cut_end(" ".join(str(error).splitlines()).strip(), MAX_SHOWN)
     except Exception:  # noqa: BLE001  a foreign class may raise anything
         return ""
 
@@ -434,7 +434,7 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def executed_told(calls: Sequence[Executed]) -> str:
+def format_executed(calls: Sequence[Executed]) -> str:
     """Real calls that ran, in words: "1 real call executed: refund(order='o1')"."""
     count = len(calls)
     return f"{count} real call{'s'[: count != 1]} executed: {', '.join(map(str, calls))}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _KEPT_BYTES = 512 * 2**20
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
-_MOST_CALL = 2**20  # characters of one call
+_MAX_CALL = 2**20  # characters of one call
 
 
 class LocalPolicy:
@@ -288,7 +288,7 @@ def _apart(text: str) -> tuple[list[str], list[str]]:
 
 def _call(text: str, name: str) -> ToolRequest | None:
     try:
-        said = read_json(text, max_bytes=_MOST_CALL)
+        said = read_json(text, max_bytes=_MAX_CALL)
     except NotSerializable:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not said["name"]:

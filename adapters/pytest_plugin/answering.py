@@ -23,7 +23,7 @@ from dreamgym_kit.dream.nearest import MISSING
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker
-from dreamgym_kit.report.differences import changes, nearest_told, shown, shown_call
+from dreamgym_kit.report.differences import changes, format_nearest, shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Answer, Call, Environment, Source, Transition
@@ -119,7 +119,7 @@ def explain_unanswered(call: Call, told: Answer, situation: Situation, recorded:
     """
     first = f"{shown_call(call.tool, call.args)} is not in the cassette: {clean(told.why)}"
     if told.nearest is not None:
-        return "\n  ".join([first, *nearest_told(call, told.nearest, situation.history)])
+        return "\n  ".join([first, *format_nearest(call, told.nearest, situation.history)])
     environments = sorted(
         {clean(str(entry.environment)) for entry in recorded if entry.call.tool == call.tool}
     )

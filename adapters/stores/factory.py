@@ -145,7 +145,7 @@ def opened_to_add(
                 "dreamt_days say how much there is, and real ones leave last."
             )
         if isinstance(place, Address) and isinstance(store, BufferedStore) and store.waiting:
-            (tell or warned)(waiting_told(store.waiting, place, settings))
+            (tell or warned)(format_waiting(store.waiting, place, settings))
 
 
 def _open_to_add(
@@ -226,7 +226,7 @@ def waiting_for(place: Place, settings: Settings) -> int:
     return len(spool_of(place, settings).ids()) if isinstance(place, Address) else 0
 
 
-def waiting_told(count: int, address: Address, settings: Settings) -> str:
+def format_waiting(count: int, address: Address, settings: Settings) -> str:
     """That rows wait for a server, and what to type."""
     file = shlex.quote(str(spool_of(address, settings).path))
     typed = f"dreamgym-kit buffer flush {file} --buffer {shlex.quote(str(address))}"

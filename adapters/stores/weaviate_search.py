@@ -25,7 +25,7 @@ from dreamgym_kit.replay.retrieval import retrieve, sameness
 from dreamgym_kit.replay.terms import terms_of
 from dreamgym_kit.types import Source, Transition
 
-_MOST_TERMS = 64  # of a question, the most telling parts come first; the server skips what cannot win
+_MAX_TERMS = 64  # of a question, the most telling parts come first; the server skips what cannot win
 
 
 def find(at: Tenant, query: HybridQuery, asked: NDArray[np.float32] | None) -> list[Hit]:
@@ -39,7 +39,7 @@ def find(at: Tenant, query: HybridQuery, asked: NDArray[np.float32] | None) -> l
     Raises:
         StoreError: the server gave a row that does not fit.
     """
-    terms = " ".join(terms_of(query.text)[:_MOST_TERMS])
+    terms = " ".join(terms_of(query.text)[:_MAX_TERMS])
     seen: dict[int, Transition] = {}
 
     def numbers(ranked: Sequence[tuple[float, Any]]) -> list[int]:

@@ -22,7 +22,7 @@ MANIFEST = "dreamgym-checkpoint.json"
 INCOMING = ".incoming"
 _VERSION = 1
 _NAME = re.compile(r"step-(\d{6,9})")
-_MOST_BYTES = 2**20  # of a manifest
+_MAX_BYTES = 2**20  # of a manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _seal(folder: Path, step: int, made_of: Mapping[str, JsonValue]) -> None:
 
 def _verified(folder: Path, step: int) -> Checkpoint:
     try:
-        manifest = read_json((folder / MANIFEST).read_bytes(), max_bytes=_MOST_BYTES)
+        manifest = read_json((folder / MANIFEST).read_bytes(), max_bytes=_MAX_BYTES)
         files, made_of = manifest["files"], manifest["made_of"]
         fits = manifest["dreamgym_checkpoint"] == _VERSION and manifest["step"] == step
     except (NotSerializable, KeyError, TypeError, OSError) as error:

@@ -18,7 +18,7 @@ from typing import Any
 from dreamgym_kit.recipes.desk.cases import family_of
 from dreamgym_kit.recipes.nano.build import WEIGHTS
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.promotion import MOST_LOOKS, promotion
+from dreamgym_kit.trust.promotion import MAX_LOOKS, promotion
 
 COMPARISONS, TASKS, TRIES = 200, 54, 4
 DAMAGES = (0.15, 0.22)  # noise beside a weight's own spread
@@ -65,7 +65,7 @@ def figures(seed: int, size: Size) -> list[tuple[str, float, str]]:
     hidden = [_promoted(policy, _hidden(policy, draw), draw, size) for _ in range(size.comparisons)]
     return [
         ("null_promoted", 100 * _mean(null), f"% of {len(null)}"),
-        ("null_promoted_8", 100 * _mean(again), f"% of {len(again)}, {MOST_LOOKS} looks each"),
+        ("null_promoted_8", 100 * _mean(again), f"% of {len(again)}, {MAX_LOOKS} looks each"),
         ("regressions_promoted", sum(worse), f"of {len(worse)}"),
         *(
             (f"regression_{100 * noise:.0f}", 100 * (solved(bad) - solved(policy)), "points")
@@ -87,7 +87,7 @@ def _ever_promoted(policy: Pool, draw: random.Random, size: Size) -> bool:
     worlds = draw.sample(sorted(policy), min(size.tasks, len(policy)))
     before, _ = _drawn(policy, policy, worlds, draw)
     kept = {one.task: one for one in before}
-    for look in range(1, MOST_LOOKS + 1):
+    for look in range(1, MAX_LOOKS + 1):
         _, after = _drawn(policy, policy, worlds, draw)
         if promotion(list(kept.values()), after, look=look).allowed:
             return True

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dreamgym_kit.report.comparing import compared, render_comparison
-from dreamgym_kit.report.headline import causes, coverage_told, faults_told, findings_told, headline
+from dreamgym_kit.report.headline import causes, format_coverage, format_faults, format_findings, headline
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import markdown
 from dreamgym_kit.report.metrics import TrustPoint
-from dreamgym_kit.report.percent import interval_told, points_told
+from dreamgym_kit.report.percent import format_interval, format_points
 from dreamgym_kit.report.summary import RunMetrics, curve_from_json, summarise
 from dreamgym_kit.report.terminal import episode_list, render_run, verdict
 from dreamgym_kit.types import (
@@ -109,13 +109,13 @@ def test_what_was_presumed_does_not_rest_on_recordings_and_the_line_tells_what_d
     guessed = replace(low, answer=replace(low.answer, confidence=0.49))
     summary = summarise([episode("a", transitions=(*sure, guessed, guessed))], DREAM)
     assert (summary.grounded, summary.presumed) == (0.5, 2)
-    assert coverage_told(summary) == (
+    assert format_coverage(summary) == (
         "50% of 4 calls answered from recordings and rules: 1 recorded, 3 derived, 2 of these presumed; "
         "weakest: pay (0 of 2)"
     )
     assert summary.to_json()["coverage"]["presumed"] == 2
     only = summarise([episode("a", transitions=(sure[0],))], DREAM)
-    assert coverage_told(only) == "100% of 1 call answered from recordings: 1 recorded"
+    assert format_coverage(only) == "100% of 1 call answered from recordings: 1 recorded"
 
 
 def test_a_real_call_in_a_dream_fails_the_run_and_in_a_recording_it_is_the_purpose() -> None:
@@ -146,9 +146,9 @@ def test_a_finding_of_an_inconclusive_episode_does_not_lead() -> None:
     dim = episode("a", verdict=Verdict.INCONCLUSIVE, findings=(REPEATED,), transitions=(refund(2), refund(3)))
     summary = summarise([dim], DREAM)
     assert summary.episodes[0].mark == "-"
-    assert findings_told(summary) == "1 in episodes that are not conclusive"
+    assert format_findings(summary) == "1 in episodes that are not conclusive"
     judged = summarise([dim, double_refund("b")], DREAM)
-    assert findings_told(judged) == (
+    assert format_findings(judged) == (
         "1 critical: repeated_write in b.1, call 3; 1 in episodes that are not conclusive"
     )
 
@@ -332,7 +332,7 @@ def test_planned_faults_are_told_apart_from_the_agents_own_failures_in_every_for
     both = compared(summary, summarise([episode("under")], DREAM), names=("a", "b"))
     assert both.to_json()["faults"] == {"before": 1, "after": 0}
     assert "faults       1 -> 0 calls made to fail by plan" in render_comparison(both)
-    assert faults_told(summarise([own], DREAM)) == ""
+    assert format_faults(summarise([own], DREAM)) == ""
 
 
 def test_repeats_of_tasks_that_always_end_alike_make_success_no_surer() -> None:
@@ -358,5 +358,7 @@ def test_each_task_weighs_the_same_however_many_of_its_episodes_are_decided() ->
     [(0.721, 0.991, "72 to 100"), (0.07, 0.29, "7 to 29"), (0, 1, "0 to 100"), (0.0001, 0.9999, "0 to 100")],
 )
 def test_bounds_are_rounded_outwards(low: float, high: float, told: str) -> None:
-    assert interval_told(low, high) == told
-    assert points_told(-high, -low) == " to ".join(f"{-int(one):+d}" for one in reversed(told.split(" to ")))
+    assert format_interval(low, high) == told
+    assert format_points(-high, -low) == " to ".join(
+        f"{-int(one):+d}" for one in reversed(told.split(" to "))
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.promotion import MOST_LOOKS, level_of_look, promotion
+from dreamgym_kit.trust.promotion import MAX_LOOKS, level_of_look, promotion
 
 
 def outcomes(solved: list[int], *, n: int = 4, families: int = 1, inconclusive: int = 0) -> list[TaskOutcome]:
@@ -49,13 +49,13 @@ def test_a_later_look_has_to_be_surer() -> None:
 
 def test_over_all_looks_chance_has_five_percent() -> None:
     assert level_of_look(1) == 0.05
-    assert sum(level_of_look(look) / 2 for look in range(1, MOST_LOOKS + 1)) < 0.05
+    assert sum(level_of_look(look) / 2 for look in range(1, MAX_LOOKS + 1)) < 0.05
     with pytest.raises(ValueError, match="no look 0"):
         level_of_look(0)
 
 
 def test_after_the_last_look_nothing_is_promoted() -> None:
-    found = promotion(outcomes([0] * 30), outcomes([4] * 30), look=MOST_LOOKS + 1)
+    found = promotion(outcomes([0] * 30), outcomes([4] * 30), look=MAX_LOOKS + 1)
     assert not found.allowed
     assert "looked at 8 times" in found.reasons[0]
 

@@ -29,7 +29,7 @@ from dreamgym_kit.types import Task
 
 _POINTS = 100  # of the grid, between 0 and 1
 _OWN_WEIGHT = 1.0  # of a prior that knows nothing (Jeffreys'), in episodes: most tasks go well or do not
-_MOST_WEIGHT = 6.0  # of one that many likes speak for; more would drown what the task itself shows
+_MAX_WEIGHT = 6.0  # of one that many likes speak for; more would drown what the task itself shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def estimated(evidence: Evidence, likes: Evidence, doubt: Doubt) -> Estimate:
         doubt: how its verdicts err, and how likely it is impossible to begin with.
     """
     success, failure = _logs(doubt.false_success, doubt.false_failure)
-    weight = min(_MOST_WEIGHT, _OWN_WEIGHT + likes.episodes / 16)
+    weight = min(_MAX_WEIGHT, _OWN_WEIGHT + likes.episodes / 16)
     mean = (likes.success + 1) / (likes.episodes + 2)
     grid = _grid()
     prior = (weight * mean - 0.5) * np.log(grid) + (weight * (1 - mean) - 0.5) * np.log1p(-grid)

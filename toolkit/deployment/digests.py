@@ -9,7 +9,7 @@ from dreamgym_kit.serialization import JsonValue
 
 CONFIG, CARD = "config.json", "README.md"
 _INDEX = "model.safetensors.index.json"
-_MOST_HEADER = 100_000_000  # bytes, as the format has it
+_MAX_HEADER = 100_000_000  # bytes, as the format has it
 _ANSWERS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 _TOLD_ONLY = frozenset({"nano.json", "trainer_state.json"})  # say how it was made
 
@@ -82,7 +82,7 @@ def _must_be_whole_weights(path: Path) -> None:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = (
-                read_json(file.read(length), max_bytes=_MOST_HEADER) if 0 < length <= _MOST_HEADER else None
+                read_json(file.read(length), max_bytes=_MAX_HEADER) if 0 < length <= _MAX_HEADER else None
             )
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
@@ -103,7 +103,7 @@ def _end(tensor: JsonValue) -> int:
 
 def _object(path: Path) -> dict[str, JsonValue]:
     try:
-        told = read_json(path.read_bytes(), max_bytes=_MOST_HEADER)
+        told = read_json(path.read_bytes(), max_bytes=_MAX_HEADER)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except NotSerializable as error:

@@ -22,8 +22,8 @@ from dreamgym_kit.types import Answer, ToolSpec
 
 _LEAST = 3  # recorded answers that a form is read from
 _SURE_OF_KEYS = 5  # answers without another key, from which on one more is none of the tool's
-_MOST_KEYS = 40  # an object with more keys over all answers is a table, not a record
-_MOST_DECLARED = 60_000  # characters
+_MAX_KEYS = 40  # an object with more keys over all answers is a table, not a record
+_MAX_DECLARED = 60_000  # characters
 _DEEP = 12
 _LEFT_OUT = frozenset({"pattern", "patternProperties", "format", "$schema", "$id"})
 _INSIDE = ("properties", "$defs", "definitions", "dependentSchemas")
@@ -91,7 +91,7 @@ def infer(values: Sequence[JsonValue], *, closed: bool = True) -> dict[str, Json
 
 
 def _declared(tool: ToolSpec) -> AnswerSchema | None:
-    if not tool.answer_schema or len(json.dumps(tool.answer_schema, default=str)) > _MOST_DECLARED:
+    if not tool.answer_schema or len(json.dumps(tool.answer_schema, default=str)) > _MAX_DECLARED:
         return None
     schema = _harmless(tool.answer_schema)
     try:
@@ -163,7 +163,7 @@ def _inferred(values: list[JsonValue], depth: int, *, closed: bool) -> dict[str,
 def _of_objects(values: list[dict[str, JsonValue]], depth: int, *, closed: bool) -> dict[str, JsonValue]:
     names = list(dict.fromkeys(name for value in values for name in value))
     in_all = [name for name in names if all(name in value for value in values)]
-    if len(names) > _MOST_KEYS or (len(values) >= _LEAST and len(names) > 1 and not in_all):
+    if len(names) > _MAX_KEYS or (len(values) >= _LEAST and len(names) > 1 and not in_all):
         every = [item for value in values for item in value.values()]
         return {"additionalProperties": _inferred(every, depth - 1, closed=closed)}
     properties = {

@@ -31,7 +31,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue, escaped_args
 from dreamgym_kit.types import Answer, Call, Source, Transition
 
-_MOST_FIELDS = 16  # of one thing, in a prompt
+_MAX_FIELDS = 16  # of one thing, in a prompt
 _WORDS = re.compile(r"[\s:#/]+")
 _WRAPPED = frozenset({"$json", "$answer", "content"})
 
@@ -100,7 +100,7 @@ class ConsistencyCheck:
                     fields.update(record.scalars())
             fields.update(self._known.fields.get(entity, {}))
             if fields:
-                found[entity] = dict(list(fields.items())[:_MOST_FIELDS])
+                found[entity] = dict(list(fields.items())[:_MAX_FIELDS])
         changes = changing_fields(self._knowledge.models, self._call.tool)
         if changes:
             found[f"fields that {self._call.tool} was seen to change"] = sorted(changes)

@@ -20,7 +20,7 @@ WORDS = "words"
 
 _TRIES = {0: 2, 1: 4, 2: 8, 3: 12}  # failures in a row, without any success, after which an origin is left
 _WORD_TRIES = 8
-_MOST_VALUES = 20_000  # of one origin
+_MAX_VALUES = 20_000  # of one origin
 _DEEPEST = 8
 _TOKEN = re.compile(r"[A-Za-z]+|\d+")
 _KEYS = frozenset({"id", "no", "number", "key", "ref", "code", "name", "uuid", "slug"})
@@ -38,7 +38,7 @@ class _Origin:
     values: dict[str, JsonValue] = field(default_factory=dict)  # by spelling
 
     def add(self, value: JsonValue) -> None:
-        if len(self.values) < _MOST_VALUES:
+        if len(self.values) < _MAX_VALUES:
             self.values.setdefault(spell(value), value)
 
 

@@ -20,7 +20,7 @@ from dreamgym_kit.dream.state.values import copy_json, field_path, spell, walk
 from dreamgym_kit.interfaces import Account, Situation
 from dreamgym_kit.types import Answer, Source, Split, ToolSpec, Transition
 
-_LEAST_WORLDS = 4
+_MIN_WORLDS = 4
 _HELD_OUT = 4  # one world of so many
 
 Reasoner = Callable[[Sequence[Transition], ChainedExperience], ReasonedExperience]
@@ -35,7 +35,7 @@ def held_out(rows: Iterable[Transition]) -> tuple[list[Transition], list[Transit
     if apart:
         return kept, apart
     environments = sorted({(row.environment.name, row.environment.variant) for row in kept})
-    if len(environments) < _LEAST_WORLDS:
+    if len(environments) < _MIN_WORLDS:
         return kept, []
     chosen = set(environments[::_HELD_OUT])
     inside = [row for row in kept if (row.environment.name, row.environment.variant) in chosen]

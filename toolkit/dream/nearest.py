@@ -14,8 +14,8 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Call, Nearest, Transition
 
-_MOST_WRITES = 5
-_MOST_READ = 5_000  # recordings of one tool that are compared with a call
+_MAX_WRITES = 5
+_MAX_READ = 5_000  # recordings of one tool that are compared with a call
 _NAMED = 3
 _WORD = re.compile(r"(?<!\S)[^\W\d_]{2,}")  # behind a blank: no part of an id or an address
 MISSING = object()  # no value: an argument that is not there
@@ -37,7 +37,7 @@ def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match:
         recorded: the environment's recordings of all tools.
         match: which arguments need not be equal.
     """
-    same = [one for one in recorded if one.entry.call.tool == call.tool][:_MOST_READ]
+    same = [one for one in recorded if one.entry.call.tool == call.tool][:_MAX_READ]
     if not same:
         return None
     ignored = match.ignored(call.tool)
@@ -134,4 +134,4 @@ def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call,
         and one.entry.effect.changes_environment
         and took_effect(one.entry.answer)
     ]
-    return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MOST_WRITES:])
+    return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MAX_WRITES:])

@@ -41,7 +41,7 @@ class _Known:
     placed: tuple[Placed, ...]  # all, with the states that they met
 
 
-MOST_CITED = 8
+MAX_CITED = 8
 _LONG = 300  # characters of a reply that nobody recorded
 
 
@@ -88,7 +88,7 @@ class RecordedExperience:
             update=answer.update,
             source=Source.RECORDED,
             confidence=1.0,
-            cites=tuple(entry.id for entry in chosen[:MOST_CITED]),
+            cites=tuple(entry.id for entry in chosen[:MAX_CITED]),
         )
 
     def _alike(self, call: Call, situation: Situation, known: _Known) -> list[Transition] | None:

@@ -29,7 +29,7 @@ from dreamgym_kit.types import Answer, Source, Transition
 AllRecordings = Callable[[str], Iterable[Transition]]
 """Gives every transition recorded for one tenant, in the order recorded."""
 
-_MOST_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
+_MAX_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
 _REAL = (Source.REAL, Source.RECORDED)
 
 
@@ -110,7 +110,7 @@ class StateTracker:
         followed.state = replace(followed.state, spoken=situation.spoken)
         self._episodes[key] = followed
         self._episodes.move_to_end(key)
-        while len(self._episodes) > _MOST_EPISODES:
+        while len(self._episodes) > _MAX_EPISODES:
             self._episodes.popitem(last=False)
         return followed
 

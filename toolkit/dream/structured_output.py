@@ -12,7 +12,7 @@ from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import Account, ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
 
-_MOST_BYTES = 100_000
+_MAX_BYTES = 100_000
 
 
 class CountedEndpoint:
@@ -75,7 +75,7 @@ async def request_output(
 def _read(
     text: str, schema: Mapping[str, JsonValue], check: Callable[[dict[str, Any]], str | None]
 ) -> dict[str, Any]:
-    said = read_json(text.strip(), max_bytes=_MOST_BYTES)
+    said = read_json(text.strip(), max_bytes=_MAX_BYTES)
     wrong = next(Draft202012Validator(dict(schema)).iter_errors(said), None)
     if wrong is not None:
         raise NotSerializable(wrong.message[:200])

@@ -30,7 +30,7 @@ _DENSE = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])|1\d{9}(\d{3})?"
 )  # 20261122, seconds since
 _PHONE = re.compile(r"\d[\d\s()./-]{5,}\d")
-_LEAST_PHONE = 7  # digits
+_MIN_PHONE = 7  # digits
 _THOUSANDS = re.compile(r"\b(\d+(?:\.\d+)?)k\b")
 _SPELLED = {
     "dozen": 12, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
@@ -38,9 +38,9 @@ _SPELLED = {
     "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100, "thousand": 1000, "half": 50,
 }  # fmt: skip
 _SMALL = 10
-_MOST_TEXT = 200_000  # characters of one text that are read
-_MOST_LEAVES = 50_000  # values of one answer that are read
-_MOST_NUMBERS = 60  # of which sums and differences are tried
+_MAX_TEXT = 200_000  # characters of one text that are read
+_MAX_LEAVES = 50_000  # values of one answer that are read
+_MAX_NUMBERS = 60  # of which sums and differences are tried
 
 
 @dataclass(slots=True)
@@ -52,8 +52,8 @@ class Known:
 
     def hear(self, value: JsonValue) -> None:
         """Take in a text, or all values of an answer."""
-        for leaf in islice(leaves(value, keys=True), _MOST_LEAVES):
-            tokens, figures = _read(str(leaf)[:_MOST_TEXT])
+        for leaf in islice(leaves(value, keys=True), _MAX_LEAVES):
+            tokens, figures = _read(str(leaf)[:_MAX_TEXT])
             self.tokens |= tokens
             self.numbers |= figures
 
@@ -78,11 +78,11 @@ class Known:
         """Whether a number of a telephone was told, with whatever between its digits and before it."""
         digits = "".join(re.findall(r"\d", value))
         told = (one.lstrip("0") for one in self.tokens if one.isdigit())
-        return any(len(one) >= _LEAST_PHONE and digits.endswith(one) for one in told)
+        return any(len(one) >= _MIN_PHONE and digits.endswith(one) for one in told)
 
     def _computed(self, value: Decimal) -> bool:
         amounts = [number for number in self.numbers if -int(number.as_tuple().exponent) == 2]
-        if len(amounts) > _MOST_NUMBERS:
+        if len(amounts) > _MAX_NUMBERS:
             return False
         sums = (one for pair in combinations(amounts, 2) for one in (sum(pair), abs(pair[0] - pair[1])))
         halves = (number / 2 for number in amounts)

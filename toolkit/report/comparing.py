@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from dreamgym_kit.report.colors import PLAIN, Paint, fold, hung
 from dreamgym_kit.report.executed import executed_short
 from dreamgym_kit.report.metrics import EFFECT_ORDER, MARKS, EpisodeLine, RunMetrics, natural
-from dreamgym_kit.report.percent import points_told
+from dreamgym_kit.report.percent import format_points
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.rollout.rundir import differences
 from dreamgym_kit.serialization import JsonValue
@@ -295,17 +295,17 @@ def faults_compared(found: Comparison) -> list[str]:
     return [f"{found.faults[0]} -> {found.faults[1]} calls made to fail by plan"] if any(found.faults) else []
 
 
-def figures_told(change: Change, *, share: bool) -> tuple[str, str, str]:
+def format_figures(change: Change, *, share: bool) -> tuple[str, str, str]:
     """A figure before, after, and its change with the interval, in the words of every form."""
     if share:
-        points = f"{100 * change.change:+.0f} points ({points_told(change.low, change.high)})"
+        points = f"{100 * change.change:+.0f} points ({format_points(change.low, change.high)})"
         return f"{change.before:.0%}", f"{change.after:.0%}", points
     moved = f"{change.change:+.2f} ({change.low:+.2f} to {change.high:+.2f})"
     return f"{change.before:.2f}", f"{change.after:.2f}", moved
 
 
 def _row(change: Change, *, share: bool) -> str:
-    before, after, moved = figures_told(change, share=share)
+    before, after, moved = format_figures(change, share=share)
     return f"{before:>6} -> {after:>6}   {moved}"
 
 

@@ -43,7 +43,7 @@ def changes(recorded: JsonValue, now: JsonValue, where: str = "", most: int = _M
     return [f"{clean(where) or 'value'}: recorded {shown(recorded, most)}, now {shown(now, most)}"]
 
 
-def nearest_told(call: Call, found: Nearest, history: Iterable[Transition], most: int = _MOST) -> list[str]:
+def format_nearest(call: Call, found: Nearest, history: Iterable[Transition], most: int = _MOST) -> list[str]:
     """Lines below an unanswered call: which recording came nearest, and what differs.
 
     Args:

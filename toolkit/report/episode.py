@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dreamgym_kit.report.colors import GLUE, PLAIN, Paint, fold, glued, hung
-from dreamgym_kit.report.differences import nearest_told
+from dreamgym_kit.report.differences import format_nearest
 from dreamgym_kit.report.metrics import CRITICAL
-from dreamgym_kit.report.percent import count_told, duration
+from dreamgym_kit.report.percent import duration, format_count
 from dreamgym_kit.report.sanitize import clean, one_line
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import (
-    MOST_SHOWN,
+    MAX_SHOWN,
     Episode,
     Finding,
     Source,
@@ -71,7 +71,7 @@ class _Layout:
         self._episode = episode
         self._paint = paint
         self._recorded = recorded
-        self._most = sys.maxsize if full else MOST_SHOWN
+        self._most = sys.maxsize if full else MAX_SHOWN
         self._same: dict[str, int] = {}
 
     def head(self) -> str:
@@ -111,9 +111,7 @@ class _Layout:
         yield told.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
-        calls = (
-            f"{count_told(len(episode.transitions), 'call')}, {count_told(episode.model_calls, 'model call')}"
-        )
+        calls = f"{format_count(len(episode.transitions), 'call')}, {format_count(episode.model_calls, 'model call')}"
         yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
 
     def _line(self, who: str, text: str, by: str = "") -> str:
@@ -145,7 +143,7 @@ class _Layout:
         yield self._tagged(told, tail, self._colour(step))
         if step.answer.nearest is not None:
             history = [one for one in self._episode.transitions if one.step < step.step]
-            for line in nearest_told(step.call, step.answer.nearest, history, self._most):
+            for line in format_nearest(step.call, step.answer.nearest, history, self._most):
                 indent = _BESIDE + " " * (len(line) - len(line.lstrip()))
                 yield fold(f"{indent}{one_line(line)}", indent=len(indent) + 2)
         before = self._same.setdefault(step.call.key, step.step)

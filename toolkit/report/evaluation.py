@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from dreamgym_kit.report.colors import PLAIN, Paint, fold, labelled
 from dreamgym_kit.report.comparing import differing, first_line
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
-from dreamgym_kit.report.headline import pass_rate_told
+from dreamgym_kit.report.headline import format_pass_rate
 from dreamgym_kit.report.jsonform import verdict_to_json
 from dreamgym_kit.report.metrics import RunMetrics, natural
-from dreamgym_kit.report.percent import points_told, whole_bounds, whole_percent
+from dreamgym_kit.report.percent import format_points, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.report.terminal import executed_first, verdict
 from dreamgym_kit.serialization import JsonValue
@@ -201,7 +201,7 @@ def evaluated(b: Scores, a: Scores | None = None, *, must_be: str = "") -> Evalu
 def scored(scores: Scores) -> str:
     """One run in one plain sentence."""
     where = "on the real tools" if scores.real else "in the dream"
-    return f"The pass rate {where} is {pass_rate_told(scores.summary)}."
+    return f"The pass rate {where} is {format_pass_rate(scores.summary)}."
 
 
 def share_to_json(share: Share | None) -> JsonValue:
@@ -250,8 +250,8 @@ def render_evaluation(found: Evaluation, *, paint: Paint = PLAIN) -> str:
 
 def _scores(scores: Scores, paint: Paint, *, also: Sequence[Rule] = ()) -> str:
     rows = [
-        *((f"pass^{k}", share_told(share)) for k, share in _doubling(scores.in_a_row)),
-        *((f"pass@{k}", share_told(share)) for k, share in list(scores.any_of.items())[-1:]),
+        *((f"pass^{k}", format_share(share)) for k, share in _doubling(scores.in_a_row)),
+        *((f"pass@{k}", format_share(share)) for k, share in list(scores.any_of.items())[-1:]),
         ("Agent", one_line(scores.agent)),
         ("Run", f"{one_line(scores.run)}, {'on the real tools' if scores.real else 'in a dream'}"),
     ]
@@ -266,7 +266,7 @@ def _doubling(shares: Mapping[int, Share]) -> list[tuple[int, Share]]:
     return [(k, share) for k, share in shares.items() if k & (k - 1) == 0 or k == last]
 
 
-def share_told(share: Share | None) -> str:
+def format_share(share: Share | None) -> str:
     """A share with its interval, in the words of every form."""
     if share is None:
         return "not known"
@@ -279,7 +279,7 @@ def share_told(share: Share | None) -> str:
 def _against(found: Evaluation, beating: PairedComparison, paint: Paint) -> str:
     """What can be said of B against A, what of it was required, and the figures that it rests on."""
     lines = [first_line(beating.word, found.sentence, paint)]
-    change, bounds = f"{100 * beating.change:+.0f}", points_told(beating.low, beating.high)
+    change, bounds = f"{100 * beating.change:+.0f}", format_points(beating.low, beating.high)
     told = f"{change} points ({bounds}), on the tasks that are conclusive in both"
     lines.append(labelled("Pass rate", told))
     same = beating.tasks - beating.better - beating.worse
@@ -289,7 +289,7 @@ def _against(found: Evaluation, beating: PairedComparison, paint: Paint) -> str:
             labelled("Left out", f"{beating.left_out} tasks without a conclusive episode in one of them")
         )
     if beating.inconclusive_a or beating.inconclusive_b:
-        bounds = points_told(beating.least, beating.most)
+        bounds = format_points(beating.least, beating.most)
         lines.append(labelled("Range", f"{bounds} points with the inconclusive episodes failed or passed"))
     lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
     return "\n".join(lines)
@@ -306,8 +306,8 @@ def _families(found: Evaluation) -> str:
     for name in names[:_FAMILIES]:
         row = f"  {shown(name, width):<{width}}  "
         if before is not None:
-            row += f"{share_told(before.get(name)):<22} -> "
-        lines.append(f"{row}{share_told(found.b.families[name])}")
+            row += f"{format_share(before.get(name)):<22} -> "
+        lines.append(f"{row}{format_share(found.b.families[name])}")
     if len(names) > _FAMILIES:
         lines.append(f"  {len(names) - _FAMILIES} more; all: --json")
     return "\n".join(lines)

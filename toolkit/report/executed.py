@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.types import Executed, executed_told
+from dreamgym_kit.types import Executed, format_executed
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import RunMetrics
@@ -14,7 +14,7 @@ _MOST = 5  # calls named in one sentence; JSON and the episodes have all of them
 def executed_short(calls: Sequence[Executed]) -> str:
     """All of them in one sentence, the first few by name and arguments."""
     if len(calls) <= _MOST:
-        return executed_told(calls)
+        return format_executed(calls)
     named = ", ".join(map(str, calls[:_MOST]))
     return f"{len(calls)} real calls executed: {named}, and {len(calls) - _MOST} more"
 

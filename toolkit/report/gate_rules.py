@@ -34,8 +34,8 @@ _CRITICAL = "critical"
 REAL = "real_calls"  # the rule that always holds
 EPISODES = "episodes"  # all of them ended
 _PRECEDENCE = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
-_MOST_PLACES = 9
-_MOST_NAMED = 6
+_MAX_PLACES = 9
+_MAX_NAMED = 6
 Places = tuple[tuple[str, int | None], ...]
 
 
@@ -217,13 +217,13 @@ def _forbidden(summary: "RunMetrics", pattern: str) -> Rule:
     names = _some(sorted({tool[0] for _, tool in used}))
     why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
     places = tuple((line.id, tool[2]) for line, tool in used)
-    measured = f"{_calls_told(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
+    measured = f"{_format_calls(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
     return Rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
 
 
 def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _no_such(summary: "RunMetrics", pattern: str, what: str) -> str:
@@ -239,7 +239,7 @@ def _most_calls(summary: "RunMetrics", pattern: str, most: int) -> Rule:
     times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
     told = f"the agent called {pattern} {times}" if over else ""
     unknown = _no_such(summary, pattern, "tool") if not highest else ""
-    measured = f"{_calls_told(highest)} in an episode{unknown}"
+    measured = f"{_format_calls(highest)} in an episode{unknown}"
     return Rule(f"max_calls_per_tool {pattern}", not over, measured, f"at most {most} allowed", told, over)
 
 
@@ -292,7 +292,7 @@ def _places(summary: "RunMetrics", meant: Callable[["FindingGroup"], bool]) -> P
 def _percent(share: float, limit: float | None = None, *, down: bool = False) -> str:
     """In whole percent where that says it, and never rounded onto a limit that it misses."""
     if limit is None or abs(share - limit) < 1e-12:
-        return f"{round(share * 100, _MOST_PLACES):g}%"
+        return f"{round(share * 100, _MAX_PLACES):g}%"
     return f"{_beside(limit * 100, share * 100, 0, down=down)}%"
 
 
@@ -300,9 +300,9 @@ def _beside(limit: float, measured: float, places: int, *, down: bool = False) -
     """A figure with as many more places as it takes to stand on its own side of a limit."""
 
     def rounded(to: int) -> float:
-        return floor(round(measured * 10**to, _MOST_PLACES)) / 10**to if down else round(measured, to)
+        return floor(round(measured * 10**to, _MAX_PLACES)) / 10**to if down else round(measured, to)
 
-    while places < _MOST_PLACES and _side(rounded(places), limit) != _side(measured, limit):
+    while places < _MAX_PLACES and _side(rounded(places), limit) != _side(measured, limit):
         places += 1
     return f"{rounded(places):.{places}f}"
 
@@ -319,7 +319,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _calls_told(count: int) -> str:
+def _format_calls(count: int) -> str:
     return f"{count} call{'s'[: count != 1]}"
 
 

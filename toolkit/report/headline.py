@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
 from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, RunMetrics, TrustPoint
-from dreamgym_kit.report.percent import count_told, duration, whole_bounds, whole_percent
+from dreamgym_kit.report.percent import duration, format_count, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.selecting import selectable
 from dreamgym_kit.serialization import JsonValue
@@ -48,7 +48,7 @@ def word(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
     return f"{verdict.upper()} ({'interrupted' if stopped in _INTERRUPTED else 'unfinished'})"
 
 
-def counts_told(counts: Mapping[Verdict, int]) -> str:
+def format_counts(counts: Mapping[Verdict, int]) -> str:
     """Episodes of each verdict: "21 passed, 1 failed, 10 inconclusive, 0 errors"."""
     errors = counts[Verdict.ERROR]
     told = [f"{counts[verdict]} {verdict}" for verdict in Verdict if verdict is not Verdict.ERROR]
@@ -57,10 +57,10 @@ def counts_told(counts: Mapping[Verdict, int]) -> str:
 
 def headline(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
     """The verdict with the counts of all episodes; `also` as for `word`."""
-    return f"{word(summary, also=also)}  {counts_told(summary.by_verdict)}"
+    return f"{word(summary, also=also)}  {format_counts(summary.by_verdict)}"
 
 
-def broken_told(rules: Sequence[Rule]) -> list[str]:
+def format_broken(rules: Sequence[Rule]) -> list[str]:
     """Each broken rule of a gate: "gate min_pass_rate: 88%, required 100%"."""
     return [_broken(rule) for rule in rules if not rule.passed]
 
@@ -70,7 +70,7 @@ def _broken(rule: Rule) -> str:
     return f"{told}: {one_line(rule.why)}" if rule.key.startswith(_EXPLAINED) and rule.why else told
 
 
-def pass_rate_told(summary: RunMetrics) -> str:
+def format_pass_rate(summary: RunMetrics) -> str:
     """The pass rate over conclusive episodes, its interval by task, and what the others could make of it."""
     once = summary.once
     if once is None:
@@ -78,9 +78,9 @@ def pass_rate_told(summary: RunMetrics) -> str:
     tasks, whole = once.tasks, len(summary.tasks)
     sizes = {len(lines) for lines in summary.tasks.values()}
     repeats = f" x {max(sizes)} repeats" if max(sizes) > 1 else ""
-    repeats = f", {count_told(len(summary.episodes), 'episode')}" if len(sizes) > 1 else repeats
+    repeats = f", {format_count(len(summary.episodes), 'episode')}" if len(sizes) > 1 else repeats
     low, high = whole_bounds(once.low, once.high)
-    of = f"{count_told(tasks, 'task')}{repeats}"
+    of = f"{format_count(tasks, 'task')}{repeats}"
     of = f"the {tasks} conclusive task{'s'[: tasks != 1]}" if tasks < whole else of
     told = f"{whole_percent(once.mean)}% of {of} (95% CI {low}-{high}%, by task)"
     left = summary.inconclusive + summary.errors
@@ -143,18 +143,20 @@ def causes(summary: RunMetrics) -> list[Cause]:
     ]
 
 
-def real_told(summary: RunMetrics) -> str:
+def format_real(summary: RunMetrics) -> str:
     """Real calls of a run."""
     if summary.really_read:
         lost = summary.fact("unaccounted_calls")
         more = f"; {lost} more in episodes that did not finish" if isinstance(lost, int) and lost else ""
-        return f"{summary.real_calls} of {count_told(summary.calls, 'tool call')}, as asked{more}"
+        return f"{summary.real_calls} of {format_count(summary.calls, 'tool call')}, as asked{more}"
     strays = summary.fact("strays")
     blocked = len(summary.violations) + (len(strays) if isinstance(strays, list) else 0)
-    return f"{len(summary.executed)} executed, {blocked} blocked, of {count_told(summary.calls, 'tool call')}"
+    return (
+        f"{len(summary.executed)} executed, {blocked} blocked, of {format_count(summary.calls, 'tool call')}"
+    )
 
 
-def changes_told(summary: RunMetrics) -> str:
+def format_changes(summary: RunMetrics) -> str:
     """What the agent changed, or would have: what cannot be undone first."""
     changing = [tool for tool in summary.tools if tool.effect.changes_environment and tool.calls]
     if not changing:
@@ -167,7 +169,7 @@ def changes_told(summary: RunMetrics) -> str:
     return f"{made}: {', '.join(named)}" + (f"; {wrong} of these wrong" if wrong else "")
 
 
-def unaccounted_told(summary: RunMetrics) -> str:
+def format_unaccounted(summary: RunMetrics) -> str:
     """Real writes of episodes that were cut, lost or run again; empty where there are none."""
     lost = summary.fact("unaccounted")
     if not isinstance(lost, list) or not lost:
@@ -180,7 +182,7 @@ def unaccounted_told(summary: RunMetrics) -> str:
     return f"real writes, done or begun, that no finished episode lists: {', '.join([*named, *more])}"
 
 
-def coverage_told(summary: RunMetrics) -> str:
+def format_coverage(summary: RunMetrics) -> str:
     """How many of the dream's answers rest on recordings and rules, and where all of them came from."""
     if summary.grounded is None:
         return "no call was answered by the dream"
@@ -201,7 +203,7 @@ def coverage_told(summary: RunMetrics) -> str:
     return told
 
 
-def unanswered_told(summary: RunMetrics) -> list[str]:
+def format_unanswered(summary: RunMetrics) -> list[str]:
     """Unanswered calls by tool and reason, a line each, the most frequent first."""
     named = summary.unanswered[:_REASONS]
     digits = max((len(f"{one.calls:,}") for one in named), default=0)
@@ -212,10 +214,10 @@ def unanswered_told(summary: RunMetrics) -> list[str]:
         for one in named
     ]
     left = sum(one.calls for one in summary.unanswered[_REASONS:])
-    return [*told, f"and {count_told(left, 'other call')}"] if left else told
+    return [*told, f"and {format_count(left, 'other call')}"] if left else told
 
 
-def to_answer_told(summary: RunMetrics) -> list[str]:
+def format_to_answer(summary: RunMetrics) -> list[str]:
     """How unanswered calls can be answered, as lines: what to add to the settings, what to record."""
     if not summary.unanswered or summary.recorded:
         return []
@@ -250,7 +252,7 @@ def fidelity_point(summary: RunMetrics) -> TrustPoint | None:
     return max(points, key=lambda point: point.threshold, default=None)
 
 
-def fidelity_told(summary: RunMetrics) -> str:
+def format_fidelity(summary: RunMetrics) -> str:
     """What the dream was worth on held-out recordings; empty where that was not measured."""
     told = []
     if (point := fidelity_point(summary)) is not None:
@@ -266,17 +268,17 @@ def fidelity_told(summary: RunMetrics) -> str:
     return "; ".join(told)
 
 
-def reached_told(summary: RunMetrics) -> str:
+def format_reached(summary: RunMetrics) -> str:
     """Hosts that were allowed, are no model's, and were really reached; empty where there are none."""
     named = [
-        f"{one_line(host)} in {count_told(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
+        f"{one_line(host)} in {format_count(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
         for host, n in summary.reached.items()
     ]
     more = [f"and {len(named) - _TOOLS_NAMED} more hosts"] if len(named) > _TOOLS_NAMED else []
     return f"for real: {', '.join([*named[:_TOOLS_NAMED], *more])}" if named else ""
 
 
-def faults_told(summary: RunMetrics) -> str:
+def format_faults(summary: RunMetrics) -> str:
     """How many calls were made to fail, and in which episodes; empty where none was."""
     if not summary.faults:
         return ""
@@ -285,10 +287,10 @@ def faults_told(summary: RunMetrics) -> str:
         for verdict, count in summary.by_verdict.items()
         if count
     ]
-    return f"{count_told(summary.faults, 'call')} made to fail, in {', '.join(told)} episodes"
+    return f"{format_count(summary.faults, 'call')} made to fail, in {', '.join(told)} episodes"
 
 
-def findings_told(summary: RunMetrics) -> str:
+def format_findings(summary: RunMetrics) -> str:
     """How many findings, and the worst; those of episodes that are not conclusive come last and name none."""
     counted = {line.id for line in summary.episodes if line.counted}
     lead = [group for group in summary.findings if any(episode in counted for episode, _ in group.at)]
@@ -300,7 +302,7 @@ def findings_told(summary: RunMetrics) -> str:
             if (group.severity == CRITICAL) is (severity == CRITICAL)
         )
         if count:
-            told.append(f"{count} critical" if severity == CRITICAL else count_told(count, "warning"))
+            told.append(f"{count} critical" if severity == CRITICAL else format_count(count, "warning"))
     whole = sum(group.count for group in summary.findings)
     rest = whole - sum(sum(episode in counted for episode, _ in group.at) for group in lead)
     named = f": {_place(lead[0], counted)}" if lead else ""
@@ -313,7 +315,7 @@ def _place(group: FindingGroup, counted: set[str]) -> str:
     return f"{one_line(group.kind)} in {one_line(episode)}{f', call {step}' if step is not None else ''}"
 
 
-def judges_told(summary: RunMetrics) -> str:
+def format_judges(summary: RunMetrics) -> str:
     """How often a model beside the checker agreed with it; empty where none was asked."""
     agreed, differed = summary.judges
     if not agreed + differed:
@@ -321,45 +323,45 @@ def judges_told(summary: RunMetrics) -> str:
     return f"a model beside the checker agreed {agreed} of {agreed + differed} times"
 
 
-def also_told(summary: RunMetrics) -> str:
+def format_also(summary: RunMetrics) -> str:
     """What else was counted; empty where nothing was."""
     return ", ".join(
-        count_told(count, one_line(what).replace("_", " ").removesuffix("s"))
+        format_count(count, one_line(what).replace("_", " ").removesuffix("s"))
         for what, count in summary.counts.items()
         if what not in _NOT_ALSO and what.removeprefix(REACHED) not in summary.reached
     )
 
 
-def usage_told(summary: RunMetrics) -> str:
+def format_usage(summary: RunMetrics) -> str:
     """Model calls, tokens, dollars and seconds of the whole run."""
-    told = [count_told(summary.model_calls, "model call")]
-    told += [count_told(summary.tokens, "token")] if summary.tokens else []
+    told = [format_count(summary.model_calls, "model call")]
+    told += [format_count(summary.tokens, "token")] if summary.tokens else []
     told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
     return ", ".join([*told, duration(summary.elapsed_s)])
 
 
-def dream_usage_told(summary: RunMetrics) -> str:
+def format_dream_usage(summary: RunMetrics) -> str:
     """What each part of the dream asked of models; empty where none did."""
     parts = []
     for part, spend in summary.dream_spend.items():
-        told = [count_told(spend.calls, "answer"), count_told(spend.tokens, "token")]
-        told += [cached_told(spend)] if spend.cached_share is not None else []
+        told = [format_count(spend.calls, "answer"), format_count(spend.tokens, "token")]
+        told += [format_cached(spend)] if spend.cached_share is not None else []
         told += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
         parts.append(f"{one_line(part)} {', '.join(told)}")
     return "; ".join(parts)
 
 
-def cached_told(spend: Spend) -> str:
+def format_cached(spend: Spend) -> str:
     """Which share of the prompts came from the server's prefix cache."""
     return f"{whole_percent(spend.cached_share or 0.0)}% of its prompts from the prefix cache"
 
 
-def servers_told(rows: JsonValue) -> list[str]:
+def format_servers(rows: JsonValue) -> list[str]:
     """What each server counted while a run went on, a sentence each; `rows`: the report's "servers"."""
-    return [_server_told(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    return [_format_server(row) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-def _server_told(row: Mapping[str, JsonValue]) -> str:
+def _format_server(row: Mapping[str, JsonValue]) -> str:
     said = {name: value if isinstance(value, int | float) else 0 for name, value in row.items()}
     known = row.get("cached_share") is not None
     share = f" ({whole_percent(said['cached_share'])}% cached)" if known else ""
@@ -370,25 +372,25 @@ def _server_told(row: Mapping[str, JsonValue]) -> str:
     )
 
 
-def figures_told(summary: RunMetrics) -> list[tuple[str, str]]:
+def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
     """The figures below a verdict, as label and text; without those that there is nothing to say of."""
     dreamt = not summary.recorded
     rows = [
-        ("Pass rate", pass_rate_told(summary)),
-        ("Real calls", real_told(summary)),
-        ("Reached", reached_told(summary)),
-        ("Side effects", changes_told(summary)),
-        ("Unaccounted", unaccounted_told(summary)),
-        ("Coverage", coverage_told(summary) if dreamt else ""),
-        *(_rows("Unanswered", unanswered_told(summary) if dreamt else [])),
-        ("Fidelity", fidelity_told(summary) if dreamt else ""),
-        ("Findings", findings_told(summary)),
-        ("Faults", faults_told(summary)),
-        ("Judges", judges_told(summary)),
-        ("Also", also_told(summary)),
-        ("Usage", usage_told(summary)),
-        ("Dream usage", dream_usage_told(summary)),
-        *(("Server", told) for told in servers_told(summary.fact("servers"))),
+        ("Pass rate", format_pass_rate(summary)),
+        ("Real calls", format_real(summary)),
+        ("Reached", format_reached(summary)),
+        ("Side effects", format_changes(summary)),
+        ("Unaccounted", format_unaccounted(summary)),
+        ("Coverage", format_coverage(summary) if dreamt else ""),
+        *(_rows("Unanswered", format_unanswered(summary) if dreamt else [])),
+        ("Fidelity", format_fidelity(summary) if dreamt else ""),
+        ("Findings", format_findings(summary)),
+        ("Faults", format_faults(summary)),
+        ("Judges", format_judges(summary)),
+        ("Also", format_also(summary)),
+        ("Usage", format_usage(summary)),
+        ("Dream usage", format_dream_usage(summary)),
+        *(("Server", told) for told in format_servers(summary.fact("servers"))),
     ]
     return [(label, told) for label, told in rows if told]
 

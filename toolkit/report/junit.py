@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.gate_rules import REAL
-from dreamgym_kit.report.headline import faults_told, headline, pass_rate_told
+from dreamgym_kit.report.headline import format_faults, format_pass_rate, headline
 from dreamgym_kit.report.metrics import MARKS, EpisodeLine, RunMetrics
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.types import Verdict
@@ -47,11 +47,11 @@ def junit(summary: RunMetrics, look: Callable[[str], str]) -> str:
         _task(tasks, name, task, lines, look, run)
     properties = Element("properties")
     SubElement(properties, "property", name="headline", value=_xml(headline(summary)))
-    SubElement(properties, "property", name="pass_rate", value=_xml(pass_rate_told(summary)))
+    SubElement(properties, "property", name="pass_rate", value=_xml(format_pass_rate(summary)))
     if summary.executed:
         SubElement(properties, "property", name="executed", value=_xml(executed_of(summary)))
     if summary.faults:
-        SubElement(properties, "property", name="faults", value=_xml(faults_told(summary)))
+        SubElement(properties, "property", name="faults", value=_xml(format_faults(summary)))
     tasks.insert(0, properties)
     _count(root)
     indent(root)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from dreamgym_kit.report.executed import what_to_do
-from dreamgym_kit.report.headline import broken_told, causes, figures_told, headline, to_answer_told
+from dreamgym_kit.report.headline import causes, format_broken, format_figures, format_to_answer, headline
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics, ToolUse
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.types import Effect
@@ -22,7 +22,7 @@ def markdown(summary: RunMetrics, look: Callable[[str], str]) -> str:
     """Give the page; `look` is the command that shows an episode."""
     parts = [
         f"## {plain(headline(summary))}",
-        "\n".join(f"- {plain(told)}" for told in broken_told(summary.rules())),
+        "\n".join(f"- {plain(told)}" for told in format_broken(summary.rules())),
         _executed(summary, look),
         _figures(summary),
         _rules(summary),
@@ -51,9 +51,9 @@ def code(text: str, *, width: int = 200) -> str:
 
 
 def _figures(summary: RunMetrics) -> str:
-    rows = [(plain(label), plain(told)) for label, told in figures_told(summary)]
+    rows = [(plain(label), plain(told)) for label, told in format_figures(summary)]
     why = [f"- {plain(str(cause))}" for cause in causes(summary)[:_MOST]]
-    answer = to_answer_told(summary)
+    answer = format_to_answer(summary)
     block = ["", "```text", *answer, "```"] if answer else []
     return "\n".join([*_table(("figure", ""), rows), *([""] if why else []), *why, *block])
 

@@ -18,12 +18,12 @@ def whole_bounds(low: float, high: float) -> tuple[int, int]:
     return floor(round(100 * low, _NOISE)), ceil(round(100 * high, _NOISE))
 
 
-def interval_told(low: float, high: float) -> str:
+def format_interval(low: float, high: float) -> str:
     """The bounds of a share in words: "68 to 99"."""
     return "{} to {}".format(*whole_bounds(low, high))
 
 
-def points_told(low: float, high: float) -> str:
+def format_points(low: float, high: float) -> str:
     """The bounds of a change in words: "-3 to +12"."""
     return "{:+d} to {:+d}".format(*whole_bounds(low, high))
 
@@ -37,6 +37,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def count_told(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """A number with its noun: "1 call", "1,204 calls"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dreamgym_kit.report.colors import PLAIN, Paint, screen
-from dreamgym_kit.report.percent import interval_told
+from dreamgym_kit.report.percent import format_interval
 from dreamgym_kit.report.sanitize import one_line
 
 MODE = "s2r"  # of the run directory's manifest
@@ -49,7 +49,7 @@ def _rows(report: Mapping[str, Any], stage: str) -> Iterator[tuple[str, str]]:
 def _gate(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     dream, canaries = report.get("dream"), report.get("canaries")
     if dream is not None:
-        success = f"{dream['success']:.0%} ({interval_told(dream['low'], dream['high'])} %) in the dream"
+        success = f"{dream['success']:.0%} ({format_interval(dream['low'], dream['high'])} %) in the dream"
         judged = f"{dream['decided']} of {dream['episodes']} episodes judged"
         yield "gate", f"{success}, {judged}, {dream['coverage']:.1%} of {dream['calls']} calls answered"
     if canaries is not None:

@@ -33,7 +33,7 @@ from dreamgym_kit.types import (
     Source,
     Spend,
     Transition,
-    executed_told,
+    format_executed,
 )
 
 __all__ = ["RunMetrics", "Tally", "summarise"]
@@ -292,7 +292,7 @@ def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:
 def _worst(episode: Episode) -> tuple[str | None, int | None]:
     """The sentence of an episode's worst trouble and its step; nothing for mere warnings."""
     if episode.executed:
-        return executed_told(episode.executed), None
+        return format_executed(episode.executed), None
     if episode.violations:
         return episode.violations[0], None
     by_step = {step.step: step.effect for step in episode.transitions}

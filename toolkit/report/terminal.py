@@ -12,15 +12,15 @@ from dreamgym_kit.report.colors import PLAIN, WIDTH, Paint, fold, hung, labelled
 from dreamgym_kit.report.executed import executed_of, what_to_do
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
 from dreamgym_kit.report.headline import (
-    broken_told,
     causes,
-    figures_told,
+    format_broken,
+    format_figures,
+    format_to_answer,
     headline,
-    to_answer_told,
     word,
 )
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics, ToolUse
-from dreamgym_kit.report.percent import count_told
+from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.types import Effect
 
@@ -56,7 +56,7 @@ def matrix(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     if not tasks:
         return ""
     rows = max(line.repeat for lines in tasks for line in lines)
-    head = f" {count_told(len(tasks), 'task')} across, {count_told(rows, 'episode')} down"
+    head = f" {format_count(len(tasks), 'task')} across, {format_count(rows, 'episode')} down"
     gap = _MATRIX - len(head) - len(_LEGEND)
     lines = [f"{head}{' ' * gap}{_LEGEND}"] if gap >= 2 else [head, f" {_LEGEND}"]
     for start in range(0, min(len(tasks), _BAND * _BANDS), _BAND):
@@ -87,21 +87,21 @@ def verdict(summary: RunMetrics, paint: Paint = PLAIN, *, also: Sequence[Rule] =
     rules, said = (*summary.rules(), *also), word(summary, also=also)
     colour = partial(paint.verdict, verdict_of(rules))
     lines = [headline(summary, also=also).replace(said, colour(said), 1)]
-    for told in broken_told(rules):
+    for told in format_broken(rules):
         lines += map(colour, fold(f"  {told}", indent=4).split("\n"))
-    (label, rate), *figures = figures_told(summary)
+    (label, rate), *figures = format_figures(summary)
     lines.append(labelled(label, rate))
     shown_causes = causes(summary)
     for cause in shown_causes[:_CAUSES]:
         lines += fold(f"  {cause}", indent=4).split("\n")
         lines += [f"      {one_line(line)}" for line in cause.traceback]
     if len(shown_causes) > _CAUSES:
-        lines.append(f"  and {count_told(len(shown_causes) - _CAUSES, 'other reason')}")
+        lines.append(f"  and {format_count(len(shown_causes) - _CAUSES, 'other reason')}")
     real = paint.red if summary.executed or summary.violations else str
     for label, told in figures:
         rows = labelled(label, told).split("\n")
         lines += map(real, rows) if label == "Real calls" else rows
-    return "\n".join([*lines, *to_answer_told(summary)])
+    return "\n".join([*lines, *format_to_answer(summary)])
 
 
 def tool_table(summary: RunMetrics, paint: Paint = PLAIN) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from dreamgym_kit.curriculum.making import MARK
 from dreamgym_kit.curriculum.records import DRAWS, TURN, Draw
 from dreamgym_kit.errors import RunDirectoryError, UserError
-from dreamgym_kit.report.percent import points_told, whole_percent
+from dreamgym_kit.report.percent import format_points, whole_percent
 from dreamgym_kit.rollout.rundir import MANIFESTS, RunDirectory
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.records import (
@@ -127,7 +127,7 @@ class Training:
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
         told = (
             f"held-out pass rate went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
-            f"({_points(gain.change)} points, 95 %: {points_told(gain.low, gain.high)}; "
+            f"({_points(gain.change)} points, 95 %: {format_points(gain.low, gain.high)}; "
             f"{gain.tasks} tasks)"
         )
         if gain.word is Conclusion.NO_DIFFERENCE:

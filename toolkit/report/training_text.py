@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from dreamgym_kit.report.colors import PLAIN, Paint, screen
-from dreamgym_kit.report.headline import servers_told
-from dreamgym_kit.report.percent import duration, interval_told, whole_percent
+from dreamgym_kit.report.headline import format_servers
+from dreamgym_kit.report.percent import duration, format_interval, whole_percent
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.report.training import CurriculumFacts, Training, mean_success, share_of
 from dreamgym_kit.training.records import EvaluationRecord
@@ -36,7 +36,7 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
     yield "learned", _learned(training)
     if steps:
         yield "policy", _policy(training)
-    for told in servers_told(training.outcome.get("servers")):
+    for told in format_servers(training.outcome.get("servers")):
         yield "server", told
     yield "time", _time(training)
 
@@ -54,7 +54,7 @@ def _measured(evaluation: EvaluationRecord) -> str:
     rest = f"{len(evaluation.outcomes)} tasks, {evaluation.inconclusive} episodes inconclusive, {where}"
     if share is None:
         return f"{when}: nothing was decided ({rest})"
-    interval = f"({interval_told(share.low, share.high)})"
+    interval = f"({format_interval(share.low, share.high)})"
     return f"{when}: {whole_percent(share.mean)} % {interval}, {rest}"
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.guard import egress, thread_owners
 from dreamgym_kit.routing.router import Mode
-from dreamgym_kit.routing.session import MOST_TOLD, Session
+from dreamgym_kit.routing.session import MAX_TOLD, Session
 
 CONFIG_KEY = "__dreamgym_session"
 """In `config["configurable"]`. Keys that begin with `__` stay out of checkpoints and traces."""
@@ -220,7 +220,7 @@ def unowned_call(why: str) -> NoReturn:
 def keep_stray(why: str) -> None:
     """Keep that something was refused that belongs to no open episode."""
     with PROCESS.lock:
-        if len(PROCESS.strays) < MOST_TOLD:
+        if len(PROCESS.strays) < MAX_TOLD:
             PROCESS.strays.append(why)
         else:
             PROCESS.untold += 1

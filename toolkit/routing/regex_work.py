@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 _LONGEST = 2000  # characters of an expression that is looked at
-_MOST_TURNS = 64  # of a repeat whose inside can match in several ways
+_MAX_TURNS = 64  # of a repeat whose inside can match in several ways
 _ONE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "CATEGORY", "RANGE", "FAILURE", "SUCCESS"})
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 
@@ -86,6 +86,6 @@ def _repeated(least: int, most: int, ways: float, work: float) -> tuple[float, f
     turns = max(0, most - least) + 1
     if ways == 1.0:
         return float(turns), (most + 1) * work + turns
-    if most > _MOST_TURNS:
+    if most > _MAX_TURNS:
         return inf, inf
     return turns * ways**most, turns * ways**most * (most + 1) * work

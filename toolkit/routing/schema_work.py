@@ -17,10 +17,10 @@ from referencing import Registry
 
 from dreamgym_kit.routing.regex_work import work_of_search
 
-MOST_WORK = 4e7
+MAX_WORK = 4e7
 """Of one check, in steps of a regular expression: some tenths of a second."""
 _KEYWORD = 600  # steps that one keyword takes at least
-_MOST_PARTS = 20_000  # of a schema
+_MAX_PARTS = 20_000  # of a schema
 _DEEPEST = 200  # values in values
 
 _left: ContextVar[list[float]] = ContextVar("dreamgym_kit_schema_work")
@@ -40,7 +40,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> ValidationError | No
     """
     sizes: dict[int, int] = {}
     _measure(value, sizes, _DEEPEST)
-    tokens = _left.set([MOST_WORK]), _sizes.set(sizes)
+    tokens = _left.set([MAX_WORK]), _sizes.set(sizes)
     try:
         problem: ValidationError | None = next(_validator(schema).iter_errors(value), None)
         return problem
@@ -55,7 +55,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
     if known is None or known[0] is not schema:
         _check_own(schema)
         kind = validator_for(schema, default=Draft202012Validator)
-        if len(_VALIDATORS) >= _MOST_VALIDATORS:
+        if len(_VALIDATORS) >= _MAX_VALIDATORS:
             _VALIDATORS.clear()
         known = _VALIDATORS[id(schema)] = (schema, _paid(kind)(schema, registry=Registry()))
     return known[1]
@@ -63,7 +63,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
 
 _VALIDATORS: dict[int, tuple[Mapping[str, Any], Any]] = {}
 """By id of the schema, which is kept beside its validator so that the id stays its own."""
-_MOST_VALIDATORS = 1024  # tools that are made anew for each episode bring a schema each
+_MAX_VALIDATORS = 1024  # tools that are made anew for each episode bring a schema each
 
 
 def _check_own(schema: Mapping[str, Any]) -> None:
@@ -73,7 +73,7 @@ def _check_own(schema: Mapping[str, Any]) -> None:
     while todo:
         part = todo.pop()
         looked += 1
-        if looked > _MOST_PARTS:
+        if looked > _MAX_PARTS:
             raise TooMuchWork("a schema of too many parts")
         if isinstance(part, Mapping):
             named = [part.get(name) for name in ("$ref", "$dynamicRef", "$recursiveRef")]

@@ -56,7 +56,7 @@ from dreamgym_kit.types import (
     Split,
     ToolSpec,
     Transition,
-    executed_told,
+    format_executed,
 )
 
 Identity = tuple[str, str]
@@ -65,7 +65,7 @@ Identity = tuple[str, str]
 UNANSWERED = "(unanswered)"
 """What stands in for an answer until the other calls of the turn are asked; no model reads it."""
 
-MOST_TOLD = 20
+MAX_TOLD = 20
 """Refusals that are told one by one; the rest are counted: an agent must not flood a terminal with them."""
 
 Person = Callable[[JsonValue], JsonValue]
@@ -236,7 +236,7 @@ class Session:
                     before.remove(call)
                 else:
                     self.executed.append(call)
-            stop = RealCallExecuted(executed_told(self.executed))
+            stop = RealCallExecuted(format_executed(self.executed))
             self.stopped = stop  # whatever else ended it
         self.on_executed()
         return stop
@@ -252,7 +252,7 @@ class Session:
             raise self.ran([*self.executed, ran])
 
     def _tell(self, why: str) -> None:
-        if self._untold == 0 and len(self.violations) < MOST_TOLD:
+        if self._untold == 0 and len(self.violations) < MAX_TOLD:
             self.violations.append(why)
             return
         before, self._untold = f"and {self._untold} more refusals", self._untold + 1

@@ -75,7 +75,7 @@ def reconcile(
             continue
         executed.append(Executed(name or "a tool", asked.get(call_id, ("", {}))[1], PAST_THE_GATE))
     dropped = _unanswered(messages, passed_over, held_call_ids, without_id)
-    violations = tuple(map(_dropped_told, dict.fromkeys(dropped)))
+    violations = tuple(map(_format_dropped, dict.fromkeys(dropped)))
     wanted = [name for name in asked_tools if name not in structured and name in known_tools]
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
     if wanted and intercepted == 0 and answered_badly == 0 and not (executed or violations):
@@ -84,7 +84,7 @@ def reconcile(
     return Reconciliation(tuple(executed), violations, (), bad_arguments)
 
 
-def _dropped_told(name: str) -> str:
+def _format_dropped(name: str) -> str:
     return f"{name} was asked for, the gate never saw it, and the model went on: a node may have run it"
 
 

@@ -14,7 +14,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import Settings
 
 _ENV, _FILE = "key_env", "key_file"
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 _HELD: set[str] = set()
 _NAMED: set[str] = set()
 
@@ -95,14 +95,14 @@ def read_key_file(path: Path, *, source: str) -> str:
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UserError(f"{source}: {path} is no regular file; write the key into one.")
-            raw = file.read(_MOST_BYTES + 1)
+            raw = file.read(_MAX_BYTES + 1)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise UserError(f"{source}: the key's file {path} cannot be read: {why}.") from None
     except ValueError:
         raise UserError(f"{source}: the name of the key's file holds a NUL character.") from None
-    if len(raw) > _MOST_BYTES:
-        raise UserError(f"{source}: {path} is longer than a key ({_MOST_BYTES} bytes); it holds one, alone.")
+    if len(raw) > _MAX_BYTES:
+        raise UserError(f"{source}: {path} is longer than a key ({_MAX_BYTES} bytes); it holds one, alone.")
     text = raw.decode("ascii", "replace").strip()
     if text:
         hold(text)

@@ -30,7 +30,7 @@ AUDIT = "audit.jsonl"
 AUDIT_VERSION = 1
 CLOSED = "closed"  # the kind of the line that ends a run
 BEGINNING = "0" * 64  # what the first line names as the one before
-_MOST_BYTES = 2 * 2**30
+_MAX_BYTES = 2 * 2**30
 _LINE = re.compile(
     rb'(\{"audit":(\d{1,9}),"n":(\d{1,18}),"prev":"([0-9a-f]{64})",.*),"hash":"([0-9a-f]{64})"\}'
 )
@@ -121,7 +121,7 @@ class AuditLog:
 
     def _take_up(self) -> None:
         """Go on behind what is there; a half-written last line is cut off, and that is written down."""
-        content = read_whole(self.path, max_bytes=_MOST_BYTES)
+        content = read_whole(self.path, max_bytes=_MAX_BYTES)
         end = content.rfind(b"\n") + 1
         checked = _check(content[:end])
         if not checked.whole:
@@ -175,7 +175,7 @@ def verify(path: Path, *, head: str = "") -> Checked:
 
 def _content(path: Path) -> bytes:
     try:
-        return read_whole(path, max_bytes=_MOST_BYTES)
+        return read_whole(path, max_bytes=_MAX_BYTES)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no audit log.") from None
 

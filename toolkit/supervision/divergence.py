@@ -35,9 +35,9 @@ from dreamgym_kit.dream.transient import is_transient
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Effect, Source, ToolSpec, Transition
 
-_MOST_WORDS = 12  # of a closed place
-_LEAST_EACH = 10  # answers for each of its words, on average
-_LEAST_NEW = 0.02  # no rarer than that: forms of a quarter of the desk miss up to .013 of its other answers
+_MAX_WORDS = 12  # of a closed place
+_MIN_EACH = 10  # answers for each of its words, on average
+_MIN_NEW = 0.02  # no rarer than that: forms of a quarter of the desk miss up to .013 of its other answers
 
 Word = tuple[str, str | bool]
 """Where in an answer something is said, and what."""
@@ -73,7 +73,7 @@ class Forms:
         self._tools = {tool: _Recorded(some) for tool, some in rows.items()}
         looked = [one for one in self._tools.values() if one.closed]
         asked, new = sum(one.asked for one in looked), sum(len(one.new) for one in looked)
-        self._new = max(_LEAST_NEW, (new + 1) / (asked + 2))
+        self._new = max(_MIN_NEW, (new + 1) / (asked + 2))
 
     def of(self, spec: ToolSpec) -> Form:
         """The form of a tool's answers."""
@@ -163,7 +163,7 @@ class _Places:
             here = without.words(place)
             words -= sum(self.said[place, said] == without.said[place, said] for said in here)
             answers -= without.answers[place]
-        return 0 < words <= _MOST_WORDS and answers >= _LEAST_EACH * words
+        return 0 < words <= _MAX_WORDS and answers >= _MIN_EACH * words
 
 
 def _words(answer: Answer) -> frozenset[Word]:
@@ -177,15 +177,15 @@ def _words(answer: Answer) -> frozenset[Word]:
 
 READS_MOST = 1e4  # calls, on average, until a tool that reads as ever is taken for a changed one
 WRITES_MOST = 500.0  # the same of one that writes: a wrong write more costs more than a stop without cause
-LEAST_SUPPORT = 0.5  # below it what the dream says is a guess, and differing from it says little
+MIN_SUPPORT = 0.5  # below it what the dream says is a guess, and differing from it says little
 _OFTEN = (
     (0.1, 0.5, 0.95),  # how often a changed tool's answers differ,
     (0.5,),  # how often they leave the form as well,
     (0.5,),  # and how often they say a new word
 )
-_LEAST_DOUBT = 0.01  # no answer is surer than that,
-_LEAST_RECORDED = 0.001  # but for one that repeats a recording of this very call in this very state
-_MOST_KNOWN = 100_000  # comparisons that are remembered, so that none counts twice
+_MIN_DOUBT = 0.01  # no answer is surer than that,
+_MIN_RECORDED = 0.001  # but for one that repeats a recording of this very call in this very state
+_MAX_KNOWN = 100_000  # comparisons that are remembered, so that none counts twice
 _ALL = ""
 
 Seen = Callable[[Answer, str], str]
@@ -290,7 +290,7 @@ class Divergence:
             differs = likeness is not Likeness.SAME
             if (where, differs) in self._known:
                 return Compared(likeness, support)
-            if len(self._known) < _MOST_KNOWN:
+            if len(self._known) < _MAX_KNOWN:
                 self._known.add((where, differs))
             most = WRITES_MOST if spec.effect.changes_environment else READS_MOST
             parted = ""
@@ -302,14 +302,14 @@ class Divergence:
     def _look(self, spec: ToolSpec, expected: Answer, real: Answer) -> _Looked:
         if is_transient(real):
             return _Looked(Likeness.UNKNOWN, expected.confidence)
-        if expected.unanswered or expected.confidence < LEAST_SUPPORT:
+        if expected.unanswered or expected.confidence < MIN_SUPPORT:
             return self._look_at_form(spec, real)
         same = self._seen(expected, spec.name) == self._seen(real, spec.name)
         repeats = expected.source is Source.RECORDED and expected.cites
-        doubt = max(_LEAST_RECORDED if repeats else _LEAST_DOUBT, 1 - expected.confidence)
+        doubt = max(_MIN_RECORDED if repeats else _MIN_DOUBT, 1 - expected.confidence)
         form = self._form_of(spec)
         seen = (not same, not same and form.left_by(real), not same and form.says_new(real))
-        doubts = (doubt, max(_LEAST_DOUBT, form.strange), form.new)
+        doubts = (doubt, max(_MIN_DOUBT, form.strange), form.new)
         return _Looked(Likeness.SAME if same else Likeness.DIFFERENT, expected.confidence, seen, doubts)
 
     def _look_at_form(self, spec: ToolSpec, real: Answer) -> _Looked:
@@ -317,7 +317,7 @@ class Divergence:
         form = self._form_of(spec)
         if form.schema is None or real.error is not None or real.update is not None:
             return _Looked(Likeness.UNKNOWN, 0.0)
-        left, strange = form.left_by(real), max(_LEAST_DOUBT, form.strange)
+        left, strange = form.left_by(real), max(_MIN_DOUBT, form.strange)
         seen = (left, left, form.says_new(real))
         return _Looked(Likeness.FORM if left else Likeness.SAME, 0.0, seen, (strange, strange, form.new))
 

@@ -39,7 +39,7 @@ from dreamgym_kit.supervision.limits import RealCallRefused, RealLimits, RunStop
 from dreamgym_kit.supervision.session import EpisodeNotes, effect_of
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Source
 
-_MOST_TOLD = 1000  # characters of an answer that differs, in the log
+_MAX_TOLD = 1000  # characters of an answer that differs, in the log
 _SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
 
 Exact = Callable[[], str | None]
@@ -384,7 +384,7 @@ class RealOverseer:
 
 def _short(answer: Answer) -> str:
     """What an answer told, for a person to look at."""
-    return canonical(observation(answer))[:_MOST_TOLD]
+    return canonical(observation(answer))[:_MAX_TOLD]
 
 
 def _nothing() -> Answer:

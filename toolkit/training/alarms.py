@@ -38,7 +38,7 @@ REFERENCE_STEPS = 3  # the first steps, whose mean entropy the corridor stands a
 _TREND_STEPS = 12  # that the trend of the gap is looked for in
 _TREND_P = 1e-3  # one-sided; tried at each step, so far below what one test would need
 _REASON_MOST = 300  # characters
-_LEAST_JUDGED = 20  # episodes; with fewer a share says nothing
+_MIN_JUDGED = 20  # episodes; with fewer a share says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ def alarm_of_judges(steps: Sequence[StepFacts], bounds: AlarmSettings) -> Alarm 
     judged, disagreed = 0, 0
     for step in reversed(recent):
         judged, disagreed = judged + step.judged_twice, disagreed + step.disagreed
-        if judged >= _LEAST_JUDGED:
+        if judged >= _MIN_JUDGED:
             break
-    if judged >= _LEAST_JUDGED and disagreed / judged > bounds.judges_disagree:
+    if judged >= _MIN_JUDGED and disagreed / judged > bounds.judges_disagree:
         return Alarm(
             JUDGES_DISAGREE,
             f"checker and judging model differ about {disagreed} of the last {judged} episodes "

@@ -16,7 +16,7 @@ from dreamgym_kit.trust.outcomes import TaskOutcome
 from dreamgym_kit.trust.paired import ALPHA
 
 GUARD = 0.1  # over all families, one-sided
-MOST_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
+MAX_LOOKS = 8  # at one baseline; a ninth would need an interval of 99.98 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Promotion:
     def reasons(self) -> tuple[str, ...]:
         """Why it may not, in plain sentences; none where it may."""
         told = []
-        if self.look > MOST_LOOKS:
+        if self.look > MAX_LOOKS:
             told.append(
                 f"This baseline was looked at {self.look - 1} times; a further look would pick what chance "
                 "made look good. Evaluate on other tasks."
@@ -104,4 +104,4 @@ def level_of_look(look: int) -> float:
     """The alpha (0..1, two-sided) that a look at one baseline has to hold at; the first is 1."""
     if look < 1:
         raise ValueError(f"no look {look}")
-    return float(ALPHA / 2 ** (min(look, MOST_LOOKS) - 1))
+    return float(ALPHA / 2 ** (min(look, MAX_LOOKS) - 1))

@@ -16,8 +16,8 @@ from dreamgym_kit.errors import EpisodeStop, GraphNotLoaded, UserError
 
 _OURS = f"{Path(__file__).parents[3]}{os.sep}"  # an editable install is of no library
 _AGENTS = f"{_OURS}recipes{os.sep}"  # sample agents that we ship are somebody's own code
-_MOST_FRAMES = 6
-_MOST_LINES = 4  # of a message that has several
+_MAX_FRAMES = 6
+_MAX_LINES = 4  # of a message that has several
 _VARIABLE = re.compile(
     r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET|PASSWORD|URL|URI|DSN|ENDPOINT)\b"
 )
@@ -83,7 +83,7 @@ def _stop_hint(stop: EpisodeStop) -> str:
 def _short(error: BaseException) -> str:
     """The message on one line; what a settings class lacks stands below its first."""
     told = [line.strip() for line in str(error).strip().split("\n")]
-    lines = told[:_MOST_LINES] if type(error).__name__ == "ValidationError" else told[:1]
+    lines = told[:_MAX_LINES] if type(error).__name__ == "ValidationError" else told[:1]
     text = ": ".join(line for line in lines if line)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -113,7 +113,7 @@ def own_frames(error: BaseException) -> tuple[str, ...]:
     """The user's part of a traceback, outermost first: no frames of ours or of installed packages."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
     lines = [
-        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_MOST_FRAMES:]
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_MAX_FRAMES:]
     ]
     if isinstance(error, SyntaxError) and error.filename:  # the line that does not parse has no frame
         lines.append(f"{error.filename}:{error.lineno}: {(error.text or '').strip()}")

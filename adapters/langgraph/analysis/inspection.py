@@ -46,7 +46,7 @@ from dreamgym_kit.settings.load import check_models
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Effect, ToolSpec
 
-_MOST_TOUCHED = 5
+_MAX_TOUCHED = 5
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ async def look_at_graph(spec: str, settings: Settings) -> GraphInspection:
         with watched_loading(settings) as touched:
             facts = await inspect_graph(spec, settings)
     except GraphNotLoaded as error:
-        told = "".join(f"\n  {one}" for one in touched[:_MOST_TOUCHED])
+        told = "".join(f"\n  {one}" for one in touched[:_MAX_TOUCHED])
         raise GraphNotLoaded(f"{error}{told}", variables=error.variables) from None
     facts.touched = list(touched)
     return facts

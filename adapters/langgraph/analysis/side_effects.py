@@ -229,7 +229,7 @@ def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
 def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
     """What a method's own object and the user's objects that the code names have under the code's words."""
     found: list[Any] = []
-    for place in range(_MOST_ATTRIBUTES):
+    for place in range(_MAX_ATTRIBUTES):
         if place == len(owners):
             break
         owner = owners[place]
@@ -316,7 +316,7 @@ def _reached(value: Any, words: frozenset[str], *, chosen: bool, name: str = "")
     if is_users(inner):
         yield Reached(inner, owner, name, chosen or type(value).__name__ == _TASK)
     elif isinstance(value, (dict, list, tuple, set, frozenset)):
-        yield from _of_table(value, words, name) if len(value) <= _MOST_IN_A_TABLE else ()
+        yield from _of_table(value, words, name) if len(value) <= _MAX_IN_A_TABLE else ()
     elif isinstance(value, types.ModuleType):
         if "getattr" in words and not _is_of_library(value):
             of_module = ((key, one) for key, one in list(vars(value).items()) if is_users(one))
@@ -351,9 +351,9 @@ def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]
             yield from _reached(one, words, chosen=True, name=key if isinstance(key, str) else name)
 
 
-_MOST_ATTRIBUTES = 200
+_MAX_ATTRIBUTES = 200
 _TASK = "_TaskFunction"  # what `@task` makes
-_MOST_IN_A_TABLE = 500
+_MAX_IN_A_TABLE = 500
 
 
 def _methods(value: Any, words: frozenset[str], *, chosen: bool, name: str) -> Iterator[Reached]:

@@ -25,7 +25,7 @@ _FRAMEWORK_CONTROL = {  # package: (names of code that only steers the agent, wh
     "langchain": (frozenset({"write_todos", "_write_todos", "_awrite_todos"}), "the agent's own to-do list"),
 }
 _DEEP = 5  # holders within holders that are looked into
-_MOST_ITEMS = 64  # of one container
+_MAX_ITEMS = 64  # of one container
 
 
 def body_of(called: object) -> Hashable:
@@ -122,7 +122,7 @@ class _Reading:
         return self._kind(type(value)), self._all(fields, depth + 1)
 
     def _all(self, values: Iterable[Any], depth: int) -> Hashable:
-        return tuple(self.of(one, depth) for one, _ in zip(list(values), range(_MOST_ITEMS), strict=False))
+        return tuple(self.of(one, depth) for one, _ in zip(list(values), range(_MAX_ITEMS), strict=False))
 
     def _function(self, function: types.FunctionType, depth: int) -> Hashable:
         code = real_code(function)

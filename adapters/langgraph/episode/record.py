@@ -9,7 +9,7 @@ from dreamgym_kit.adapters.langgraph.episode.transcript import final_state
 from dreamgym_kit.adapters.langgraph.episode.usage import UsageCounter
 from dreamgym_kit.interfaces import Judgement
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Episode, Finding, Task, Verdict, executed_told
+from dreamgym_kit.types import Episode, Finding, Task, Verdict, format_executed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,6 @@ class Lived:
 
     def executed(self) -> Episode:
         """The record of an episode in which real calls ran: a failure, whatever else it was."""
-        told = executed_told(self.session.executed)
+        told = format_executed(self.session.executed)
         self.course.stop, self.course.reason = "executed", told
         return self.episode(Judgement(Verdict.FAILED, told, 0.0), ())

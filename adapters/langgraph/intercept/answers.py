@@ -23,7 +23,7 @@ from dreamgym_kit.replay.masking import masked, masked_answer, masked_text
 from dreamgym_kit.serialization import MARKS, escaped, to_json
 from dreamgym_kit.types import Answer, Source
 
-_MOST_DEPTH = 8
+_MAX_DEPTH = 8
 _MESSAGES: dict[str, type[BaseMessage]] = {
     "ai": AIMessage,
     "human": HumanMessage,
@@ -174,7 +174,7 @@ def _holds_message(value: Any, depth: int = 0) -> bool:
     items = (
         value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     )
-    return depth < _MOST_DEPTH and any(_holds_message(item, depth + 1) for item in items)
+    return depth < _MAX_DEPTH and any(_holds_message(item, depth + 1) for item in items)
 
 
 def _without_random_id(block: Any) -> Any:

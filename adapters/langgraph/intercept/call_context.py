@@ -143,14 +143,14 @@ def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
     names = tuple(passed)
     kept = known[2].get(names)
     if kept is None:
-        if len(known[2]) >= _MOST_NAMES:
+        if len(known[2]) >= _MAX_NAMES:
             known[2].clear()
         kept = known[2][names] = frozenset(without_injected(tool, dict(passed)))
     return kept
 
 
 _KEPT: dict[int, tuple[weakref.ref[BaseTool], Any, dict[tuple[str, ...], frozenset[str]]]] = {}
-_MOST_NAMES = 64  # a tool that takes any keyword could bring ever new ones
+_MAX_NAMES = 64  # a tool that takes any keyword could bring ever new ones
 
 
 def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def function_arguments(
     }
 
 
-_MOST_DEPTH = 8  # of objects and lists in which messages are looked for
+_MAX_DEPTH = 8  # of objects and lists in which messages are looked for
 
 
 def _without_message_ids(value: Any, depth: int = 0) -> Any:
@@ -218,9 +218,9 @@ def _without_message_ids(value: Any, depth: int = 0) -> Any:
         said = {"type": value.type, "content": value.content, "name": value.name}
         calls = [[call["name"], call["args"]] for call in getattr(value, "tool_calls", ())]
         return {name: part for name, part in (*said.items(), ("tool_calls", calls)) if part}
-    if depth < _MOST_DEPTH and type(value) is dict:
+    if depth < _MAX_DEPTH and type(value) is dict:
         return {name: _without_message_ids(item, depth + 1) for name, item in value.items()}
-    if depth < _MOST_DEPTH and type(value) in (list, tuple):
+    if depth < _MAX_DEPTH and type(value) in (list, tuple):
         return [_without_message_ids(item, depth + 1) for item in value]
     return value
 

@@ -63,7 +63,7 @@ class _Offered:
 
 _OFFERED: dict[str, _Offered] = {}
 """By the text of what was bound: agents bind the same tools anew for each call of a model."""
-_MOST_OFFERED = 256
+_MAX_OFFERED = 256
 
 
 def asked_of(
@@ -193,7 +193,7 @@ def _offered(kwargs: Mapping[str, Any]) -> _Offered:
         return _read(given)
     known = _OFFERED.get(text)
     if known is None:
-        if len(_OFFERED) >= _MOST_OFFERED:
+        if len(_OFFERED) >= _MAX_OFFERED:
             _OFFERED.clear()
         known = _OFFERED[text] = _read(given)
     return known

@@ -54,7 +54,7 @@ from dreamgym_kit.routing.process import PROCESS, strays_heard
 from dreamgym_kit.routing.router import Mode, writes_are_real
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import ExperienceSettings, GateSettings, Settings, WorkersSettings
-from dreamgym_kit.types import Episode, Task, Verdict, executed_told
+from dreamgym_kit.types import Episode, Task, Verdict, format_executed
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
-            switch.cancel(executed_told([call for _, call in tally.executed]), code=EXECUTED)
+            switch.cancel(format_executed([call for _, call in tally.executed]), code=EXECUTED)
         at_once = kept_at_once(journal, switch, heard)
         who = await answering(stack, request, ready.facts, directory, budget)
         tally.charge("calibration", who.spend)

@@ -29,7 +29,7 @@ from dreamgym_kit.types import Environment, Task
 
 ENDPOINT = "experience"
 """The name in `curriculum.judges` for the dream's own model."""
-_MOST_VALUES = 2_000  # of a world
+_MAX_VALUES = 2_000  # of a world
 _LONGEST = 80  # characters of a value that a task may speak of
 
 
@@ -115,9 +115,9 @@ class RecordedValues:
         with egress.exempt():
             for row in self._store.scan(tenant=self._tenant, environment=environment):
                 found.update(dict.fromkeys(_leaves(row.answer.content)))
-                if len(found) >= _MOST_VALUES:
+                if len(found) >= _MAX_VALUES:
                     break
-        return tuple(found)[:_MOST_VALUES]
+        return tuple(found)[:_MAX_VALUES]
 
 
 def _leaves(content: JsonValue) -> Iterator[str]:

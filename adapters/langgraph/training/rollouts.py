@@ -64,7 +64,7 @@ from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Task, Verdict
 
-MOST_AT_ONCE = 256  # episodes; each may hold a thread while it waits for the policy
+MAX_AT_ONCE = 256  # episodes; each may hold a thread while it waits for the policy
 
 
 @asynccontextmanager
@@ -134,8 +134,8 @@ def _at_once(
     One, where they write to a real system that they share.
     """
     if request.mode is Mode.DREAM and request.policy is not None and who.chat is None:
-        return MOST_AT_ONCE
-    return min(MOST_AT_ONCE, episodes_at_once(request, ready.environments, environments))
+        return MAX_AT_ONCE
+    return min(MAX_AT_ONCE, episodes_at_once(request, ready.environments, environments))
 
 
 @dataclass(slots=True)

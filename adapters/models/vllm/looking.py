@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from dreamgym_kit.guard.egress import exempt
 
-_MOST_BYTES = 4 * 2**20
+_MAX_BYTES = 4 * 2**20
 _LINE = re.compile(r"^(?P<name>vllm:\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
 _REFUSED = (401, 403)
 _COUNTED = {  # the counters of `ServerMetrics`, in its order: their names on the page
@@ -73,7 +73,7 @@ def look(
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
-            return Seen(answer.status, answer.read(_MOST_BYTES))
+            return Seen(answer.status, answer.read(_MAX_BYTES))
         except (OSError, http.client.HTTPException):
             return Seen(0)
         finally:

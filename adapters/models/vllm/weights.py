@@ -44,7 +44,7 @@ _Work = Callable[[Replica], Coroutine[Any, Any, object]]
 
 _ANY_VOCABULARY = 200  # ids that every tokenizer has
 _ALIKE = 0.2  # nats between replicas of one model before any weights were loaded: 16 bits, other kernels
-_LEAST_CONTEXT = 64
+_MIN_CONTEXT = 64
 _AT_ONCE = 16  # scores under way
 _UNPROVEN = "dreamgym-unproven"  # what weights are called until their canaries have answered
 
@@ -417,7 +417,7 @@ class ServedWeights:
 
     def _context(self) -> int:
         said = [model.context for one in self.found for model in one.models.values() if model.context]
-        return min(said, default=_LEAST_CONTEXT)
+        return min(said, default=_MIN_CONTEXT)
 
     def _checked(self, weights: Path) -> tuple[Path, ModelFiles]:
         """Look at the directory before a server does: one that is not whole kills it at the next request."""

@@ -8,7 +8,7 @@ if nobody had recorded it, so that what is learned covers such worlds too.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dreamgym_kit.dream.learned.codec import MOST_CHANGES
+from dreamgym_kit.dream.learned.codec import MAX_CHANGES
 from dreamgym_kit.dream.learned.facts import Facts, facts_of
 from dreamgym_kit.dream.learned.outcomes import form_of_failure
 from dreamgym_kit.dream.learned.things import Thing, things_of
@@ -94,4 +94,4 @@ def _changes(
                     if differs(thing.fields[name], value):
                         found[f"{thing.role}.{name}"] = thing.fields[name], value
     changes = tuple((name, *values) for name, values in found.items())
-    return changes if len(changes) <= MOST_CHANGES else None, frozenset(looked)
+    return changes if len(changes) <= MAX_CHANGES else None, frozenset(looked)

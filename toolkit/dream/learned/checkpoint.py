@@ -12,7 +12,7 @@ from dreamgym_kit.serialization import JsonValue
 
 LEARNED_FILE = "learned.json"
 FORM = 1
-_MOST_BYTES = 4_000_000
+_MAX_BYTES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def read_learned(folder: Path) -> Learned:
     """
     file = folder / LEARNED_FILE
     try:
-        said = read_json(file.read_text("utf-8"), max_bytes=_MOST_BYTES)
+        said = read_json(file.read_text("utf-8"), max_bytes=_MAX_BYTES)
     except OSError as error:
         raise UserError(
             f"{file}: cannot be read ({error.strerror}); an experience model's directory has this file "

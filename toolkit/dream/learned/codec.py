@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dreamgym_kit.dream.learned.vocabulary import ARROW, SET
 
-MOST_WHY, MOST_CHANGES = 3, 2
+MAX_WHY, MAX_CHANGES = 3, 2
 
 
 class Unreadable(ValueError):
@@ -45,15 +45,15 @@ def read_said(text: str) -> Said:
         raise Unreadable(f"a decision has '{ARROW}' once, not {words.count(ARROW)} times")
     place = words.index(ARROW)
     before, after = words[:place], words[place + 1 :]
-    if len(before) % 2 or len(before) > 2 * MOST_WHY:
-        raise Unreadable(f"before '{ARROW}' stand at most {MOST_WHY} pairs, not {len(before)} words")
+    if len(before) % 2 or len(before) > 2 * MAX_WHY:
+        raise Unreadable(f"before '{ARROW}' stand at most {MAX_WHY} pairs, not {len(before)} words")
     if not after or len(after) % 3 != 1:
         raise Unreadable(f"after '{ARROW}' stand an outcome and '{SET}' with name and value, or no '{SET}'")
     changes = [after[at : at + 3] for at in range(1, len(after), 3)]
     wrong = next((one[0] for one in changes if one[0] != SET), None)
     if wrong is not None:
         raise Unreadable(f"'{wrong}' stands where '{SET}' should")
-    if len(changes) > MOST_CHANGES:
-        raise Unreadable(f"a call changes at most {MOST_CHANGES} facts, not {len(changes)}")
+    if len(changes) > MAX_CHANGES:
+        raise Unreadable(f"a call changes at most {MAX_CHANGES} facts, not {len(changes)}")
     why = tuple((before[at], before[at + 1]) for at in range(0, len(before), 2))
     return Said(why, after[0], tuple((name, value) for _, name, value in changes))

@@ -28,7 +28,7 @@ from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.serialization import JsonValue, escaped_args, is_exact
 from dreamgym_kit.types import Answer, Call, Source
 
-_MOST_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read
+_MAX_WORDS = 48  # tokens of a decision; whoever says more says nothing that can be read
 _KEPT = 20_000  # questions
 
 Words = tuple[str, float]
@@ -107,7 +107,7 @@ class LearnedExperience:
         if known is not None:
             return known
         request = ChatRequest(
-            [ChatMessage("user", text)], temperature=0.0, max_tokens=_MOST_WORDS, seed=0, exact=True
+            [ChatMessage("user", text)], temperature=0.0, max_tokens=_MAX_WORDS, seed=0, exact=True
         )
         account = situation.account if situation is not None else None
         reply = await CountedEndpoint(self._endpoint, account, "experience").chat(request)

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.dream.learned.call_facts import Met
-from dreamgym_kit.dream.learned.codec import MOST_WHY, Said
+from dreamgym_kit.dream.learned.codec import MAX_WHY, Said
 from dreamgym_kit.dream.learned.vocabulary import (
     OPEN,
     POINTERS,
@@ -32,10 +32,10 @@ from dreamgym_kit.serialization import JsonValue
 
 _FEW = 8  # values of a fact that has words
 _RECURS = 2  # worlds in which a value has to be met
-_MOST_CUTS, _MOST_CANDIDATES = 3, 32
-_MOST_FACTS = 14  # of one tool
+_MAX_CUTS, _MAX_CANDIDATES = 3, 32
+_MAX_FACTS = 14  # of one tool
 _TELLS = 0.01  # bits about the outcome, from which on a fact is told
-_MOST_REFUSALS = 12
+_MAX_REFUSALS = 12
 _CASES = 3_000  # that a tree is grown from
 
 
@@ -91,7 +91,7 @@ def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
     worlds: dict[str, set[str]] = defaultdict(set)
     for one in calls:
         worlds[one.form or ""].add(one.world)
-    refusals = tuple(form for form, _ in forms.most_common(_MOST_REFUSALS) if len(worlds[form]) >= _RECURS)
+    refusals = tuple(form for form, _ in forms.most_common(_MAX_REFUSALS) if len(worlds[form]) >= _RECURS)
     outcomes = ToolWords(refusals=refusals)
     told = [(one, outcome) for one in calls if (outcome := outcomes.outcome(one.form)) is not None]
     facts = _few_valued(calls) | _candidate_steps(calls)
@@ -105,7 +105,7 @@ def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
     }
     in_tree = {feature[1] for feature in used}
     worth = [name for name in tells if name in in_tree or tells[name] > _TELLS]
-    kept = sorted(worth, key=lambda name: (name not in in_tree, -tells[name], name))[:_MOST_FACTS]
+    kept = sorted(worth, key=lambda name: (name not in in_tree, -tells[name], name))[:_MAX_FACTS]
     order = [name for name in facts if name in kept]
     chosen = {name: words for name in order if (words := facts[name]) is not None}
     return ToolWords(chosen, refusals, _changed(calls)), tree
@@ -145,7 +145,7 @@ def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
         if name in others or len(distinct) <= _FEW:
             continue
         middles = [(low + high) / 2 for low, high in itertools.pairwise(distinct)]
-        every = max(1, len(middles) // _MOST_CANDIDATES)
+        every = max(1, len(middles) // _MAX_CANDIDATES)
         found[name] = FactWords(cuts=tuple(middles[every // 2 :: every]))
     return found
 
@@ -182,7 +182,7 @@ def _cut(name: str, words: FactWords | None, used: set[Feature]) -> FactWords | 
     """A number keeps the cuts that its tree uses, and has no words where that uses none."""
     if words is None or not words.cuts:
         return words
-    cuts = tuple(cut for cut in words.cuts if ("from", name, repr(cut)) in used)[:_MOST_CUTS]
+    cuts = tuple(cut for cut in words.cuts if ("from", name, repr(cut)) in used)[:_MAX_CUTS]
     return FactWords(cuts=cuts) if cuts else None
 
 
@@ -250,7 +250,7 @@ def _why(one: Met, words: ToolWords, tree: Node) -> tuple[tuple[str, str], ...]:
         known = words.facts.get(name)
         if known is not None and name not in found:
             found[name] = known.word(one.facts[name]) if name in one.facts else UNKNOWN
-    return tuple(found.items())[:MOST_WHY]
+    return tuple(found.items())[:MAX_WHY]
 
 
 def _as_grown(words: ToolWords, tree: Node) -> dict[str, FactWords | None]:

@@ -18,7 +18,7 @@ from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State, stands_in
 
 _LEAST = 6  # examples either way
-_LEAST_WORLDS = 3
+_MIN_WORLDS = 3
 _NOT_THERE = re.compile(
     r"not[ _-]?(?:be )?(?:found|exist|known)|n[o']t exist|no such|unknown|unrecogni[sz]ed|non-?existent"
     r"|(?:cannot|can't|could not|couldn't|unable to) (?:find|locate)|\bno \w+ (?:with|named|called|\S*\d)"
@@ -77,7 +77,7 @@ def _claim(cases: list[_Given]) -> Absence | None:
     if not sources:
         return None
     source, count = sources.most_common(1)[0]
-    if count < _LEAST or len({one.world for one in worked if source in one.shown}) < _LEAST_WORLDS:
+    if count < _LEAST or len({one.world for one in worked if source in one.shown}) < _MIN_WORLDS:
         return None
     failures = [one for one in cases if one.about and not one.shown]
     if not failures:
@@ -85,7 +85,7 @@ def _claim(cases: list[_Given]) -> Absence | None:
     known = max((one.breadth.get(source, 0) for one in worked if not one.shown), default=0)
     least = max(known + 1, round(_WHOLE * _whole(cases, source)), 1)
     broad = [one.world for one in failures if one.breadth.get(source, 0) >= least]
-    enough = len(broad) >= _LEAST and len(set(broad)) >= _LEAST_WORLDS
+    enough = len(broad) >= _LEAST and len(set(broad)) >= _MIN_WORLDS
     return Absence(source, least) if enough else None
 
 

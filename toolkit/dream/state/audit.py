@@ -13,10 +13,10 @@ from dreamgym_kit.dream.state.support import Calibration, calibrate
 from dreamgym_kit.dream.state.worlds import start
 
 _HELD_OUT = 4  # one world of so many
-_LEAST_WORLDS = 4
+_MIN_WORLDS = 4
 _TURNS = 3  # one episode of so many is known when the others are replayed, each in its turn
-_MOST_TRANSITIONS = 4_000  # that the held-out models are mined from: they are thrown away
-_MOST_TRIED = 3_000  # calls of held-out worlds that are replayed
+_MAX_TRANSITIONS = 4_000  # that the held-out models are mined from: they are thrown away
+_MAX_TRIED = 3_000  # calls of held-out worlds that are replayed
 
 
 def learn(
@@ -55,13 +55,13 @@ class Learner:
         replayed, once from there and once as in a world that nobody has seen.
         """
         worlds = list(dict.fromkeys(episode.world for episode in episodes))  # more of them move none
-        if len(worlds) < _LEAST_WORLDS:
+        if len(worlds) < _MIN_WORLDS:
             return []
         held = set(worlds[::_HELD_OUT])
         models = self._others.mine(
-            _some([episode for episode in episodes if episode.world not in held], _MOST_TRANSITIONS)
+            _some([episode for episode in episodes if episode.world not in held], _MAX_TRANSITIONS)
         )
-        tried = _some([episode for episode in episodes if episode.world in held], _MOST_TRIED)
+        tried = _some([episode for episode in episodes if episode.world in held], _MAX_TRIED)
         return _tried(models, tried)
 
 

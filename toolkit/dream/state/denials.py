@@ -12,7 +12,7 @@ from dreamgym_kit.dream.state.history import Recording
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.values import is_key, spell
 
-_LEAST_WORLDS = 2
+_MIN_WORLDS = 2
 
 
 def no_denials(models: ToolModels, episodes: Iterable[Recording]) -> frozenset[tuple[str, str]]:
@@ -29,4 +29,4 @@ def no_denials(models: ToolModels, episodes: Iterable[Recording]) -> frozenset[t
                     worlds[step.tool, models.form(step)].add(episode.world)
             else:
                 told.update((record.entity, record.named) for record in records(step.seen, step.args))
-    return frozenset(failure for failure, where in worlds.items() if len(where) >= _LEAST_WORLDS)
+    return frozenset(failure for failure, where in worlds.items() if len(where) >= _MIN_WORLDS)

@@ -28,7 +28,7 @@ from dreamgym_kit.types import Source
 
 _GUESSES = frozenset((PRESUMED, CONTESTED))
 _NEVER_RAISED = _GUESSES | {SAME_WORLD, OTHER_WORLDS}
-_LEAST_CONFIDENCE = 0.3
+_MIN_CONFIDENCE = 0.3
 _REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating it makes it no truer
 
 
@@ -75,7 +75,7 @@ def follow(
     """The state after a call was answered."""
     known = names or around(step.args, state, knowledge.models.fresh_for(step.tool, state))
     line = knowledge.pool.next(state.line, step)
-    sure = max(_LEAST_CONFIDENCE, min(TOLD, confidence))
+    sure = max(_MIN_CONFIDENCE, min(TOLD, confidence))
     return advance(knowledge.models, state, step, known, line, confidence=sure)
 
 

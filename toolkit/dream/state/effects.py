@@ -21,7 +21,7 @@ from dreamgym_kit.serialization import JsonValue
 
 Operation = tuple[tuple[Step, ...], str]
 
-_MOST_OPERATIONS = 4
+_MAX_OPERATIONS = 4
 _CANDIDATES = 12
 _FITTED = 120  # examples that a rule is made from
 _WITNESSES = 2  # reads of the very thing that a write names, before it may be said to leave that alone
@@ -285,7 +285,7 @@ def _grow(rule: Rule, counts: Counter[Operation], sample: Sequence[Example]) -> 
     ordered = sorted(counts, key=lambda one: (-counts[one], sum(map(_strangeness, one[0])), str(one)))
     program: tuple[Operation, ...] = ()
     best = 0.0
-    while len(program) < _MOST_OPERATIONS:
+    while len(program) < _MAX_OPERATIONS:
         tries = [
             (_nearness(rule, (*program, operation), sample), -place, operation)
             for place, operation in enumerate(ordered[:_CANDIDATES])

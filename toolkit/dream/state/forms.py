@@ -19,7 +19,7 @@ Enumerated = frozenset[tuple[str, str]]
 """(path, kind of text) that recur; see `_FIXED`."""
 
 _WORDED = re.compile(r"[^\W\d_]")  # a kind without a letter is nothing but what differs
-_MOST_KINDS = 10
+_MAX_KINDS = 10
 _WIDE = 14
 _NOTHING = Names({})
 _FIXED = "="  # before the path of a text that stays itself where an argument happens to say it too
@@ -79,7 +79,7 @@ def enumerated_texts(episodes: Iterable[Recording]) -> dict[str, Enumerated]:
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for (tool, name), kinds in counts.items():
         recurring = [kind for kind in kinds if len(worlds[tool, name, kind]) > 1]
-        if len(kinds) <= _MOST_KINDS and sum(kinds[kind] for kind in recurring) > 0.8 * sum(kinds.values()):
+        if len(kinds) <= _MAX_KINDS and sum(kinds[kind] for kind in recurring) > 0.8 * sum(kinds.values()):
             found[tool].update((name, kind) for kind in recurring)
             by_args = said_by_args[tool, name]
             found[tool].update((_FIXED + name, kind) for kind in recurring if kinds[kind] > 3 * by_args[kind])

@@ -20,11 +20,11 @@ from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.serialization import JsonValue
 
 _LEAST = 8  # calls that went well
-_LEAST_WORLDS = 3
-_LEAST_HEARD = 2  # calls that went well, of values that their world had named
-_LEAST_UNHEARD = 2  # of values that a well-known world had not named: enough to need no thing
-_LEAST_PLACED = 5  # calls that went well, of values that something there had shown
-_LEAST_DENIED = 2  # calls that were told that there is no such thing
+_MIN_WORLDS = 3
+_MIN_HEARD = 2  # calls that went well, of values that their world had named
+_MIN_UNHEARD = 2  # of values that a well-known world had not named: enough to need no thing
+_MIN_PLACED = 5  # calls that went well, of values that something there had shown
+_MIN_DENIED = 2  # calls that were told that there is no such thing
 _OFTEN = 0.2  # share of them, above which an unheard value is not presumed to be there
 _KNOWN_WORLD = 5  # answers of a world, from which on it says something that a value is not among them
 _ONCE = 0.03  # share of unheard values that a reference may have had
@@ -65,7 +65,7 @@ class Usual:
     @property
     def needs_no_thing(self) -> bool:
         """Whether calls went well with values that nothing in well-known worlds had named."""
-        return self.unheard >= _LEAST_UNHEARD and not self._seldom_unheard
+        return self.unheard >= _MIN_UNHEARD and not self._seldom_unheard
 
     def needs_its_thing(self, name: str, value: JsonValue) -> bool:
         """Whether it is likely a reference: by its name, or as few values of calls that went well tell.
@@ -79,14 +79,14 @@ class Usual:
         if is_id_name(name):
             return True
         heard, unheard = self.heard + self.heard_small, self.unheard + self.unheard_small
-        least = _LEAST_HEARD if isinstance(value, str) else _LEAST
+        least = _MIN_HEARD if isinstance(value, str) else _LEAST
         return heard >= least and unheard <= _ONCE * (heard + unheard)
 
     @property
     def _often_denied(self) -> bool:
         """Whether values that nothing had named were not there too often to go by those that were."""
         went_well = self.unheard + self.unheard_small
-        return self.denied >= _LEAST_DENIED and self.denied > _OFTEN * (self.denied + went_well)
+        return self.denied >= _MIN_DENIED and self.denied > _OFTEN * (self.denied + went_well)
 
     @property
     def _seldom_unheard(self) -> bool:
@@ -94,7 +94,7 @@ class Usual:
 
     def like(self, value: JsonValue) -> bool:
         """Whether a value is of a kind and size that went well; True where too little is known."""
-        if self.calls < _LEAST or len(self.worlds) < _LEAST_WORLDS:
+        if self.calls < _LEAST or len(self.worlds) < _MIN_WORLDS:
             return True
         if type(value).__name__ not in self.kinds:
             return False
@@ -230,7 +230,7 @@ def _is_one_thing_twice(usual: Usual, name: str, args: Mapping[str, JsonValue]) 
 def _is_misplaced(usual: Usual, name: str, value: JsonValue, state: State) -> bool:
     """Whether a reference is to what is there, but only in roles that no call which went well referred to."""
     return (
-        usual.placed >= _LEAST_PLACED
+        usual.placed >= _MIN_PLACED
         and usual.needs_its_thing(name, value)
         and usual.places.isdisjoint(state.places_of(str(value)))
     )

@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.values import fields, is_key, is_number, is_scalar
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.serialization import JsonValue
 
-_MOST_NAMES = 160
+_MAX_NAMES = 160
 _AMBIGUOUS = object()
 
 
@@ -89,7 +89,7 @@ def around(args: Mapping[str, JsonValue], state: State, fresh: Mapping[str, Json
     values.update({f"fresh.{path}": symbol for path, symbol in fresh.items()})
     for view in state.without_args():
         values.update(view.named)
-        if len(values) > _MOST_NAMES:
+        if len(values) > _MAX_NAMES:
             break
     _add_rows(values, args, state)
     return Names(values)
@@ -112,7 +112,7 @@ def _add_rows(values: dict[str, JsonValue], args: Mapping[str, JsonValue], state
             elif known is not _AMBIGUOUS and known != record:
                 found[label] = _AMBIGUOUS
         for label, record in found.items():
-            if record is not _AMBIGUOUS and len(values) <= _MOST_NAMES:
+            if record is not _AMBIGUOUS and len(values) <= _MAX_NAMES:
                 _name_record(values, label, record, shown[label])
 
 

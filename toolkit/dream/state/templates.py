@@ -15,7 +15,7 @@ from dreamgym_kit.dream.state.values import MISSING
 from dreamgym_kit.serialization import JsonValue
 
 EXAMPLES = 60  # that a leaf looks at; more change nothing
-_MOST_KEYS = 40
+_MAX_KEYS = 40
 GRADES = ("sure", "named", "guessed")
 _SURE = 0.8  # share of examples from which on a leaf is well explained
 _WHOLE, _WHOLE_LIST = 0.93, 0.75  # share of examples from which on a container is not explained part by part
@@ -70,7 +70,7 @@ class Template:
             self.records += 1
             for key, item in value.items():
                 self.keys[key] += 1
-                if key in self.children or len(self.children) < _MOST_KEYS:
+                if key in self.children or len(self.children) < _MAX_KEYS:
                     before = old[key] if isinstance(old, dict) and key in old else MISSING
                     self.children.setdefault(key, Template()).see(item, names, before)
         elif isinstance(value, list) and 0 < len(value) <= _LONGEST_LIST:

@@ -14,9 +14,9 @@ Feature = tuple[str, ...]
 Facts = Mapping[Feature, Hashable]
 
 _DEPTH = 6
-_MOST_VALUES = 60
+_MAX_VALUES = 60
 _AGAIN = 0.25  # that a call went so before may be the way it was recorded, so it must tell much more
-_LEAST_WORLDS = 5  # to hold a third of them out
+_MIN_WORLDS = 5  # to hold a third of them out
 CONTESTED = 0.2  # share of a leaf that went another way, above which its majority is a guess
 _THIN = 6  # cases below which a branch is weighed against what the branches beside it say
 _ASKED = 4.0  # cases that those count for
@@ -81,7 +81,7 @@ class Prediction(NamedTuple):
 def grow(cases: Sequence[Case]) -> Node:
     """Make the tree of one tool."""
     worlds = sorted({case.world for case in cases})
-    held_out = set(worlds[::3]) if len(worlds) >= _LEAST_WORLDS else set()
+    held_out = set(worlds[::3]) if len(worlds) >= _MIN_WORLDS else set()
     root = _grown([case for case in cases if case.world not in held_out], _DEPTH)
     held = [case for case in cases if case.world in held_out]
     if held:
@@ -160,7 +160,7 @@ def _best_test(cases: Sequence[Case], counts: Counter[str]) -> tuple[Feature, Ha
     whole = _entropy(counts)
     best: tuple[float, Feature, Hashable] | None = None
     for feature, values in by_value.items():
-        if len(values) > _MOST_VALUES:
+        if len(values) > _MAX_VALUES:
             continue
         known: Counter[str] = Counter()
         for forms in values.values():

@@ -18,7 +18,7 @@ from dreamgym_kit.serialization import JsonValue
 ViewKey = tuple[str, str]
 """A read tool and its spelled arguments; pseudo-reads have names like "probe:tool"."""
 
-_MOST_RECORDS = 400
+_MAX_RECORDS = 400
 _VOUCHES = 0.5  # confidence of an answer from which on it shows that a thing is there
 _JOINS = r"[\w]|[-.@/](?=\w)"  # what goes on a word: "O-1" does not name "O", nor "O-12" "O-1"
 
@@ -136,7 +136,7 @@ class View:
             if is_key(value):
                 found.setdefault(str(value), []).append((name, None, None))
         if not self.failed:
-            for path, item in itertools.islice(walk(self.observation, depth=6), _MOST_RECORDS):
+            for path, item in itertools.islice(walk(self.observation, depth=6), _MAX_RECORDS):
                 pattern = ".".join("[]" if isinstance(part, int) else part for part in path)
                 if isinstance(item, dict):
                     _index_record(found, pattern, item)

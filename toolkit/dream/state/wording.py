@@ -10,7 +10,7 @@ from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import Node
 from dreamgym_kit.serialization import JsonValue
 
-_MOST_LINES = 40
+_MAX_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
     """All that is known of one tool: when which answer, how it is made, what it does."""
     if tool in models.trees:
         yield "when it answers what (calls recorded):"
-        yield from list(_branches(models.trees[tool], "  "))[:_MOST_LINES]
+        yield from list(_branches(models.trees[tool], "  "))[:_MAX_LINES]
     for (name, shape), answer in models.answers.items():
         if name == tool:
             tried = f"{answer.right} right, {answer.wrong} wrong held out, {answer.worlds} worlds"

@@ -23,7 +23,7 @@ from dreamgym_kit.report.comparing import (
     TaskChange,
     executed_compared,
     faults_compared,
-    figures_told,
+    format_figures,
     left_out,
 )
 from dreamgym_kit.report.page.document import SCHEMA, document
@@ -99,7 +99,7 @@ def _most(changes: list[Change]) -> float:
 
 def _row(name: str, change: Change, *, share: bool, good: bool | None, most: float) -> dict[str, JsonValue]:
     """One line; `good` says whether more of it is better, None where that is not for us to say."""
-    before, after, moved = figures_told(change, share=share)
+    before, after, moved = format_figures(change, share=share)
     better = None if good is None or not change.clear else (change.change > 0) == good
     return {
         "name": name,

@@ -32,7 +32,7 @@ SCRIPTS = (
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}
 PER_CHUNK = 50
-MOST_BYTES = 20_000_000  # of all chunks, in base64
+MAX_BYTES = 20_000_000  # of all chunks, in base64
 _BASE64 = 4 / 3
 _LONG = 2000  # characters of a fact
 SCHEMA = 2  # of the data of every page; its script reads this one only
@@ -112,8 +112,8 @@ class Packed:
 
 
 def packed(episodes: Sequence[Steps], *, most_bytes: int | None = None) -> Packed:
-    """Pack episodes in the order given, within `most_bytes` (`MOST_BYTES`)."""
-    left_out = _left_out(episodes, MOST_BYTES if most_bytes is None else most_bytes)
+    """Pack episodes in the order given, within `most_bytes` (`MAX_BYTES`)."""
+    left_out = _left_out(episodes, MAX_BYTES if most_bytes is None else most_bytes)
     spelled = [b"null" if place in left_out else one.spelled for place, one in enumerate(episodes)]
     chunks: list[JsonValue] = []
     for start in range(0, len(spelled), PER_CHUNK):

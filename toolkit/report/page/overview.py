@@ -36,19 +36,19 @@ from statistics import quantiles
 from dreamgym_kit.report.executed import what_to_do
 from dreamgym_kit.report.gate_rules import Rule
 from dreamgym_kit.report.headline import (
-    broken_told,
     causes,
-    counts_told,
-    coverage_told,
-    figures_told,
+    format_broken,
+    format_counts,
+    format_coverage,
+    format_figures,
+    format_to_answer,
     headline,
-    to_answer_told,
     word,
 )
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
 from dreamgym_kit.report.page.document import SCHEMA, manifest_of
 from dreamgym_kit.report.page.gathering import CODES, Gathered, Line, faults
-from dreamgym_kit.report.percent import count_told, duration, whole_percent
+from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Verdict
 
@@ -117,15 +117,15 @@ def run_title(summary: RunMetrics) -> str:
 def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
     low, high = summary.interval or (None, None)
     reasons = causes(summary)
-    rate, *figures = figures_told(summary)
-    broken = [["Gate", told.removeprefix("gate ")] for told in broken_told(summary.rules())]
+    rate, *figures = format_figures(summary)
+    broken = [["Gate", told.removeprefix("gate ")] for told in format_broken(summary.rules())]
     why: list[JsonValue] = [["Why", str(cause)] for cause in reasons[:_CAUSES]]
     if len(reasons) > _CAUSES:
-        why.append(["Why", f"and {count_told(len(reasons) - _CAUSES, 'other reason')}"])
+        why.append(["Why", f"and {format_count(len(reasons) - _CAUSES, 'other reason')}"])
     return {
         "verdict": str(summary.verdict),
         "word": word(summary),
-        "counted": counts_told(summary.by_verdict),
+        "counted": format_counts(summary.by_verdict),
         "rate": summary.rate,
         "low": low,
         "high": high,
@@ -143,7 +143,7 @@ def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
     if worst is not None:
         ref: list[JsonValue] = [worst.id, worst.anomaly_step]
         steps.append({"text": "Look first at", "ref": ref})
-    *match, last = to_answer_told(summary) or [""]
+    *match, last = format_to_answer(summary) or [""]
     if match:
         steps.append({"text": match[0], "command": "\n".join(line.strip() for line in match[1:])})
     text, _, record = last.partition(": ")
@@ -223,7 +223,7 @@ def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
         for one in summary.curve
     ]
     told: dict[str, JsonValue] = {
-        "text": coverage_told(summary),
+        "text": format_coverage(summary),
         "order": sorted(dreamt, key=weakness),
         "sources": {CODES[Source(said)]: count for said, count in summary.sources.items()},
     }

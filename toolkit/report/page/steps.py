@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.faults import fault_kind
 from dreamgym_kit.errors import NotSerializable
-from dreamgym_kit.report.differences import nearest_told
+from dreamgym_kit.report.differences import format_nearest
 from dreamgym_kit.report.episode import Said, telling, text_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Finding, Transition, UserTurn
@@ -185,7 +185,7 @@ def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonV
     body |= {"why": answer.why[:_TEXT]} if answer.why and kind is None else {}
     if answer.nearest is not None:
         history = [one for one in episode.transitions if one.step < step.step]
-        body["nearest"] = "\n".join(nearest_told(step.call, answer.nearest, history, _TEXT))
+        body["nearest"] = "\n".join(format_nearest(step.call, answer.nearest, history, _TEXT))
     if answer.cites:
         body |= {"cites": list(answer.cites[:_CITES]), "cited": len(answer.cites)}
     changes = told.changes(step)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from math import fsum
 
 from dreamgym_kit.report.page.document import SCHEMA, document, manifest_of
-from dreamgym_kit.report.percent import interval_told, whole_percent
+from dreamgym_kit.report.percent import format_interval, whole_percent
 from dreamgym_kit.report.training import Training
 from dreamgym_kit.report.training_curves import Curve, curves_of
 from dreamgym_kit.report.training_text import facts_of_training
@@ -76,7 +76,7 @@ def _curve(curve: Curve) -> Mapping[str, JsonValue]:
                 "at": [round(one, _DIGITS) for one in (mark.low, mark.value, mark.high)],
                 "told": (
                     f"{'before' if mark.step == 0 else f'after step {mark.step}'}: "
-                    f"{whole_percent(mark.value)} % ({interval_told(mark.low, mark.high)})"
+                    f"{whole_percent(mark.value)} % ({format_interval(mark.low, mark.high)})"
                 ),
             }
             for mark in curve.marks

@@ -36,7 +36,7 @@ Answer with one JSON object and nothing else:
 """
 _MODES = ("overall_plan", "success_mode", "failure_mode")
 _TOKENS_A_STEP, _TOKENS_BESIDE = 160, 512
-_MOST_NOTE = 1_200  # characters
+_MAX_NOTE = 1_200  # characters
 
 
 class RecordedNotes:
@@ -204,4 +204,4 @@ def _told(step: Transition) -> JsonValue:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:_MOST_NOTE]
+    return " ".join(text.split())[:_MAX_NOTE]

@@ -26,7 +26,7 @@ from dreamgym_kit.training.distil.pointing import Asked, observed_changes, spell
 from dreamgym_kit.types import ToolSpec, Transition
 
 PARTS = ("history", "examples", "state")
-_MOST_REPEATED = 10
+_MAX_REPEATED = 10
 _NOT_SHOWN = "What decides it is not shown."
 _WORD = re.compile(r"\w(?:[\w.@:-]*\w)?")
 
@@ -166,7 +166,7 @@ def balanced(lessons: Sequence[Lesson]) -> list[Lesson]:
     return [
         one
         for one in lessons
-        for _ in range(min(_MOST_REPEATED, max(1, round(most / sqrt(counts[one.tool, one.kind])))))
+        for _ in range(min(_MAX_REPEATED, max(1, round(most / sqrt(counts[one.tool, one.kind])))))
     ]
 
 
