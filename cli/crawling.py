@@ -128,7 +128,7 @@ def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
             for text in wanted.environments
             if (environment := environment_of(text, "--environment")) is not None
         ]
-        known = {one.environment: one for one in worlds_of(tasks)}
+        known = {world.environment: world for world in worlds_of(tasks)}
         _refuse_unknown(
             named, {*settings.environments, *(environment.name for environment in known)}, settings
         )
@@ -176,7 +176,7 @@ def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: 
     if not plan.reads:
         raise UserError(nothing_to_read(plan))
     pace = f"{wanted.per_second:g} a second" if wanted.per_second else "as fast as they answer"
-    named = ", ".join(str(one.environment) for one in environments[:8]) + (
+    named = ", ".join(str(environment.environment) for environment in environments[:8]) + (
         ", ..." if len(environments) > 8 else ""
     )
     tell(f"These REAL tools will be called, at most {most} times, {pace}; nothing else will run:")

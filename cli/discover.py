@@ -38,7 +38,7 @@ def _made_in(file: Path) -> Iterator[str]:
             made_by = statement.value.func
             called = getattr(made_by, "attr", None) or getattr(made_by, "id", None)
             if called in _MAKERS and not _is_pattern(made_by):
-                yield from (one.id for one in statement.targets if isinstance(one, ast.Name))
+                yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
 
 
 def _is_pattern(function: ast.expr) -> bool:

@@ -292,7 +292,7 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
         )
     else:
         entries = facts.inventory or ()
-        function = next((one.reference for one in entries if one.name == first.name), None)
+        function = next((entry.reference for entry in entries if entry.name == first.name), None)
         line = advice.tool_answered(first.name, first.effect)
         if function is not None:
             line = advice.function_answered(function, first.effect)
@@ -434,9 +434,9 @@ def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Envir
         return []
     environments = dict.fromkeys(task.environment for task in tasks)
     return [
-        one
-        for one in environments
-        if next(iter(store.scan(tenant=settings.tenant, environment=one)), None) is None
+        environment
+        for environment in environments
+        if next(iter(store.scan(tenant=settings.tenant, environment=environment)), None) is None
     ]
 
 

@@ -72,7 +72,7 @@ def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None)
             known = [spec.name for spec in tools]
             raise UnknownName("tool", only, known=known, source="--explain", where="what a dream answers")
         return found
-    declared = {name for name, said in settings.tools.items() if said.model is not None}
+    declared = {name for name, tool in settings.tools.items() if tool.model is not None}
     return [spec for spec in tools if spec.name not in declared]
 
 

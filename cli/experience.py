@@ -284,7 +284,7 @@ def eval_command(
         say_json(
             {
                 **found.to_json(),
-                "gate": {name: one.verdict for name, one in gate.tools.items()},
+                "gate": {name: tool.verdict for name, tool in gate.tools.items()},
                 "file": str(path),
             }
         )

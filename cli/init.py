@@ -264,14 +264,14 @@ def _without_guesses(text: str) -> tuple[str, int]:
     document = tomlkit.parse(text)
     tools: Any = document.get("tools", {})
     guessed = 0
-    for name, said in tools.items():
-        if not isinstance(said, dict) and str(said).endswith("?"):
-            item = tomlkit.string(str(said).removesuffix("?"))
-            item.trivia.comment_ws, item.trivia.comment = said.trivia.comment_ws, said.trivia.comment
+    for name, tool in tools.items():
+        if not isinstance(tool, dict) and str(tool).endswith("?"):
+            item = tomlkit.string(str(tool).removesuffix("?"))
+            item.trivia.comment_ws, item.trivia.comment = tool.trivia.comment_ws, tool.trivia.comment
             tools[name] = item
             guessed += 1
-        elif isinstance(said, dict) and said.get("guessed"):
-            del said["guessed"]
+        elif isinstance(tool, dict) and tool.get("guessed"):
+            del tool["guessed"]
             guessed += 1
     return (tomlkit.dumps(document), guessed) if guessed else (text, 0)
 

@@ -11,8 +11,8 @@ def lean(app: typer.Typer, arguments: Sequence[str]) -> typer.Typer:
     """The app for these arguments: with one command whole, or with all of them by name for a list of them."""
     if list(arguments) in ([], ["--help"]):
         return _of(app, map(_named, app.registered_commands), map(_named_group, app.registered_groups))
-    commands = [one for one in app.registered_commands if one.name == arguments[0]]
-    groups = [one for one in app.registered_groups if one.name == arguments[0]]
+    commands = [command for command in app.registered_commands if command.name == arguments[0]]
+    groups = [group for group in app.registered_groups if group.name == arguments[0]]
     return (
         _of(app, commands, groups) if commands or groups else app
     )  # else all are needed, to name the nearest

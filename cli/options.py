@@ -267,7 +267,7 @@ class _Keyed:
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
-        return {name: one.annotation for name, one in self.__signature__.parameters.items()}
+        return {name: parameter.annotation for name, parameter in self.__signature__.parameters.items()}
 
     def __call__(self, **typed: Any) -> None:
         flags = {key: typed.pop(one.name) for key, one in self._added.items()}
@@ -306,7 +306,7 @@ def _metavar(kind: Any, said: "Key") -> str:
 
 def _inner(kind: Any) -> Any:
     if get_origin(kind) is UnionType:
-        return next(one for one in get_args(kind) if one is not NoneType)
+        return next(arg for arg in get_args(kind) if arg is not NoneType)
     return kind
 
 

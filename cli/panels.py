@@ -37,7 +37,7 @@ class PanelCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments first, then a section for each panel."""
-        shown = [(one, one.get_help_record(ctx)) for one in self.get_params(ctx)]
+        shown = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
         arguments = [told for one, told in shown if told and one.param_type_name == "argument"]
         options = [(one, told) for one, told in shown if told and one.param_type_name != "argument"]
         if len(options) <= _FEW:

@@ -144,7 +144,7 @@ def _signals() -> Iterator[_Ears]:
     """
     ears = _Ears()
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [one for one in kinds if signal.getsignal(one) is not signal.SIG_IGN]  # `nohup`: as was asked
+    heard = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]  # `nohup`: as was asked
     before = {one: signal.signal(one, ears.heard) for one in heard}
     try:
         yield ears

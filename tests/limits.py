@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (87_500, "House I ends at 82,000; each other issue of the round adds 2,000 at most"),
+    "lines": (87_900, "House I ends at 82,000; each later issue adds 2,000 at most: 88,000 after issue 23"),
     "files": (525, "House II ends at 380"),
     "setting_declarations": (8, "House I ends at 0 beside one for each key"),
     "single_importer_modules": (125, "House II ends at 45"),

@@ -78,7 +78,7 @@ class Codec(Generic[Record]):
         ]
         beside = ["schema"] if schema is not None else []
         first = [*beside, *([computed] if computed else [])]
-        self.names = tuple(dict.fromkeys([*first, *(one.on_disk for one in self._fields)]))
+        self.names = tuple(dict.fromkeys([*first, *(field.on_disk for field in self._fields)]))
         self._set = frozenset([*first, *(one.name for one in self._fields)])
         self._renamed = {one.on_disk: one.name for one in self._fields if one.on_disk != one.name}
         self._renamed |= renamed or {}
@@ -122,11 +122,11 @@ class Codec(Generic[Record]):
         """Everything that is wrong with the fields of an object, each in a sentence that names its path."""
         at = (where,) if where else ()
         found = [*self._unknown(value, at)]
-        for one in self._fields:
-            if (name := one.spelled(value)) is not None:
-                found += filter(None, [one.fault(value[name], (*at, name))])
-            elif one.required:
-                found.append(f"{_path(*at, one.on_disk)}: missing")
+        for field in self._fields:
+            if (name := field.spelled(value)) is not None:
+                found += filter(None, [field.fault(value[name], (*at, name))])
+            elif field.required:
+                found.append(f"{_path(*at, field.on_disk)}: missing")
         return found
 
     @property
@@ -141,10 +141,10 @@ class Codec(Generic[Record]):
             made["schema"] = getattr(record, "schema", self._schema)
         if self._computed is not None:
             made[self._computed] = getattr(record, self._computed)
-        for one in self._fields:
-            value = getattr(record, one.name)
-            if value or not one.if_set:
-                made[one.on_disk] = value if one.write is None or value is None else one.write(value)
+        for field in self._fields:
+            value = getattr(record, field.name)
+            if value or not field.if_set:
+                made[field.on_disk] = value if field.write is None or value is None else field.write(value)
         return made
 
     def _convert(self, record: dict[str, Any], at: "_Place", written: dict[str, Any]) -> Record:
@@ -160,8 +160,9 @@ class Codec(Generic[Record]):
         return next(
             (
                 fault
-                for one in self._fields
-                if (name := one.spelled(value)) is not None and (fault := one.fault(value[name], (*at, name)))
+                for field in self._fields
+                if (name := field.spelled(value)) is not None
+                and (fault := field.fault(value[name], (*at, name)))
             ),
             "",
         )
@@ -346,7 +347,7 @@ def _shape(hint: Any) -> tuple[str, Any, Any]:
         if origin is Annotated:
             inner = args[0]
         elif origin is UnionType and NoneType in args and len(args) == 2:
-            inner = next(one for one in args if one is not NoneType)
+            inner = next(arg for arg in args if arg is not NoneType)
         elif (origin in (Sequence, list) or (origin is tuple and args[1:] == (...,))) and not many:
             many, item = "list", args[0]
             inner = item
@@ -390,7 +391,7 @@ _GONE = object()
 def _words(types: re.Match[str]) -> str:
     names = [one for one in types[1].split(" | ") if one != "null"]
     names = ["float"] if names == ["int", "float"] else names
-    return " or ".join(_WORDS.get(one, one) for one in names)
+    return " or ".join(_WORDS.get(name, name) for name in names)
 
 
 def _path(*at: object) -> str:

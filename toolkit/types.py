@@ -173,7 +173,7 @@ class Call:
         if self._key is None:  # asked for by ledger, memo and experience, several times a call
             key = _call_key(self.tool, self.args)
             if self.replies:
-                key = digest([key, [one.reply for one in self.replies]])
+                key = digest([key, [reply.reply for reply in self.replies]])
             object.__setattr__(self, "_key", key)
         return str(self._key)
 
@@ -291,7 +291,7 @@ class Transition:
 
     def _replies(self) -> list[JsonValue]:
         """Nothing for a call without replies, so that ids from before there were any still hold."""
-        return [[[one.asked, one.reply] for one in self.call.replies]] if self.call.replies else []
+        return [[[reply.asked, reply.reply] for reply in self.call.replies]] if self.call.replies else []
 
 
 @dataclass(frozen=True, slots=True)

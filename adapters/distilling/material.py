@@ -130,7 +130,8 @@ def read_begun(folder: Path) -> Begun:
     try:
         said: dict[str, Any] = read_json(read_whole(path))
         tools = {
-            str(one["name"]): ToolSpec(**{**one, "effect": Effect(one["effect"])}) for one in said["tools"]
+            str(tool["name"]): ToolSpec(**{**tool, "effect": Effect(tool["effect"])})
+            for tool in said["tools"]
         }
         return Begun(
             str(said["tenant"]),

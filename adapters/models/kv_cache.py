@@ -158,7 +158,7 @@ class PrefixCache:
 
     def __init__(self, *, most_bytes: int, ends: frozenset[int]) -> None:
         self._most = most_bytes
-        self._marks = {(one,) for one in ends}
+        self._marks = {(end,) for end in ends}
         self._lock = threading.Lock()
         self._turns: OrderedDict[str, list[Told]] = OrderedDict()
         self._bytes = 0
@@ -226,7 +226,7 @@ class PrefixCache:
     def _strip(self, key: str) -> None:
         turns = self._turns[key]
         self._bytes -= sum(map(_size, turns))
-        turns[:] = [replace(told, row=None) for told in turns]
+        turns[:] = [replace(turn, row=None) for turn in turns]
 
 
 def _size(told: Told) -> int:

@@ -268,7 +268,7 @@ def read_said(text: str, turn: str) -> Said:
     """
     outside, inside = _apart(text)
     calls = [_call(one.strip(), f"call_{turn}_{number}") for number, one in enumerate(inside)]
-    whole = [one for one in calls if one is not None]
+    whole = [call for call in calls if call is not None]
     if not whole or len(whole) < text.count(_OPENS):
         return Said(text, ())
     before, after = outside[0], "".join(outside[1:]).strip()

@@ -55,7 +55,7 @@ class Chooser:
         self._greedy = [row.temperature == 0 for row in rows]
         self._rows = rows
         divisors = [1.0 if row.temperature == 0 else row.temperature for row in rows]
-        plain = all(one == 1.0 for one in divisors)
+        plain = all(divisor == 1.0 for divisor in divisors)
         self._divisors = None if plain else torch.tensor(divisors, device=device)[:, None]
         self._top_p = (
             torch.tensor([row.top_p for row in rows], device=device, dtype=torch.float64)[:, None]

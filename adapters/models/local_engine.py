@@ -192,7 +192,7 @@ class Engine:
         waits = [self._first + self._pace.window_s - now, self._since + self._pace.window_s - now]
         if self._pace.lockstep:
             waits.append(self._since + self._pace.patience_s - now)
-        return max(0.0005, min((one for one in waits if one > 0), default=0.0005))
+        return max(0.0005, min((wait for wait in waits if wait > 0), default=0.0005))
 
     def _join(self, asks: Sequence[Ask]) -> None:
         if self._batch is None:

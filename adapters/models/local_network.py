@@ -88,7 +88,7 @@ class TransformersNetwork:
         with torch.inference_mode():
             kept = self.model(torch.zeros(1, 2, dtype=torch.long, device=self.device), use_cache=True)
         layers = getattr(kept.past_key_values, "layers", [])
-        found = {(tuple(one.keys.shape), tuple(one.values.shape)) for one in layers if _is_plain(one)}
+        found = {(tuple(layer.keys.shape), tuple(layer.values.shape)) for layer in layers if _is_plain(layer)}
         if len(found) != 1 or not all(map(_is_plain, layers)):
             raise ValueError("its layers keep something else than keys and values of one shape")
         keys, values = found.pop()

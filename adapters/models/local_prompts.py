@@ -40,7 +40,7 @@ class SpelledTokens:
     """Finds the special tokens of one tokenizer in data."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        longest_first = sorted({one for one in tokens if len(one) > 1}, key=len, reverse=True)
+        longest_first = sorted({token for token in tokens if len(token) > 1}, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def may_stand_in(self, texts: Iterable[str]) -> bool:
@@ -118,7 +118,7 @@ class Prompts:
         Raises:
             EndpointError: the template refuses these messages.
         """
-        told = [_as_template(one) for one in messages]
+        told = [_as_template(message) for message in messages]
         shown = [dict(tool) for tool in tools] if tools and self._shows_tools else None
         suspect = shown is not None or self._spelled.may_stand_in(_texts(messages))
         mark = self._spelled.mark_for([told, shown]) if suspect else ""

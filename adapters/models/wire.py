@@ -96,7 +96,7 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
     """Spell a request. What comes first in it is the same for siblings: servers cache prefixes."""
     body: dict[str, JsonValue] = {
         "model": model,
-        "messages": [_message(one) for one in request.messages],
+        "messages": [_message(message) for message in request.messages],
         "temperature": request.temperature,
         "top_p": request.top_p,
         "seed": request.seed,
@@ -129,8 +129,8 @@ def _message(message: ChatMessage) -> dict[str, JsonValue]:
     if message.tool_calls:
         said["content"] = message.content or None
         said["tool_calls"] = [
-            {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.args}}
-            for one in message.tool_calls
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.args}}
+            for call in message.tool_calls
         ]
     if message.role == "tool":
         said["tool_call_id"] = message.call_id

@@ -229,7 +229,7 @@ class PlayingTape:
 
 def masked(asked: Asked, masker: Masker) -> Asked:
     """A request as it is kept and compared: without secrets."""
-    return replace(asked, messages=tuple(masker.plain(dict(one)) for one in asked.messages))
+    return replace(asked, messages=tuple(masker.plain(dict(message)) for message in asked.messages))
 
 
 def _request(model: str, told: Sequence[str], tools: Sequence[str], options: str) -> str:

@@ -319,9 +319,9 @@ def _steady(record: JsonValue) -> dict[str, JsonValue]:
     """Without what differs each time: clocks, paths, and ids that a model or the framework draws."""
     kept = {name: value for name, value in record.items() if name not in _VARIES}
     kept["transitions"] = [
-        {name: value for name, value in one.items() if name not in _VARIES}
-        | {"call": {name: value for name, value in one["call"].items() if name != "call_id"}}
-        for one in record["transitions"]
+        {name: value for name, value in transition.items() if name not in _VARIES}
+        | {"call": {name: value for name, value in transition["call"].items() if name != "call_id"}}
+        for transition in record["transitions"]
     ]
     kept["messages"] = [_without_ids(message) for message in record["messages"]]
     return kept
@@ -330,5 +330,7 @@ def _steady(record: JsonValue) -> dict[str, JsonValue]:
 def _without_ids(message: JsonValue) -> dict[str, JsonValue]:
     kept = {name: value for name, value in message.items() if name not in ("id", "tool_call_id")}
     if kept.get("tool_calls"):
-        kept["tool_calls"] = [{"name": one["name"], "args": one["args"]} for one in kept["tool_calls"]]
+        kept["tool_calls"] = [
+            {"name": tool_call["name"], "args": tool_call["args"]} for tool_call in kept["tool_calls"]
+        ]
     return kept

@@ -98,7 +98,7 @@ def _in_ci() -> bool:
 
 def _said_by_hand(config: pytest.Config) -> bool:
     """Whether the option stands on the command line: `addopts` puts it there for every machine."""
-    return any(str(one).split("=")[0] == "--dream-record" for one in config.invocation_params.args)
+    return any(str(arg).split("=")[0] == "--dream-record" for arg in config.invocation_params.args)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

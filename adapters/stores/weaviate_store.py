@@ -107,7 +107,7 @@ class WeaviateStore:
     ) -> list[Transition]:
         """See `TransitionStore.exact`."""
         asked = Asked(tenant=tenant, environment=environment, tool=tool, key=key)
-        return [found.transition for found in read_rows(self._at, asked)]
+        return [row.transition for row in read_rows(self._at, asked)]
 
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
@@ -116,8 +116,8 @@ class WeaviateStore:
         last = newest(self._at)
         if last is None:
             return
-        for found in read_rows(self._at, Asked(tenant=tenant, environment=environment, tool=tool), upto=last):
-            yield found.transition
+        for row in read_rows(self._at, Asked(tenant=tenant, environment=environment, tool=tool), upto=last):
+            yield row.transition
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`.

@@ -279,7 +279,9 @@ def _sharegpt_said(parts: list[JsonValue]) -> Iterator[Said]:
 def _steps(value: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
     steps = value.get("steps")
     fits = (
-        isinstance(steps, list) and steps and all(isinstance(one, dict) and "action" in one for one in steps)
+        isinstance(steps, list)
+        and steps
+        and all(isinstance(step, dict) and "action" in step for step in steps)
     )
     return steps if fits else None
 

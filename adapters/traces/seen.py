@@ -102,8 +102,8 @@ def transitions_of(
     ends: dict[str, list[float]] = defaultdict(list)
     for turn in turns:
         ends[turn.episode].append(turn.end_s)
-    for name, found in episodes.items():
-        yield from _episode(_with_turns(found, sorted(ends[name])), belonging, effects)
+    for name, episode in episodes.items():
+        yield from _episode(_with_turns(episode, sorted(ends[name])), belonging, effects)
 
 
 def _with_turns(calls: Sequence[SeenCall], ends: Sequence[float]) -> list[SeenCall]:

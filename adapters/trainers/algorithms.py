@@ -194,7 +194,7 @@ class KitPpo(KitGrpo):
         optimizer = super().create_optimizer(*given, **named)
         own = set(map(id, self._head.parameters()))
         for group in optimizer.param_groups:
-            group["params"] = [one for one in group["params"] if id(one) not in own]
+            group["params"] = [param for param in group["params"] if id(param) not in own]
         optimizer.add_param_group(
             {"params": list(self._head.parameters()), "lr": self._options.value_rate, "weight_decay": 0.0}
         )

@@ -204,7 +204,7 @@ def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
         "of": [of[place // options.batch] for place in range(len(taken))],
         "input_ids": [list(row.ids) for row in taken],
         "labels": [
-            [one if w else -100 for one, w in zip(row.ids, row.weights, strict=True)] for row in taken
+            [id_ if w else -100 for id_, w in zip(row.ids, row.weights, strict=True)] for row in taken
         ],
         "weights": [list(map(float, row.weights)) for row in taken],
     }
@@ -223,7 +223,7 @@ def _fit(
 
     from dreamgym_kit.adapters.trainers.weighted_sft import WeightedSft
 
-    learned = [one for one in model.parameters() if one.requires_grad]
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(
         learned, lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
     )

@@ -231,7 +231,7 @@ def distance(log_ratios: Iterable[float]) -> float:
     then from one chance in two to one in a hundred thousand: its square alone looked like a policy that had
     come loose (seen on the desk, three trainings of ten), and r - 1 - log r does so for tokens that rise.
     """
-    moved = [abs(one) for one in log_ratios]
+    moved = [abs(ratio) for ratio in log_ratios]
     if not moved:
         return math.nan
     return math.fsum(one + math.expm1(-one) for one in moved) / len(moved)

@@ -89,12 +89,12 @@ def differences(goal: Books, found: Books, customer_id: str) -> list[str]:
         found: the desk as it is.
         customer_id: whose request it was; a mail or ticket more for them does no harm.
     """
-    return [one.said for one in _differences(goal, found, customer_id)]
+    return [difference.said for difference in _differences(goal, found, customer_id)]
 
 
 def beyond_repair(goal: Books, found: Books, customer_id: str) -> list[str]:
     """Those of the differences that no tool of the desk takes back."""
-    return [one.said for one in _differences(goal, found, customer_id) if one.lasts]
+    return [difference.said for difference in _differences(goal, found, customer_id) if difference.lasts]
 
 
 class _Wrong(NamedTuple):

@@ -75,7 +75,7 @@ def summarise(played: Sequence[Played], cpu_s: float) -> Score:
     for each in played:
         by_family[each.family].append(each.solved)
     failures = Counter(str(kind) for each in played if (kind := failure_of(each)) is not None)
-    refused = sum(told.failed for each in played for _, answers in each.turns for told in answers)
+    refused = sum(answer.failed for each in played for _, answers in each.turns for answer in answers)
     return Score(
         episodes=len(played),
         solved=_share(each.solved for each in played),
@@ -109,7 +109,7 @@ def _invented(played: Played) -> Iterator[str]:
     for said, answers in played.turns:
         for _, args in said.calls:
             yield from (value for value in args.values() if value in _IDS and str(value) not in heard)
-        heard += "".join(told.text for told in answers)
+        heard += "".join(answer.text for answer in answers)
 
 
 def _share(solved: Sequence[bool] | Iterator[bool]) -> float:

@@ -84,7 +84,7 @@ class Curriculum:
 
     def restore(self, courses: Mapping[int, JsonValue]) -> None:
         """Take up what earlier legs remembered, by step."""
-        self._draws = {step: [DRAWS.read(one) for one in _list(told)] for step, told in courses.items()}
+        self._draws = {step: [DRAWS.read(one) for one in _list(course)] for step, course in courses.items()}
         for step in sorted(self._draws):
             self._admit([one.task for draw in self._draws[step] for one in draw.made])
 
@@ -102,7 +102,7 @@ class Curriculum:
         earlier = [group.task for one in self._draws[step] for group in one.groups]
         self._draws[step].append(replace(made, draw=draw))
         standings = self.standings(step)
-        resting = Counter(one.rests for one in standings if one.rests)
+        resting = Counter(standing.rests for standing in standings if standing.rests)
         self._draws[step][-1] = replace(made, draw=draw, rests=dict(sorted(resting.items())))
         self._picks = drawn(
             standings,

@@ -58,7 +58,7 @@ class RuleMaker:
                 f"curriculum.task_generator '{self._name}' failed for task {pattern.task.id!a}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        wrong = next((one for one in tasks if not isinstance(one, Task)), None)
+        wrong = next((task for task in tasks if not isinstance(task, Task)), None)
         if wrong is not None:
             raise UserError(
                 f"curriculum.task_generator '{self._name}' gave {wrong!r:.60} for task {pattern.task.id!a}; "

@@ -133,7 +133,7 @@ def _said(task: Task) -> tuple[str, ...]:
 
 
 def _repeats(task: Task, known: Collection[str], others: Sequence[Task], embedder: Embedder | None) -> str:
-    if any(_said(one) == _said(task) for one in others):
+    if any(_said(other) == _said(task) for other in others):
         return TWICE
     if embedder is None:
         return ""
@@ -243,7 +243,10 @@ def patterns_of(
         worst = max((by_tool[tool_of(place)] for place in told), default=0)
         return one.estimate.value * (1 + worst / most)
 
-    fresh = sorted((one for one in standings if not one.rests), key=lambda one: (-promise(one), one.task.id))
+    fresh = sorted(
+        (standing for standing in standings if not standing.rests),
+        key=lambda one: (-promise(one), one.task.id),
+    )
     rounds: Counter[int] = Counter()
     ranked = []
     for one in fresh:

@@ -108,7 +108,7 @@ def failed_at(episodes: Sequence[Episode]) -> dict[str, int]:
     Without a good sibling only refusals count, else the last call that changes something, else the last call:
     where it ended. A word on where to look, for choosing what to practise; no verdict is made of it.
     """
-    good = [one for one in episodes if one.verdict is Verdict.PASSED]
+    good = [episode for episode in episodes if episode.verdict is Verdict.PASSED]
     bad = [one for one in episodes if one.verdict is Verdict.FAILED]
     told = Counter(place for one in bad if (place := _place(one, good)))
     return dict(sorted(told.items()))

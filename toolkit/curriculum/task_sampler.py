@@ -216,7 +216,7 @@ def drawn(
         (one for one in fresh if one.task.id not in took), key=lambda one: _luck(one, key, settings.focus)
     )
     spare = sorted(
-        (one for one in standings if one.rests or one.task.id in again),
+        (standing for standing in standings if standing.rests or standing.task.id in again),
         key=lambda one: (one.task.id in again, one.made, one.met, _dice(one, key)),
     )
     room = int(settings.synthetic * count)  # for made ones

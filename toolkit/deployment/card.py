@@ -212,7 +212,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _list(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {quiet(one)}" for one in sentences)
+    return "\n".join(f"- {quiet(sentence)}" for sentence in sentences)
 
 
 def _day(at: float) -> str:
@@ -230,7 +230,7 @@ def untested(found: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]
 
 
 def _told(found: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
-    summary, tried = found.b.summary, {one.task for one in found.b.outcomes}
+    summary, tried = found.b.summary, {outcome.task for outcome in found.b.outcomes}
     environments = sorted({task.environment.name for task in tasks if task.id in tried})
     kinds = f" of {len(found.b.families)} kinds" if found.b.families else ""
     if not found.b.real:

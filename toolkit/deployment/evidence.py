@@ -80,7 +80,7 @@ def _not_from_tools(side: Scores) -> int:
 
 def _of_tasks(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
     for side in (found.b, a):
-        tried = {one.task for one in side.outcomes}
+        tried = {outcome.task for outcome in side.outcomes}
         if _tasks_of(side) != tasks_digest([task for task in evidence.tasks if task.id in tried]):
             yield (
                 f"{side.run}: was made with other tasks than those named here, or with more of them; "

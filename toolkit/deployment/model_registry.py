@@ -131,7 +131,7 @@ class ModelRegistry:
         """
         weights = self._weights()
         baseline = weights.get(self._in_use())
-        looked = [one for one in self._events if one.look and weights.get(one.before) == baseline]
+        looked = [event for event in self._events if event.look and weights.get(event.before) == baseline]
         return tuple(dict.fromkeys((one.evaluated, one.against) for one in looked))
 
     @property
@@ -240,10 +240,10 @@ class ModelRegistry:
 
     def _weights(self) -> dict[str, str]:
         """The digest of each version, as the history has it."""
-        return {one.version: one.weights for one in self._events if one.deed.changes}
+        return {event.version: event.weights for event in self._events if event.deed.changes}
 
     def _in_use(self) -> str:
-        return next((one.version for one in reversed(self._events) if one.deed.changes), "")
+        return next((event.version for event in reversed(self._events) if event.deed.changes), "")
 
     def _follow(self) -> None:
         """Point `current` at what the history says, in one step."""

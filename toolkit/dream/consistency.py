@@ -71,7 +71,7 @@ class ConsistencyCheck:
                 seen = self._agreeing(seen, decision)
             self._check_ids(seen, decision, examples)
             settled = answer_of(self._concrete(seen), answer)
-            return replace(settled, changes=tuple(self._concrete(one._asdict()) for one in claims))
+            return replace(settled, changes=tuple(self._concrete(claim._asdict()) for claim in claims))
 
     def _concrete(self, value: JsonValue) -> JsonValue:
         seed = f"{self._situation.environment} {self._situation.after} {self._call.key}"
@@ -168,7 +168,9 @@ class ConsistencyCheck:
                     here[path[-1]] = symbol
                 else:
                     settled = symbol
-        return settled, tuple(one._replace(entity=renamed.get(one.entity, one.entity)) for one in claims)
+        return settled, tuple(
+            claim._replace(entity=renamed.get(claim.entity, claim.entity)) for claim in claims
+        )
 
     def _checked_claims(
         self, seen: JsonValue, claims: tuple[Claim, ...], support: float

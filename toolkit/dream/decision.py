@@ -316,7 +316,11 @@ def _parsed(text: str, examples: Sequence[Transition], form: AnswerSchema | None
     """A whole answer as the tool gives its answers: an object where its examples or its form are objects."""
     if form is not None and form.wants_object:
         return escaped(read_json(text))
-    if any(isinstance(one.answer.content, (dict, list)) for one in examples if one.answer.error is None):
+    if any(
+        isinstance(example.answer.content, (dict, list))
+        for example in examples
+        if example.answer.error is None
+    ):
         return escaped(read_json(text))
     return text
 

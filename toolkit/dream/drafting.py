@@ -237,18 +237,18 @@ def _data(said: Mapping[str, Any]) -> dict[str, JsonValue]:
 
 def _change(change: Mapping[str, Any]) -> dict[str, JsonValue]:
     data: dict[str, Any] = {"read": change["read"], "bind": _pairs(change["bind"])}
-    for one in change["operations"]:
-        if "$" in one["path"]:
-            raise NotSerializable(f"changes: '{one['path'][:60]}' is no path of fields")
-        if one["kind"] == "delete":
-            data.setdefault("delete", []).append(one["path"])
+    for operation in change["operations"]:
+        if "$" in operation["path"]:
+            raise NotSerializable(f"changes: '{operation['path'][:60]}' is no path of fields")
+        if operation["kind"] == "delete":
+            data.setdefault("delete", []).append(operation["path"])
         else:
-            data.setdefault(one["kind"], {})[one["path"]] = _value(one["value"])
+            data.setdefault(operation["kind"], {})[operation["path"]] = _value(operation["value"])
     return data
 
 
 def _pairs(pairs: Sequence[Mapping[str, str]]) -> dict[str, JsonValue]:
-    return {one["of"]: one["name"].strip("{}") for one in pairs}
+    return {pair["of"]: pair["name"].strip("{}") for pair in pairs}
 
 
 def _value(text: str) -> JsonValue:

@@ -95,7 +95,7 @@ async def audit_reasoned(
         exact = as_seen(decided.answer, row.call.tool, fresh) == as_seen(row.answer, row.call.tool, fresh)
         return ReasonedTrial(decided.form, decided.confidence, exact)
 
-    found = await asyncio.gather(*(tried(*one) for one in drawn_calls(left, most, seed)))
+    found = await asyncio.gather(*(tried(*call) for call in drawn_calls(left, most, seed)))
     return [trial for trial in found if trial is not None]
 
 

@@ -60,7 +60,7 @@ class Match:
     def after(self, history: Iterable[Transition]) -> str:
         """The state that a call after all of these meets."""
         writes = (one for one in history if one.effect.changes_environment and took_effect(one.answer))
-        return history_digest([self.key(one.call) for one in writes])
+        return history_digest([self.key(write.call) for write in writes])
 
     def refilled(self, answer: Answer, recorded: Call, now: Call) -> Answer:
         """A recorded answer in which copies of ignored arguments have the values of this call."""

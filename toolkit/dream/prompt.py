@@ -77,7 +77,10 @@ def messages_for(
     steady = [
         ("tool", _spell({**described, **looks, "description": tool.description})),
         ("task", _spell({"task": situation.task, "world": str(situation.environment)})),
-        ("examples", "\n".join(_step(number, one) for number, one in enumerate(examples, 1)) or "none"),
+        (
+            "examples",
+            "\n".join(_step(number, example) for number, example in enumerate(examples, 1)) or "none",
+        ),
     ]
     moving = [
         ("history", _history(situation.history)),

@@ -65,7 +65,7 @@ class RecordedExperience:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
-        if not all(map(is_exact, [*call.args.values(), *(one.reply for one in call.replies)])):
+        if not all(map(is_exact, [*call.args.values(), *(reply.reply for reply in call.replies)])):
             return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
         known = self._environment(situation.environment, situation.tenant)
         question = _question(call, situation, known) if call.tool in known.asking else None
@@ -164,7 +164,7 @@ def _by_state(
     for entry in entries:
         state = after.get(entry.id, entry.after) if after else entry.after
         groups[key(entry.call), state][entry.episode].append(entry)
-    return {state: dict(told) for state, told in groups.items()}
+    return {state: dict(group) for state, group in groups.items()}
 
 
 def _exact_key(call: Call) -> str:
@@ -200,7 +200,7 @@ def _question(call: Call, situation: Situation, known: _Known) -> Answer | None:
 
 
 def _replies(call: Call) -> list[str]:
-    return [canonical(one.reply) for one in call.replies]
+    return [canonical(reply.reply) for reply in call.replies]
 
 
 def _begins(call: Call, given: list[str]) -> bool:

@@ -161,11 +161,11 @@ class TrackedEpisode:
         """Told changes in the state's own names of made-up ids."""
         return tuple(
             Claim(
-                str(self.renaming.symbolic(one.entity)),
-                one.field,
-                self.renaming.symbolic(one.value),
+                str(self.renaming.symbolic(claim.entity)),
+                claim.field,
+                self.renaming.symbolic(claim.value),
             )
-            for one in claims_of(changes)
+            for claim in claims_of(changes)
         )
 
     def _done_unseen(self, knowledge: Knowledge, entry: Transition, claims: tuple[Claim, ...]) -> None:

@@ -43,7 +43,7 @@ def _mended(case: Case, failed: Transition) -> bool:
     """Whether a later call made good, handed the matter on, or looked what a time-out had left open."""
     about = ids(dict(failed.call.args))
     deed = deed_of(failed.call.tool)
-    claimed = deed is not None and any(deed.claimed_in(one) for one in sentences(case.last_word))
+    claimed = deed is not None and any(deed.claimed_in(sentence) for sentence in sentences(case.last_word))
     for later in case.steps:
         if later.step <= failed.step or not took_effect(later):
             continue
@@ -140,7 +140,7 @@ def _wrong_figure(done: list[Transition], sentence: str) -> str:
     said = {number for one in _AMOUNT.finditer(sentence) if one[1] for number in numbers(one[0])}
     if said and amounts and not said & amounts:
         return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"
-    named, known = ids_in_text(sentence), {one for value in values for one in ids(value)}
+    named, known = ids_in_text(sentence), {id_ for value in values for id_ in ids(value)}
     alike = {one for one in named for other in known if one[0] == other[0] and len(one) == len(other)}
     if alike and not alike & known:
         return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"

@@ -59,10 +59,10 @@ def repeated_write(case: Case) -> Iterator[Finding]:
     turned away ("already cancelled") is named too, as a warning. Not named is what the user asked for once
     more, knowing of the first, and a value that is set back in between.
     """
-    for found in repeated_writes(case.steps):
-        group = [step for step in case.steps if step.step in found.steps]
+    for write in repeated_writes(case.steps):
+        group = [step for step in case.steps if step.step in write.steps]
         if not all(_asked_again(case, one, later) for one, later in pairwise(group)):
-            yield found
+            yield write
 
 
 def repeated_writes(transitions: Sequence[Transition]) -> list[Finding]:

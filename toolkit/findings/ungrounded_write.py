@@ -123,7 +123,7 @@ def _never_looked(case: Case, step: Transition) -> str:
         return ""
     given, known = _state_values(case.task.input), known_before(case, step)
     for name, value in step.call.args.items():
-        about = {one for one in ids({name: value}) - given if known.gave(one)}
+        about = {id_ for id_ in ids({name: value}) - given if known.gave(id_)}
         reader = _reader_of(case, name)
         if not about or reader is None:
             continue

@@ -113,7 +113,9 @@ def _refused_by_user(case: Case, step: Transition) -> str:
     deed, refusal = deed_of(step.call.tool), ""
     for number, (place, text) in enumerate(case.said("user", before=step)):
         if deed is not None and deed.named_in(text):
-            told = (_LEADING_NO.sub("", one) for one in sentences(text))  # "No, open a ticket" asks for one
+            told = (
+                _LEADING_NO.sub("", sentence) for sentence in sentences(text)
+            )  # "No, open a ticket" asks for one
             against = any(negated(one) and deed.named_in(one) for one in told)
             refusal = text if against else ""
         elif number and _NO.match(text) and _asked_for(case, place, step):
@@ -173,7 +175,9 @@ def _decided(asked: Asked, step: Transition) -> JsonValue:
     if not isinstance(requests, list) or not isinstance(decisions, list) or len(requests) != len(decisions):
         return asked.reply
     pairs = [
-        (one, decided) for one, decided in zip(requests, decisions, strict=True) if isinstance(one, Mapping)
+        (request, decided)
+        for request, decided in zip(requests, decisions, strict=True)
+        if isinstance(request, Mapping)
     ]
     named = [(one, decided) for one, decided in pairs if one.get("name") == step.call.tool]
     exact = [(one, decided) for one, decided in named if one.get("args") == dict(step.call.args)]
@@ -183,7 +187,9 @@ def _decided(asked: Asked, step: Transition) -> JsonValue:
 def _reply_text(reply: JsonValue) -> str:
     """A reply to an interrupt as a word: also in the form of LangChain's middleware."""
     if isinstance(reply, Mapping) and isinstance(reply.get("decisions"), list):
-        kinds = [str(one.get("type")) for one in reply["decisions"] if isinstance(one, Mapping)]
+        kinds = [
+            str(decision.get("type")) for decision in reply["decisions"] if isinstance(decision, Mapping)
+        ]
         return next((kind for kind in kinds if kind == "reject"), "approve")
     if isinstance(reply, Mapping):
         for name in ("type", "action", "decision", "approved", "answer"):
@@ -210,7 +216,7 @@ def _needs_approval(case: Case, step: Transition) -> bool:
         return True
     spec = case.specs.get(tool)
     said = [*sentences(spec.description if spec is not None else "")]
-    said += [one for one in sentences(case.policy) if tool in one]
+    said += [sentence for sentence in sentences(case.policy) if tool in sentence]
     return any(_DEMANDS.search(one) for one in said)
 
 

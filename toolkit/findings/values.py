@@ -72,12 +72,12 @@ class Known:
 
     def gave_number(self, value: Decimal) -> bool:
         """Whether a number was told, in this unit or in hundredths, or follows from two that were."""
-        return any(one in self.numbers for one in _units(value)) or self._computed(value)
+        return any(unit in self.numbers for unit in _units(value)) or self._computed(value)
 
     def gave_phone(self, value: str) -> bool:
         """Whether a number of a telephone was told, with whatever between its digits and before it."""
         digits = "".join(re.findall(r"\d", value))
-        told = (one.lstrip("0") for one in self.tokens if one.isdigit())
+        told = (token.lstrip("0") for token in self.tokens if token.isdigit())
         return any(len(one) >= _MIN_PHONE and digits.endswith(one) for one in told)
 
     def _computed(self, value: Decimal) -> bool:

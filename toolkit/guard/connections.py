@@ -53,22 +53,24 @@ def of_the_kit(ports: Collection[int]) -> Iterator[None]:
     By socket, not by address: the agent may have a connection to the same server. One that it opens there
     during the block, in another thread, is taken for the kit's.
     """
-    before = {(one.fd, one.socket) for one in open_connections()}
+    before = {(open_connection.fd, open_connection.socket) for open_connection in open_connections()}
     try:
         yield
     finally:
-        new = [one for one in open_connections() if one.port in ports]
+        new = [connection for connection in open_connections() if connection.port in ports]
         _KITS.update({(one.fd, one.socket) for one in new} - before)
 
 
 def claim_open() -> None:
     """Take all that is open now for the kit's own: in a worker that a cluster made for it."""
-    _KITS.update((one.fd, one.socket) for one in open_connections())
+    _KITS.update((connection.fd, connection.socket) for connection in open_connections())
 
 
 def foreign_connections() -> list[OpenConnection]:
     """Those of `open_connections` that nobody has named the kit's own."""
-    return [one for one in open_connections() if (one.fd, one.socket) not in _KITS]
+    return [
+        connection for connection in open_connections() if (connection.fd, connection.socket) not in _KITS
+    ]
 
 
 def _connection(fd: int) -> OpenConnection | None:

@@ -93,7 +93,7 @@ class _Guard:
         ) in self.rules:  # a connection that was made by name stays that name's, whatever it means by now
             for address in _addresses.get(rule.host, ()):
                 self.resolved.setdefault(address, set()).add(rule.port)
-        self.earlier = {one.socket for one in foreign_connections()}
+        self.earlier = {connection.socket for connection in foreign_connections()}
 
     def permits(self, attempt: AuditedAction) -> bool:
         if attempt.over is not None and not self._judges(attempt.over):
@@ -187,7 +187,7 @@ class _Guard:
 
     def names(self, attempt: AuditedAction) -> set[str]:
         """What a host goes by: "host:port" of it, and of the allowed names that were resolved to it."""
-        known = {name for name, found in _addresses.items() if attempt.host in found}
+        known = {name for name, address in _addresses.items() if attempt.host in address}
         return {f"{name}:{attempt.port}" for name in {attempt.host, *known}}
 
     def note(self, attempt: AuditedAction) -> None:

@@ -65,7 +65,7 @@ def recorded(work: Callable[..., Any], recording: Owner) -> Callable[..., Any]:
 def of_pool(thread: threading.Thread) -> bool:
     """Whether a thread is a pool's: it works for whoever hands it work, not for whoever began it."""
     target = getattr(thread, "_target", None)
-    return any(getattr(target, "__func__", target) is one for one in _POOLS)
+    return any(getattr(target, "__func__", target) is pool for pool in _POOLS)
 
 
 def belonging(work: Callable[..., Any], owner: Owner) -> Callable[..., Any]:

@@ -34,7 +34,7 @@ def to_evict(rows: Sequence[Kept], room: Room, *, now: float) -> list[int]:
 
     Rows of unknown age outlive any lifetime; the share and the limit on all rows take them in their turn.
     """
-    real = [kept for kept in rows if kept.real]
+    real = [row for row in rows if row.real]
     dreamt = [kept for kept in rows if not kept.real]
     young = [kept for kept in dreamt if not _is_old(kept, room, now)]
     allowed = min(len(young), _most_dreamt(len(real), room))

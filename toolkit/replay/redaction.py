@@ -244,13 +244,16 @@ def redact_episode(transitions: Sequence[Transition], redactor: Redactor) -> lis
     ordered = sorted(transitions, key=lambda one: one.step)
     changed = {one.step: _redacted(one, redactor) for one in ordered}
     writes = [one for one in ordered if one.effect.changes_environment]
-    old = [history_digest([one.call.key for one in writes[:count]]) for count in range(len(writes) + 1)]
+    old = [history_digest([write.call.key for write in writes[:count]]) for count in range(len(writes) + 1)]
     new = [
         history_digest([changed[one.step].call.key for one in writes[:count]])
         for count in range(len(writes) + 1)
     ]
     names = dict(zip(reversed(old), reversed(new), strict=True))
-    return [replace(changed[one.step], after=names.get(one.after, one.after)) for one in transitions]
+    return [
+        replace(changed[transition.step], after=names.get(transition.after, transition.after))
+        for transition in transitions
+    ]
 
 
 def _redacted(one: Transition, redactor: Redactor) -> Transition:
@@ -262,7 +265,7 @@ def _redacted(one: Transition, redactor: Redactor) -> Transition:
             args=redactor.value(dict(call.args)),
             call_id=None if call.call_id is None else redactor.text(call.call_id),
             replies=tuple(
-                Reply(redactor.value(one.asked), redactor.value(one.reply)) for one in call.replies
+                Reply(redactor.value(reply.asked), redactor.value(reply.reply)) for reply in call.replies
             ),
         ),
         answer=redactor.answer(one.answer),

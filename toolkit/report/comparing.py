@@ -110,7 +110,7 @@ class Comparison:
             "cost_usd": _change_json(self.cost_usd),
             "tools": {name: _change_json(change) for name, change in self.tools.items()},
             "findings": {name: _change_json(change) for name, change in self.findings.items()},
-            "tasks": [{"task": one.task, "word": one.word} | asdict(one) for one in self.tasks],
+            "tasks": [{"task": task.task, "word": task.word} | asdict(task) for task in self.tasks],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
             "faults": dict(zip(("before", "after"), self.faults, strict=True)),
@@ -229,7 +229,7 @@ def differing(
         for one in (old, new)
     ]
     if "policy" not in sides[0] or "policy" not in sides[1]:
-        sides = [{name: value for name, value in one.items() if name != "policy"} for one in sides]
+        sides = [{name: value for name, value in side.items() if name != "policy"} for side in sides]
     return differences(sides[0], sides[1], sides=names)
 
 

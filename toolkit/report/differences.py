@@ -54,11 +54,11 @@ def format_nearest(call: Call, found: Nearest, history: Iterable[Transition], mo
     """
     lines = [f"nearest recording ({clean(found.episode)}, call {found.step}):"]
     lines += [
-        f"  {told}"
+        f"  {change}"
         for name in found.differs
-        for told in changes(found.call.args.get(name, MISSING), call.args.get(name, MISSING), name, most)
+        for change in changes(found.call.args.get(name, MISSING), call.args.get(name, MISSING), name, most)
     ]
-    replied, now = ([one.reply for one in each.replies] for each in (found.call, call))
+    replied, now = ([reply.reply for reply in each.replies] for each in (found.call, call))
     lines += [f"  {told}" for told in changes(replied, now, "replies", most)]
     if found.elsewhere:
         writes = [one.call for one in history if one.effect.changes_environment]

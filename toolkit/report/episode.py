@@ -76,7 +76,11 @@ class _Layout:
 
     def head(self) -> str:
         asked = next(
-            (text_of(said.get("content")) for said in self._episode.messages if said.get("role") == "user"),
+            (
+                text_of(message.get("content"))
+                for message in self._episode.messages
+                if message.get("role") == "user"
+            ),
             "",
         )
         name = f" {one_line(self._episode.id)}"
@@ -111,8 +115,9 @@ class _Layout:
         yield told.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
-        calls = f"{format_count(len(episode.transitions), 'call')}, {format_count(episode.model_calls, 'model call')}"
-        yield f" {calls}, {duration(episode.elapsed_s)}{stop}"
+        calls = format_count(len(episode.transitions), "call")
+        model_calls = format_count(episode.model_calls, "model call")
+        yield f" {calls}, {model_calls}, {duration(episode.elapsed_s)}{stop}"
 
     def _line(self, who: str, text: str, by: str = "") -> str:
         """Something said; `by`: who stood in for a user."""
@@ -142,7 +147,7 @@ class _Layout:
         told = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
         yield self._tagged(told, tail, self._colour(step))
         if step.answer.nearest is not None:
-            history = [one for one in self._episode.transitions if one.step < step.step]
+            history = [transition for transition in self._episode.transitions if transition.step < step.step]
             for line in format_nearest(step.call, step.answer.nearest, history, self._most):
                 indent = _BESIDE + " " * (len(line) - len(line.lstrip()))
                 yield fold(f"{indent}{one_line(line)}", indent=len(indent) + 2)

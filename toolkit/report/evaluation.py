@@ -83,13 +83,13 @@ class Scores:
             "elapsed_s": summary.elapsed_s,
             "by_task": [
                 {
-                    "task": one.task,
-                    "family": one.family,
-                    "passed": one.success,
-                    "failed": one.failure,
-                    "inconclusive": one.inconclusive,
+                    "task": outcome.task,
+                    "family": outcome.family,
+                    "passed": outcome.success,
+                    "failed": outcome.failure,
+                    "inconclusive": outcome.inconclusive,
                 }
-                for one in self.outcomes
+                for outcome in self.outcomes
             ],
         }
 
@@ -185,7 +185,9 @@ def scores_of(summary: RunMetrics, tasks: Sequence[Task], *, run: str, directory
         once=passed_once(outcomes),
         in_a_row={k: share for k in range(2, most + 1) if (share := passed_by_all(outcomes, k))},
         any_of={k: share for k in range(2, most + 1) if (share := passed_by_any(outcomes, k))},
-        families={kind: passed_once([one for one in outcomes if one.family == kind]) for kind in kinds},
+        families={
+            kind: passed_once([outcome for outcome in outcomes if outcome.family == kind]) for kind in kinds
+        },
         summary=summary,
     )
 

@@ -390,11 +390,11 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
         ("Also", format_also(summary)),
         ("Usage", format_usage(summary)),
         ("Dream usage", format_dream_usage(summary)),
-        *(("Server", told) for told in format_servers(summary.fact("servers"))),
+        *(("Server", server) for server in format_servers(summary.fact("servers"))),
     ]
     return [(label, told) for label, told in rows if told]
 
 
 def _rows(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
     """Lines of one figure: the label stands before the first."""
-    return [(label if place == 0 else "", told) for place, told in enumerate(lines)]
+    return [(label if place == 0 else "", line) for place, line in enumerate(lines)]

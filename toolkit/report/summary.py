@@ -227,10 +227,10 @@ class Tally:
 
     def _groups(self) -> tuple[FindingGroup, ...]:
         groups = []
-        for (kind, severity, tool), found in self.findings.items():
-            places = sorted(found.places, key=lambda place: (natural(place[0]), place[1] or 0, place[2]))
+        for (kind, severity, tool), finding in self.findings.items():
+            places = sorted(finding.places, key=lambda place: (natural(place[0]), place[1] or 0, place[2]))
             at = tuple((episode, step) for episode, step, _ in places)
-            groups.append(FindingGroup(kind, severity, tool, found.effect, places[0][2], len(at), at))
+            groups.append(FindingGroup(kind, severity, tool, finding.effect, places[0][2], len(at), at))
         return tuple(sorted(groups, key=_worst_first))
 
 

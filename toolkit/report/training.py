@@ -87,7 +87,14 @@ class Training:
     def gain(self) -> PairedComparison | None:
         """The last evaluation against the first of its kind, real or dreamed; None where there are no two."""
         last = self.evaluations[-1] if self.evaluations else None
-        first = next((one for one in self.evaluations if last is not None and one.real == last.real), None)
+        first = next(
+            (
+                evaluation
+                for evaluation in self.evaluations
+                if last is not None and evaluation.real == last.real
+            ),
+            None,
+        )
         if first is None or last is None or first is last:
             return None
         return beaten(outcomes_of(first), outcomes_of(last))
@@ -118,7 +125,7 @@ class Training:
             named, text = self.alarm.get("alarm"), self.alarm.get("text")
             return f"Step {self.alarm.get('step')} was stopped by the alarm '{named}': {text}; {kept}."
         gain = self.gain
-        if gain is None and len({one.real for one in self.evaluations}) > 1:
+        if gain is None and len({evaluation.real for evaluation in self.evaluations}) > 1:
             return "Nothing can be said: held-out tasks were dreamed before and real after, or the other way."
         if gain is None:
             return "What it learned was not measured on held-out tasks."
@@ -145,7 +152,7 @@ class Training:
             "steps": len(self.steps),
             "planned": self.planned,
             "sentence": self.sentence,
-            "held_out": [evaluation_told(one) for one in self.evaluations],
+            "held_out": [evaluation_told(evaluation) for evaluation in self.evaluations],
             "gain": None
             if gain is None
             else {
@@ -181,7 +188,7 @@ class Training:
             for phase in PHASES
             if phase not in ("rollouts", "evaluation")
         }
-        spent["evaluation"] = fsum(one.seconds for one in self.evaluations)
+        spent["evaluation"] = fsum(evaluation.seconds for evaluation in self.evaluations)
         return spent
 
 

@@ -110,7 +110,7 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
 
 
 def _measured(training: Training) -> tuple[Mark, ...]:
-    shares = [(one.step, share_of(one)) for one in training.evaluations]
+    shares = [(evaluation.step, share_of(evaluation)) for evaluation in training.evaluations]
     return tuple(Mark(step, share.mean, share.low, share.high) for step, share in shares if share is not None)
 
 

@@ -36,8 +36,8 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
     yield "learned", _learned(training)
     if steps:
         yield "policy", _policy(training)
-    for told in format_servers(training.outcome.get("servers")):
-        yield "server", told
+    for server in format_servers(training.outcome.get("servers")):
+        yield "server", server
     yield "time", _time(training)
 
 

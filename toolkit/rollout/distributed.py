@@ -118,8 +118,8 @@ class DistributedRunner:
         try:
             await filling
         except BaseException as error:
-            for one in fills:  # before the host is closed: a worker may be on its way
-                one.cancel()
+            for fill in fills:  # before the host is closed: a worker may be on its way
+                fill.cancel()
             await asyncio.gather(*fills, return_exceptions=True)
             await self._end()
             if self._stop.requested and mine is not None and not mine.cancelling():

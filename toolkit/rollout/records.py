@@ -53,7 +53,7 @@ def masked_episode(episode: Episode, masker: Masker) -> Episode:
         messages=tuple(masker.plain(list(episode.messages))),
         violations=tuple(masker.text(text) for text in episode.violations),
         executed=tuple(replace(call, args=masker.plain(dict(call.args))) for call in episode.executed),
-        findings=tuple(replace(found, text=masker.text(found.text)) for found in episode.findings),
+        findings=tuple(replace(finding, text=masker.text(finding.text)) for finding in episode.findings),
         traceback=tuple(masker.text(line) for line in episode.traceback),
         final=masker.plain(episode.final),
         user_turns=tuple(

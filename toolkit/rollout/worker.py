@@ -180,7 +180,7 @@ class EpisodeWorker:
             case "prepare":
                 return spelled(await self._opened.apart(self._opened.place.prepare(asked)))
             case "admit":
-                tasks = [task_from_record(one, source="admit") for one in asked["tasks"]]
+                tasks = [task_from_record(task, source="admit") for task in asked["tasks"]]
                 self._opened.place.admit(tasks)
                 return spelled({})
             case "close":

@@ -118,7 +118,7 @@ def _price(keyword: str, value: Any, instance: Any, schema: Any) -> float:
     if keyword in _BY_NAME and isinstance(instance, dict):
         patterns = schema.get("patternProperties") or ()
         names = [name for name in instance if isinstance(name, str)]
-        return price + sum(work_of_search(one, len(name)) for one in patterns for name in names)
+        return price + sum(work_of_search(pattern, len(name)) for pattern in patterns for name in names)
     if keyword == "uniqueItems" and isinstance(instance, list):
         simple = all(isinstance(one, (str, int, float)) for one in instance)
         return price + (20 * size if simple else 10.0 * size * len(instance))

@@ -257,7 +257,7 @@ class Session:
             return
         before, self._untold = f"and {self._untold} more refusals", self._untold + 1
         after = f"and {self._untold} more refusals"
-        self.violations[:] = [one for one in self.violations if one != before] + [after]
+        self.violations[:] = [violation for violation in self.violations if violation != before] + [after]
 
     def refuse(self, why: str) -> NoReturn:
         """Latch the session and end the episode."""
@@ -357,8 +357,8 @@ class Session:
         A tool that asked people asks them again; what `person` raises without a reply ends this try.
         """
         if identity is not None and (before := self.ledger.remembered(identity)) is not None:
-            for one in before.replies:  # the graph counts the questions of a node
-                person(one.asked)
+            for reply in before.replies:  # the graph counts the questions of a node
+                person(reply.asked)
             return before
         call = self.masked(call)
         started = time.time()
@@ -516,7 +516,7 @@ class Session:
         if call.replies:
             mask = self._masker.plain
             call = replace(
-                call, replies=tuple(Reply(mask(one.asked), mask(one.reply)) for one in call.replies)
+                call, replies=tuple(Reply(mask(reply.asked), mask(reply.reply)) for reply in call.replies)
             )
         return call if args is call.args else replace(call, args=args)
 

@@ -49,7 +49,7 @@ class Address:
     def name(self) -> str:
         """What files that belong to this address are called: the host, and what tells it from others."""
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.host)[:60] or "here"
-        options = {name: said for name, said in self.options.items() if name not in _HOW}
+        options = {name: option for name, option in self.options.items() if name not in _HOW}
         if options.get("tenant") == TENANT:
             del options["tenant"]
         port = None if self.port == PORTS.get(self.scheme) else self.port

@@ -87,16 +87,16 @@ def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         UnknownName: one names a tool, a read or an argument that the graph does not have.
     """
     _check_match(settings, specs)
-    for name, said in settings.tools.items():
-        if said.model is None or name not in specs:
+    for name, tool in settings.tools.items():
+        if tool.model is None or name not in specs:
             continue
         table = ("tools", name, "model")
-        for key, read in said.model.reads():
+        for key, read in tool.model.reads():
             if read not in specs:
                 source = settings.where(*table, *key)
                 raise UnknownName("tool", read, known=sorted(specs), source=source, where="the graph")
         properties = specs[name].args_schema.get("properties")
-        for key, argument in said.model.arguments() if isinstance(properties, Mapping) else ():
+        for key, argument in tool.model.arguments() if isinstance(properties, Mapping) else ():
             if argument not in (properties or {}):
                 source = settings.where(*table, *key)
                 raise UnknownName(
@@ -115,7 +115,7 @@ def _check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         if not fitting:
             raise UnknownName("tool", pattern, known=sorted(specs), source=source, where="the graph")
         schemas = [spec.args_schema.get("properties") for spec in fitting]
-        if not all(isinstance(one, Mapping) for one in schemas):
+        if not all(isinstance(schema, Mapping) for schema in schemas):
             continue
         arguments = sorted({name for one in schemas for name in one or ()})
         for name in said.ignore:

@@ -79,7 +79,7 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
         high=high,
         calls=len(asked),
         answered=sum(not step.answer.unanswered for step in asked),
-        violations=sum(bool(one.violations or one.executed) for one in episodes),
+        violations=sum(bool(episode.violations or episode.executed) for episode in episodes),
     )
 
 
@@ -90,7 +90,7 @@ def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
         episodes=len(verdicts),
         decided=sum(verdict.conclusive for verdict in verdicts),
         success=verdicts.count(Verdict.PASSED),
-        violations=sum(bool(one.violations or one.executed) for one in _episodes(groups)),
+        violations=sum(bool(episode.violations or episode.executed) for episode in _episodes(groups)),
     )
 
 

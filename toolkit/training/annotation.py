@@ -140,7 +140,7 @@ class KeptAnnotations:
 
     def missing(self, trajectories: Iterable[Trajectory], by: str | None = None) -> list[Trajectory]:
         """Those that nothing was said of yet."""
-        return [one for one in trajectories if self.of(one, by) is None]
+        return [trajectory for trajectory in trajectories if self.of(trajectory, by) is None]
 
     def append(self, trajectory: Trajectory, annotation: Annotation, spend: Spend = _NOTHING) -> None:
         """Keep one, and what was spent since the last; it is there once this returns, whatever comes.

@@ -138,7 +138,7 @@ class TrainingLoop:
             Lines(self._folder / name).cut_back(step)
         self._steps, self._evaluations = read_steps(self._folder), read_evaluations(self._folder)
         self._waiting = {drawn.batch.step: drawn for drawn in self._state.read(step)}
-        courses = {one.step: one.course for one in read_courses(self._folder)}
+        courses = {course.step: course.course for course in read_courses(self._folder)}
         self._chooser.restore(courses | {later: one.course for later, one in self._waiting.items()})
         self._kept = step
         self._events.emit("training_started", step=step, steps=self._plan.train.steps)
@@ -336,7 +336,7 @@ class TrainingLoop:
             for name in (STEPS, EVALUATIONS, COURSES):
                 Lines(self._folder / name).cut_back(step - 1)
             self._steps = [one for one in self._steps if one.step < step]
-            self._evaluations = [one for one in self._evaluations if one.step < step]
+            self._evaluations = [evaluation for evaluation in self._evaluations if evaluation.step < step]
         kept = self._folder / WEIGHTS / version_of(self._kept)
         self._weights = kept if kept.is_dir() else None
 

@@ -78,7 +78,7 @@ def why_unfit(turn: Turn) -> str:
         return NO_PROMPT
     if len(turn.ids) != len(turn.logprobs):
         return MISALIGNED
-    if not all(math.isfinite(one) and one <= _ROUNDING for one in turn.logprobs):
+    if not all(math.isfinite(logprob) and logprob <= _ROUNDING for logprob in turn.logprobs):
         return NOT_FINITE
     return ""
 
@@ -127,7 +127,9 @@ def _merge_episode(episode: str, turns: Sequence[Turn]) -> tuple[list[_Stream], 
             unfit[why] += 1
             continue
         earlier = max(
-            (one for one in streams if one.leads_to(turn)), key=lambda one: len(one.ids), default=None
+            (stream for stream in streams if stream.leads_to(turn)),
+            key=lambda one: len(one.ids),
+            default=None,
         )
         if earlier is None:
             streams.append(_Stream(turn))

@@ -98,7 +98,7 @@ def passed_by_all(outcomes: Sequence[TaskOutcome], k: int) -> Share | None:
 
 def _mean(outcomes: Sequence[TaskOutcome], k: int, figure: Callable[[int, int, int], float]) -> Share | None:
     """Mean of a figure of (k, tries, successes) over tasks; worst and best count those left out too."""
-    held = [one for one in outcomes if one.decided >= k]
+    held = [outcome for outcome in outcomes if outcome.decided >= k]
     if not held:
         return None
     looks = max(1, min(one.decided for one in held) // k)

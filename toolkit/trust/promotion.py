@@ -61,16 +61,16 @@ class Promotion:
                 f"{100 * self.strict.low:+.1f} to {100 * self.strict.high:+.1f} points."
             )
         told += [
-            f"At '{one.name}' the candidate is clearly worse: {100 * one.found.change:+.0f} points on "
-            f"{one.found.tasks} tasks, which is luck with a chance of {100 * one.luck:.2g} %."
-            for one in self.worse_families
+            f"At '{family.name}' the candidate is clearly worse: {100 * family.found.change:+.0f} points on "
+            f"{family.found.tasks} tasks, which is luck with a chance of {100 * family.luck:.2g} %."
+            for family in self.worse_families
         ]
         return tuple(told)
 
     @property
     def worse_families(self) -> tuple[FamilyChange, ...]:
         """Families that it is clearly worse at."""
-        return tuple(one for one in self.families if one.worse)
+        return tuple(family for family in self.families if family.worse)
 
 
 def promotion(

@@ -31,7 +31,7 @@ def instances_of(*kinds: type) -> list[Any]:
         for one in map(type, objects):
             if id(one) not in known:
                 known[id(one)] = _is_of(one, kinds)
-        return [one for one in objects if known[id(type(one))]]
+        return [object_ for object_ in objects if known[id(type(object_))]]
 
 
 class _Wanted(dict[type, bool]):
@@ -73,7 +73,7 @@ class Living:
         code = (types.FunctionType, LRU_CACHE)
         self._functions = [weakref.ref(one) for one in found if type(one) in code]
         others = [one for one in found if type(one) not in code]
-        self._tools = [weakref.ref(one) for one in others if issubclass(type(one), BaseTool)]
+        self._tools = [weakref.ref(other) for other in others if issubclass(type(other), BaseTool)]
         self._models = [weakref.ref(one) for one in others if issubclass(type(one), BaseChatModel)]
 
     def tools(self) -> list[BaseTool]:

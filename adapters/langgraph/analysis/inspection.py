@@ -194,7 +194,7 @@ def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphI
     if not bearers or judge is None:
         return function_spec(name, settings)
     judge.mean(name, bearers)
-    specs = [(one, judge.spec(one, name)) for one in bearers]
+    specs = [(bearer, judge.spec(bearer, name)) for bearer in bearers]
     distinct = {(body_of(one), spec.effect): (one, spec) for one, spec in specs}
     facts.problems += filter(None, (_never_free(name, one, settings) for one, _ in distinct.values()))
     found = [spec for _, spec in distinct.values()]

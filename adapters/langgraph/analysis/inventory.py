@@ -88,9 +88,9 @@ class _Walk:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._said = {
-            id(_plain(load_named(one, kind="function", where=settings.where("functions", one),
-                                 folder=settings.folder))): one
-            for one in settings.functions
+            id(_plain(load_named(function, kind="function", where=settings.where("functions", function),
+                                 folder=settings.folder))): function
+            for function in settings.functions
         }  # fmt: skip
         self._seen: set[tuple[int, bool]] = set()
         self._doubts: dict[int, str | None] = {}
@@ -109,7 +109,7 @@ class _Walk:
             name = path.rpartition("/")[2]
             if name in self._settings.nodes:
                 continue
-            own = {id(one) for one in functions_of(bound)}
+            own = {id(function) for function in functions_of(bound)}
             for kind, one in _behind(bound):
                 where = f"node '{path}'" if id(one.function) in own else f"{kind} at node '{path}'"
                 self._start(one, where)
@@ -284,6 +284,6 @@ def _callbacks(config: Any) -> Iterator[tuple[str, Reached]]:
     given = config.get("callbacks") if isinstance(config, dict) else None
     for handler in getattr(given, "handlers", given) or ():
         for kind in type(handler).__mro__:
-            for name, one in vars(kind).items():
-                if name.startswith("on_") and is_users(one):
-                    yield "callback", Reached(one, handler)
+            for name, var in vars(kind).items():
+                if name.startswith("on_") and is_users(var):
+                    yield "callback", Reached(var, handler)

@@ -190,7 +190,7 @@ def _attribute(module: ModuleType, attribute: str, source: str) -> object:
     value: object = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            near = [name for name, one in vars(module).items() if _could_be_graph(one)]
+            near = [name for name, var in vars(module).items() if _could_be_graph(var)]
             raise UnknownName("name", attribute, known=near, source=source, where=module.__name__)
         value = getattr(value, part)
     return value

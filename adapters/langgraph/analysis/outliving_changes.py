@@ -85,15 +85,17 @@ class _Stretches:
     def __init__(self, names: Mapping[str, Any], others: tuple[str, ...]) -> None:
         self._names = names
         self._stack: list[_Label] = []
-        self._came_of: dict[str, list[_Label]] = {one: [None] for one in others}  # what was stored in each
+        self._came_of: dict[str, list[_Label]] = {
+            other: [None] for other in others
+        }  # what was stored in each
         self._changed: list[_Label] = []
 
     def changes(self, code: types.CodeType) -> bool:
         """See `changes_others`."""
-        for one in dis.get_instructions(code):
-            if one.is_jump_target:
+        for instruction in dis.get_instructions(code):
+            if instruction.is_jump_target:
                 self._stack.clear()
-            self._step(one)
+            self._step(instruction)
         return not all(self._own(label, set()) for label in self._changed)
 
     def _own(self, label: _Label, seen: set[str]) -> bool:

@@ -57,7 +57,7 @@ def project_graph(file: Path, name: str) -> ProjectGraph:
     """
     graphs = graphs_of(file)
     if not name and len(graphs) > 1:
-        raise AmbiguousGraph(str(file), [f"{file.name}:{one}" for one in graphs])
+        raise AmbiguousGraph(str(file), [f"{file.name}:{graph}" for graph in graphs])
     chosen = name or next(iter(graphs))
     if chosen not in graphs:
         raise UnknownName("graph", chosen, known=graphs, source=str(file), where="its graphs")
@@ -82,8 +82,12 @@ def _read(file: Path) -> Mapping[str, JsonValue]:
 
 def _take_folders(folder: Path, dependencies: JsonValue) -> None:
     """Local folders go on the path behind what is there; packages are a matter of `pip install`."""
-    for one in dependencies if isinstance(dependencies, list) else ():
-        place = (folder / one).resolve() if isinstance(one, str) and one.startswith(".") else None
+    for dependency in dependencies if isinstance(dependencies, list) else ():
+        place = (
+            (folder / dependency).resolve()
+            if isinstance(dependency, str) and dependency.startswith(".")
+            else None
+        )
         if place is not None and place.is_dir() and str(place) not in sys.path:
             sys.path.append(str(place))
 

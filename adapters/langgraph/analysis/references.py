@@ -69,7 +69,9 @@ def _provider_kinds(settings: Settings, names: Iterable[str]) -> Mapping[str, An
             settings.environments[name], kind="environment provider", where=where, folder=settings.folder
         )
         lacks = [
-            f"{one}()" for one in _METHODS if one != _OPTIONAL and not callable(_attribute(kind, one, where))
+            f"{method}()"
+            for method in _METHODS
+            if method != _OPTIONAL and not callable(_attribute(kind, method, where))
         ]
         if lacks and not hasattr(kind, "__getattr__"):
             raise UserError(

@@ -108,7 +108,7 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     codes = list(_codes(function.__code__))
     words = frozenset(name for code in codes for name in code.co_names)
     found = Reading(words=words)
-    stores = {one.opname for code in codes for one in dis.get_instructions(code)}
+    stores = {instruction.opname for code in codes for instruction in dis.get_instructions(code)}
     changes = any(
         changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
     )
@@ -155,7 +155,11 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _opens_for_writing(code: types.CodeType) -> bool:
     """Whether a mode for writing is among the arguments of an `open`; its first argument is a path."""
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PUSH_NULL")]
+    instructions = [
+        instruction
+        for instruction in dis.get_instructions(code)
+        if instruction.opname not in ("CACHE", "PUSH_NULL")
+    ]
     for place, one in enumerate(instructions):
         if one.argval == "open" and one.opname.startswith("LOAD_"):
             function = one.opname in ("LOAD_GLOBAL", "LOAD_NAME")

@@ -88,7 +88,7 @@ def _lies_in(file: str, package: str) -> bool:
     folders = [str(one) + "/" for one in getattr(module, "__path__", ())]
     if not folders:
         return file == getattr(module, "__file__", None)
-    return Path(file).as_posix().startswith(tuple(Path(one).as_posix() + "/" for one in folders))
+    return Path(file).as_posix().startswith(tuple(Path(folder).as_posix() + "/" for folder in folders))
 
 
 class _Reading:
@@ -122,7 +122,7 @@ class _Reading:
         return self._kind(type(value)), self._all(fields, depth + 1)
 
     def _all(self, values: Iterable[Any], depth: int) -> Hashable:
-        return tuple(self.of(one, depth) for one, _ in zip(list(values), range(_MAX_ITEMS), strict=False))
+        return tuple(self.of(value, depth) for value, _ in zip(list(values), range(_MAX_ITEMS), strict=False))
 
     def _function(self, function: types.FunctionType, depth: int) -> Hashable:
         code = real_code(function)

@@ -101,7 +101,7 @@ def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
         if id(scope) not in scopes:
             scopes[id(scope)] = scope
             modules = [one for one in list(scope.values()) if type(one) is types.ModuleType]
-            files = ((one, vars(one).get("__file__")) for one in modules)
+            files = ((module, vars(module).get("__file__")) for module in modules)
             waiting += [vars(one) for one, file in files if isinstance(file, str) and not of_library(file)]
     return scopes
 
@@ -140,10 +140,10 @@ def _used_by(values: Iterable[Any]) -> set[int]:
     """What the framework runs by calling the methods of these objects."""
     used: set[int] = set()
     waiting = [
-        (one, 0)
+        (function, 0)
         for value in values
-        for one in _functions(value)
-        if _is_called_by_framework(one.function.__name__, _kind(value))
+        for function in _functions(value)
+        if _is_called_by_framework(function.function.__name__, _kind(value))
     ]
     while waiting:
         one, depth = waiting.pop()

@@ -87,7 +87,9 @@ class Deployed:
             "sentence": self.sentence,
             "event": EVENTS.write(self.event),
             "comparison": beating_to_json(found.whole if found is not None else None),
-            "families": {one.name: beating_to_json(one.found) for one in found.families} if found else {},
+            "families": {family.name: beating_to_json(family.found) for family in found.families}
+            if found
+            else {},
             "model": str(self.pointing.merged),
             "lines": list(self.pointing.lines),
             "card": None if self.card is None else str(self.card),

@@ -208,9 +208,9 @@ class LangGraphRunner:
         """Say at once what a person should not have to wait for."""
         for why in session.violations:
             self.events.emit("violation", episode=episode, text=why)
-        for found in findings:
+        for finding in findings:
             self.events.emit(
-                "finding", episode=episode, finding=found.kind, text=found.text, steps=list(found.steps)
+                "finding", episode=episode, finding=finding.kind, text=finding.text, steps=list(finding.steps)
             )
 
     def _look(self, task: Task, session: Session, course: EpisodeState) -> tuple[Finding, ...]:
@@ -441,7 +441,7 @@ def _unanswered(session: Session) -> str:
 def _to_the_unanswered(session: Session) -> tuple[Transition, ...]:
     """The calls up to the first that nobody answered, and those that the model asked for in the same turn."""
     entries, turn = session.ledger.transitions(), session.ledger.turn
-    at = next((place for place, one in enumerate(entries) if one.answer.unanswered), len(entries))
+    at = next((place for place, entry in enumerate(entries) if entry.answer.unanswered), len(entries))
     asked = {turn(one.call.call_id)[0] for one in entries[at : at + 1]} - {0}  # 0: no model asked for it
     beside = [one for one in entries[at + 1 :] if turn(one.call.call_id)[0] in asked]
     return (*entries[: at + 1], *beside)
@@ -579,7 +579,7 @@ async def _in_order(graph: Pregel[Any], config: RunnableConfig, waiting: list[An
     """Interrupts as the graph's state lists them: those of parallel tasks are streamed as chance has it."""
     if len(waiting) == 1 or not graph.checkpointer:
         return waiting
-    listed = [one.id for one in (await graph.aget_state(config)).interrupts]
+    listed = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
     return sorted(waiting, key=lambda one: listed.index(one.id) if one.id in listed else len(listed))
 
 

@@ -107,12 +107,12 @@ def say_model_down(course: EpisodeState, unrecovered: BaseException | None) -> N
 
 def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
     """Whether a model's endpoint gave no answer, also where the agent raised an error of its own for that."""
-    for one in _causes(error):
-        if isinstance(one, EndpointError):
+    for cause in _causes(error):
+        if isinstance(cause, EndpointError):
             return True
-        if any(one is failed for failed in of_model):
-            return any(map(_of_client, _causes(one)))
-        if not _packages(type(one)).isdisjoint(_MODEL_CLIENTS) and not raised_by_agent(one):
+        if any(cause is failed for failed in of_model):
+            return any(map(_of_client, _causes(cause)))
+        if not _packages(type(cause)).isdisjoint(_MODEL_CLIENTS) and not raised_by_agent(cause):
             return True
     return False
 
@@ -146,7 +146,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:
     """What the client of the model had said, where the agent raised an error of its own for that."""
-    said = next((one for one in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(one)), None)
+    said = next(
+        (cause for cause in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(cause)), None
+    )
     return "" if said is None or said is error else f", from {type(said).__name__}: {error_text(said)}"
 
 

@@ -48,7 +48,7 @@ def only_sync(graph: Pregel[Any]) -> bool:
     if kind is None:
         return False
     runs = [inner for _, bound in nodes_of(graph) for inner in unwrapped(bound)]
-    if any(getattr(one, "afunc", None) and not getattr(one, "func", None) for one in runs):
+    if any(getattr(run, "afunc", None) and not getattr(run, "func", None) for run in runs):
         return False
     return any(_wraps_sync_only(type(one), kind) for one in _reached(runs, kind))
 
@@ -65,7 +65,7 @@ def _wraps_sync_only(own: type, kind: type) -> bool:
 def _reached(runs: list[Any], kind: type) -> Iterator[Any]:
     """Middleware in the closures of what nodes run."""
     names = ("func", "afunc", "_wrap_tool_call", "_awrap_tool_call")
-    todo = deque(getattr(one, name, None) for one in runs for name in names)
+    todo = deque(getattr(run, name, None) for run in runs for name in names)
     seen: set[int] = set()
     while todo and len(seen) < _MOST:
         one = todo.popleft()

@@ -82,7 +82,8 @@ def _usage(response: LLMResult) -> tuple[int, int]:
 def _of_policy(response: LLMResult) -> bool:
     """Whether a policy of our own answered, for which no provider is paid."""
     return any(
-        isinstance(one, ChatGeneration) and one.message.response_metadata.get("model_provider") == PROVIDER
+        isinstance(generation, ChatGeneration)
+        and generation.message.response_metadata.get("model_provider") == PROVIDER
         for generations in response.generations
-        for one in generations
+        for generation in generations
     )

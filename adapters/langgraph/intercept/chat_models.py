@@ -147,7 +147,7 @@ def binding(real: Any) -> Any:
         tools, session = list(tools), current.get()
         if capture_of(session) is None:  # else the leaf sees whether this model is asked at all
             tools = without_left_out(session, tools)
-        own = [one for one in tools if not provider_tools(one)]
+        own = [tool for tool in tools if not provider_tools(tool)]
         HOLDINGS.add_bound(self, own, structured="ls_structured_output_format" in kwargs)
         return real(self, tools, *args, **kwargs)
 
@@ -346,7 +346,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     unhookable = HOLDINGS.unhookable.get(name) or (own_entry(in_node) if in_node is not None else None)
     if unhookable is None and (seen or in_node is not None):
         return
-    names = {name_of(one) for one in kwargs.get("tools") or kwargs.get("functions") or ()}
+    names = {name_of(tool) for tool in kwargs.get("tools") or kwargs.get("functions") or ()}
     bound = name in names or (known is not None and name in known.schemas)
     if unhookable is not None:
         why = f"is a callable that cannot be hooked ({unhookable})"

@@ -39,7 +39,10 @@ def dreaming_process(
     """
     egress.refuse_uvloop()
     install()
-    warnings = [f"open before the dream, so C libraries can use it: {one}" for one in foreign_connections()]
+    warnings = [
+        f"open before the dream, so C libraries can use it: {connection}"
+        for connection in foreign_connections()
+    ]
     scratch.mkdir(parents=True, exist_ok=True)
     allowance = egress.Allowance(
         hosts=frozenset(settings.guard.allow_hosts),

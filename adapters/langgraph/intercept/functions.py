@@ -116,7 +116,7 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
         known.leaf = leaf
     elif name not in {known.name, *(other for other, _ in known.also)}:
         known.also.append((name, tool))
-    if isinstance(target, LRU_CACHE) and not any(target is one for one in known.caches):
+    if isinstance(target, LRU_CACHE) and not any(target is cache for cache in known.caches):
         known.caches.append(target)
         known.caches[-1].cache_clear()
     return known
@@ -238,7 +238,7 @@ def _named(function: types.FunctionType) -> Iterator[object]:
     """What the global names in a function's code stand for, but for modules and classes."""
     names = function.__globals__
     values = (names.get(name) for name in sorted(real_code(function).co_names))
-    return (one for one in values if not isinstance(one, (types.ModuleType, type)))
+    return (value for value in values if not isinstance(value, (types.ModuleType, type)))
 
 
 def _held(function: types.FunctionType) -> Iterator[object]:

@@ -207,7 +207,9 @@ def _stop(session: Session, why: str) -> NoReturn:
 
 def digest_of(asked: Asked) -> str:
     """Names a request: equal for the same one."""
-    return digest([asked.model, [dict(one) for one in asked.messages], list(asked.tools), asked.options])
+    return digest(
+        [asked.model, [dict(message) for message in asked.messages], list(asked.tools), asked.options]
+    )
 
 
 def answer_record(message: AIMessage) -> dict[str, JsonValue]:
@@ -262,7 +264,7 @@ def _asked(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any
 def _without_ids(record: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in record.items() if key != "tool_call_id"}
     if "tool_calls" in kept:
-        kept["tool_calls"] = [{"name": one["name"], "args": one["args"]} for one in kept["tool_calls"]]
+        kept["tool_calls"] = [{"name": call["name"], "args": call["args"]} for call in kept["tool_calls"]]
     return kept
 
 

@@ -90,7 +90,8 @@ def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
     found = _bearers(names)
     kept = ids_kept()
     if any(
-        len(set(map(body_of, bearers))) > 1 and not all(id(one) in kept or _in_module(one) for one in bearers)
+        len(set(map(body_of, bearers))) > 1
+        and not all(id(bearer) in kept or _in_module(bearer) for bearer in bearers)
         for bearers in found.values()
     ):
         del found

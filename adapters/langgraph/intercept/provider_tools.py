@@ -35,7 +35,7 @@ def provider_tools(bound: Any) -> list[str]:
         return []
     kind = bound.get("type")
     if kind == "namespace":
-        return [name for one in bound.get("tools") or () for name in provider_tools(one)]
+        return [name for tool in bound.get("tools") or () for name in provider_tools(tool)]
     if isinstance(kind, str) and kind:
         own = kind in _OWN_TYPES or (kind.startswith(_OWN_PREFIXES) and "name" in bound)
         return [] if own else [kind]
@@ -125,7 +125,9 @@ def _bound_by(value: Any, name: str = "", depth: int = 2) -> Iterator[Any]:
     elif isinstance(value, types.FunctionType) and depth:
         code = value.__code__
         held = dict(zip(code.co_freevars, map(_content, value.__closure__ or ()), strict=True))
-        held |= {one: value.__globals__[one] for one in code.co_names if one in value.__globals__}
+        held |= {
+            co_name: value.__globals__[co_name] for co_name in code.co_names if co_name in value.__globals__
+        }
         for one, used in held.items():
             yield from _bound_by(used, one, depth - 1)
     elif not name:

@@ -37,7 +37,7 @@ def guard_threads(patches: PatchSet) -> None:
     _carry(patches, _thread, "start_new_thread", {0: (None, quietly)})
     heard = {"callback": quietly, "error_callback": quietly}
     for name, heard_at in (("apply_async", 4), ("_map_async", 5)):
-        calls = {heard_at + place: one for place, one in enumerate(heard.items())}
+        calls = {heard_at + place: item for place, item in enumerate(heard.items())}
         _carry(patches, old_pools.Pool, name, {1: ("func", packed), **calls}, only=old_pools.ThreadPool)
     for name in ("imap", "imap_unordered"):
         _carry(patches, old_pools.Pool, name, {1: ("func", packed)}, only=old_pools.ThreadPool)
@@ -96,8 +96,8 @@ def _carry(
     def handing(*args: Any, **kwargs: Any) -> Any:
         if only is None or isinstance(args[0], only):
             args = tuple(
-                works[place][1](one) if place in works and callable(one) else one
-                for place, one in enumerate(args)
+                works[place][1](arg) if place in works and callable(arg) else arg
+                for place, arg in enumerate(args)
             )
             kwargs |= {name: change(kwargs[name]) for name, change in named.items() if kwargs.get(name)}
         return real(*args, **kwargs)

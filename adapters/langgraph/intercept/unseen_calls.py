@@ -28,7 +28,7 @@ def check_answered(session: Session, messages: Any) -> None:
     """
     if session.mode.bare or not session.asked_ids or not isinstance(messages, Sequence):
         return
-    given = {one.tool_call_id: one.status for one in messages if isinstance(one, ToolMessage)}
+    given = {message.tool_call_id: message.status for message in messages if isinstance(message, ToolMessage)}
     missing = past_the_gate(session, messages)
     session.passed_over.update({str(call["id"]): call["name"] for call in missing if call["id"] not in given})
     ran = [call for call in missing if given.get(call["id"]) == "success"]

@@ -289,7 +289,7 @@ class LiveSpecs(Mapping[str, ToolSpec]):
 
     def _look(self, name: str) -> ToolSpec:
         for _ in range(2):
-            found = [self.judge.spec(one, name) for one in bearers_of(name)]
+            found = [self.judge.spec(bearer, name) for bearer in bearers_of(name)]
             if found:
                 return max(found, key=lambda spec: power(spec.effect))
             HOLDINGS.scan()

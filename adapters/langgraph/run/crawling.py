@@ -163,7 +163,7 @@ async def crawl(
         tools = {**{tool.name: tool for tool in HOLDINGS.tools()}, **own_tools(graph)}
         caller = _caller([tools[spec.name] for spec in plan.reads])
         environments = environment_providers(
-            request.settings, {one.environment.name for one in request.environments}
+            request.settings, {environment.environment.name for environment in request.environments}
         )
         for one in request.environments:
             if result.stopped:
@@ -323,8 +323,8 @@ def worlds_of(tasks: Sequence[Task]) -> list[Crawled]:
         found = words.setdefault(task.environment, {})
         found.update(dict.fromkeys(words_of(" ".join(_texts(task.input)))))
     return [
-        Crawled(environment, tuple(found), Split.TRAIN if environment in trained else Split.HELD_OUT)
-        for environment, found in words.items()
+        Crawled(environment, tuple(word), Split.TRAIN if environment in trained else Split.HELD_OUT)
+        for environment, word in words.items()
     ]
 
 

@@ -190,7 +190,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         notes = (*told.notes, *(policy.notes if policy is not None else ()))
         said = (
             *warnings,
-            *(one for one in told.warnings if one not in warnings),
+            *(warning for warning in told.warnings if warning not in warnings),
             *ready.facts.warnings,
             *_unreset(request, tasks, ready.facts),
             *slips,

@@ -61,7 +61,7 @@ async def open_worker(
         UserError: graph, tasks, settings, buffer or policy cannot be used here.
     """
     settings, folder = settings_of(given), Path(given["folder"])
-    tasks = [task_from_record(one, source="tasks") for one in given["tasks"]]
+    tasks = [task_from_record(task, source="tasks") for task in given["tasks"]]
     async with AsyncExitStack() as stack:
         store = stack.enter_context(opened_again(given["store"], settings))
         policy = stack.enter_context(_policy(given, settings))
@@ -79,7 +79,7 @@ async def open_worker(
         )
         warnings = stack.enter_context(gated_process(request, folder))
         ready = await prepared(stack, request, tasks)
-        trials = [ReasonedTrial(*one) for one in given["trials"]]
+        trials = [ReasonedTrial(*trial) for trial in given["trials"]]
         who = await answering(stack, request, ready.facts, None, budget, known=trials)
         at_once = events.executed if isinstance(events, Heard) else None
         here = _Here(request, ready, who, MaskedEvents(events, ready.masker), budget, given, at_once)
@@ -156,7 +156,7 @@ class _Here:
         mask = self.ready.masker.text
         return WorkerContext(
             runner=self,
-            warnings=[mask(one) for one in warnings],
+            warnings=[mask(warning) for warning in warnings],
             turns=lambda episode: self.turns.pop(episode, ()),
             notes=lambda: [mask(note) for note in (self.policy.notes if self.policy is not None else ())],
             strays=lambda: [mask(stray) for stray in strays_until_now()],
@@ -225,7 +225,7 @@ class _Here:
             last["added"] = store.added
         if isinstance(first, ChainedExperience):
             points = first.curve(self.request.settings.tenant)
-            last["curve"] = [[one.threshold, one.answered, one.exact] for one in points]
+            last["curve"] = [[point.threshold, point.answered, point.exact] for point in points]
         return last
 
 

@@ -95,7 +95,7 @@ def given_of(
         "seed": seed,
         "trains": request.trains,
         "real_faults": request.real_faults,
-        "trials": [[one.form, one.confidence, one.exact] for one in trials],
+        "trials": [[trial.form, trial.confidence, trial.exact] for trial in trials],
     }
 
 

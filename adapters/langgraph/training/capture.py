@@ -269,7 +269,7 @@ class Capture:
         """Whether something that the policy said in this episode stands among the messages."""
         with self._lock:
             said, written = set(self._said), set(self._written)
-        own = (one for one in messages if one.role == "assistant")
+        own = (message for message in messages if message.role == "assistant")
         return any(one.content in said or any(call.id in written for call in one.tool_calls) for one in own)
 
     def _stopped(self, stop: EpisodeStop) -> EpisodeStop:

@@ -114,7 +114,7 @@ class ServedWeights:
     @property
     def ports(self) -> set[int]:
         """Those that the servers listen on."""
-        return {one.address.port for one in self._replicas}
+        return {replica.address.port for replica in self._replicas}
 
     async def look(self) -> tuple[Features, ...]:
         """Ask every server what it can do.
@@ -122,7 +122,7 @@ class ServedWeights:
         Raises:
             EndpointError: one is not there, or lets nobody in.
         """
-        found = await asyncio.gather(*[detect(one, self._model) for one in self._replicas])
+        found = await asyncio.gather(*[detect(replica, self._model) for replica in self._replicas])
         self._found = {one.address: what for one, what in zip(self._replicas, found, strict=True)}
         return self.found
 
@@ -141,9 +141,9 @@ class ServedWeights:
 
         async with self._turnstile.alone():
             scores = await asyncio.gather(*map(scores_of, self._replicas))
-        for replica, one in zip(self._replicas[1:], scores[1:], strict=True):
+        for replica, score in zip(self._replicas[1:], scores[1:], strict=True):
             gap = max(
-                abs(a - b) for pair in zip(one, scores[0], strict=True) for a, b in zip(*pair, strict=True)
+                abs(a - b) for pair in zip(score, scores[0], strict=True) for a, b in zip(*pair, strict=True)
             )
             if not gap <= _ALIKE:
                 raise UserError(
@@ -281,7 +281,7 @@ class ServedWeights:
 
     def _of(self, address: Address) -> Replica | None:
         """None for a router: who answered there is not known."""
-        return next((one for one in self._replicas if one.address == address), None)
+        return next((replica for replica in self._replicas if replica.address == address), None)
 
     async def _other(self, replica: Replica, serving: Serving, proof: _Proof) -> str:
         """How what a replica serves is not `serving`, as far as can be told beside other requests."""
@@ -465,7 +465,7 @@ async def _says_its_name(replica: Replica, serving: Serving) -> None:
 
 async def _lacks(replica: Replica, serving: Serving) -> str:
     """What can be found out where nothing may be scored; an adapter's name stands for its weights."""
-    names = {one.name for one in await replica.models()}
+    names = {model.name for model in await replica.models()}
     return "" if serving.name in names else _unknown(replica, serving)
 
 

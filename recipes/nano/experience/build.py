@@ -89,7 +89,7 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
         "lessons": len(known.lessons),
         "reasons": wanted.reasons,
         "worlds": wanted.environments,
-        "refusals": sum(len(one.refusals) for one in known.vocabulary.tools.values()),
+        "refusals": sum(len(tool.refusals) for tool in known.vocabulary.tools.values()),
         "cpu_s": {"mined": round(mined_s, 1), "taught": round(taught_s, 1)},
         "course": asdict(wanted.course),
         "shape": asdict(wanted.shape),
@@ -107,7 +107,7 @@ def lessons_of(environments: Sequence[int], *, reasons: bool = True) -> Taught:
     known = taught(list(met(mined(environments, calibrated=False))))
     if reasons:
         return known
-    bare = (replace(one, said=replace(one.said, why=())) for one in known.lessons)
+    bare = (replace(lesson, said=replace(lesson.said, why=())) for lesson in known.lessons)
     return replace(known, lessons=tuple(bare))
 
 

@@ -284,7 +284,7 @@ def ask_held_out(
 ) -> list[Tried]:
     """Ask every call that colleagues and probes make in these worlds; `knowledge` is of other worlds."""
     episodes = [recording(rows) for environment in environments for rows in worked(environment)]
-    in_symbols = [renamed(one, knowledge.models) for one in episodes]
+    in_symbols = [renamed(episode, knowledge.models) for episode in episodes]
     crawled = [] if unseen else [recording(crawl(environment)) for environment in environments]
     pool = pooled([renamed(one, knowledge.models) for one in crawled], knowledge.models)
     known = Knowledge(knowledge.models, pool, knowledge.calibration)
@@ -299,10 +299,10 @@ def recording(rows: Sequence[Transition]) -> Recording:
 def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:
     """By arm, by tool, and for "reads", "writes", "refused" and "all"."""
     found: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
-    for one in tries:
-        kinds = ["all", one.step.tool, "writes" if one.step.writes else "reads"]
-        kinds += ["refused"] if one.step.failed and one.step.writes else []
-        for arm, (answered, exact) in arms.of(one).items():
+    for trial in tries:
+        kinds = ["all", trial.step.tool, "writes" if trial.step.writes else "reads"]
+        kinds += ["refused"] if trial.step.failed and trial.step.writes else []
+        for arm, (answered, exact) in arms.of(trial).items():
             for kind in kinds:
                 found[arm][kind] = found[arm][kind].more(answered=answered, exact=exact)
     return {arm: dict(counts) for arm, counts in found.items()}
@@ -311,16 +311,21 @@ def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:
 def figures_of(tries: Sequence[Tried], arms: Arms) -> dict[str, JsonValue]:
     """What is kept beside the weights: shares by arm and kind."""
     return {
-        arm: {kind: [one.calls, round(one.share, 4), round(one.right, 4)] for kind, one in counts.items()}
+        arm: {
+            kind: [count.calls, round(count.share, 4), round(count.right, 4)]
+            for kind, count in counts.items()
+        }
         for arm, counts in counted(tries, arms).items()
     }
 
 
 def expected_error(tries: Iterable[Tried], support: Support, bins: int = 10) -> float:
     """Expected calibration error of what the model decided: mean distance of support and exactness."""
-    points = [(support(one.step.tool, one.made), one.made_exact) for one in tries if one.made is not None]
+    points = [
+        (support(trial.step.tool, trial.made), trial.made_exact) for trial in tries if trial.made is not None
+    ]
     total = 0.0
     for number in range(bins):
-        inside = [one for one in points if number == min(int(one[0] * bins), bins - 1)]
+        inside = [point for point in points if number == min(int(point[0] * bins), bins - 1)]
         total += abs(sum(one[0] for one in inside) - sum(one[1] for one in inside))
     return total / len(points) if points else 0.0

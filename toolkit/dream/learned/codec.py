@@ -50,7 +50,7 @@ def read_said(text: str) -> Said:
     if not after or len(after) % 3 != 1:
         raise Unreadable(f"after '{ARROW}' stand an outcome and '{SET}' with name and value, or no '{SET}'")
     changes = [after[at : at + 3] for at in range(1, len(after), 3)]
-    wrong = next((one[0] for one in changes if one[0] != SET), None)
+    wrong = next((change[0] for change in changes if change[0] != SET), None)
     if wrong is not None:
         raise Unreadable(f"'{wrong}' stands where '{SET}' should")
     if len(changes) > MAX_CHANGES:

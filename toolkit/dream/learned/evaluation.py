@@ -69,8 +69,8 @@ def calibrated(tries: Iterable[Tried]) -> Calibration:
     """What a decision's probability is worth, by tool and by whether it says that the call went well."""
     return calibrate(
         [
-            Trial(one.step.tool, one.made.basis, one.made.probability, one.made_exact)
-            for one in tries
-            if one.made is not None
+            Trial(trial.step.tool, trial.made.basis, trial.made.probability, trial.made_exact)
+            for trial in tries
+            if trial.made is not None
         ]
     )

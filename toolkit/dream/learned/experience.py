@@ -141,7 +141,7 @@ class LearnedExperience:
             source=Source.MODEL,
             confidence=support,
             why=f"learned: {made.said.outcome}, because {because}",
-            changes=tuple(concrete(one._asdict()) for one in made.claims),
+            changes=tuple(concrete(claim._asdict()) for claim in made.claims),
         )
         return answer_of(concrete(made.seen), like)
 

@@ -35,7 +35,7 @@ def written(models: ToolModels, tool: str, form: str | None, names: Names) -> Wr
     a call goes well is not to know what it says.
     """
     args = {name[5:]: value for name, value in names.values.items() if _is_argument(name)}
-    known = [(one.template.seen, one) for (of, _), one in models.answers.items() if of == tool]
+    known = [(answer.template.seen, answer) for (of, _), answer in models.answers.items() if of == tool]
     for _, one in sorted(known, key=lambda entry: -entry[0]):
         if one.failure != (form is not None):
             continue

@@ -69,7 +69,7 @@ def taught(calls: Sequence[Met]) -> Taught:
     for tool in sorted(by_tool):
         words[tool], trees[tool] = _of_tool(by_tool[tool])
     vocabulary = Vocabulary(words)
-    lessons = tuple(told for one in calls if (told := lesson(one, vocabulary, trees)) is not None)
+    lessons = tuple(told for call in calls if (told := lesson(call, vocabulary, trees)) is not None)
     return Taught(vocabulary, trees, lessons)
 
 
@@ -87,7 +87,7 @@ def lesson(one: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Lesso
 
 
 def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
-    forms = Counter(one.form for one in calls if one.form is not None)
+    forms = Counter(call.form for call in calls if call.form is not None)
     worlds: dict[str, set[str]] = defaultdict(set)
     for one in calls:
         worlds[one.form or ""].add(one.world)
@@ -97,7 +97,7 @@ def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
     facts = _few_valued(calls) | _candidate_steps(calls)
     tree = grow([_case(one, facts, outcome) for one, outcome in told[:_CASES]])
     used = set(_features(tree))
-    facts = {name: _cut(name, one, used) for name, one in facts.items()}
+    facts = {name: _cut(name, fact, used) for name, fact in facts.items()}
     tells = {
         name: _bits([(one.facts.get(name), outcome) for one, outcome in told], words)
         for name, words in facts.items()
@@ -115,9 +115,9 @@ def _few_valued(calls: Sequence[Met]) -> dict[str, FactWords | None]:
     """Facts with a few values that recur; those that always say the same are no facts."""
     worlds: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     met: Counter[str] = Counter()
-    for one in calls:
-        for name, value in one.facts.items():
-            worlds[name][value_word(value)].add(one.world)
+    for call in calls:
+        for name, value in call.facts.items():
+            worlds[name][value_word(value)].add(call.world)
             met[name] += 1
     found: dict[str, FactWords | None] = {}
     for name, values in worlds.items():
@@ -132,8 +132,8 @@ def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
     """Numbers of many values, cut wherever a tree may want to."""
     numbers: dict[str, list[float]] = defaultdict(list)
     others: set[str] = set()
-    for one in calls:
-        for name, value in one.facts.items():
+    for call in calls:
+        for name, value in call.facts.items():
             number = as_number(value)
             if number is None:
                 others.add(name)
@@ -201,7 +201,7 @@ def _bits(pairs: Sequence[tuple[JsonValue, str]], words: FactWords) -> float:
 
 def _entropy(counts: Counter[str]) -> float:
     total = counts.total()
-    return -sum(one / total * math.log2(one / total) for one in counts.values())
+    return -sum(count / total * math.log2(count / total) for count in counts.values())
 
 
 def _changed(calls: Sequence[Met]) -> dict[str, dict[str, JsonValue]]:
@@ -209,15 +209,15 @@ def _changed(calls: Sequence[Met]) -> dict[str, dict[str, JsonValue]]:
     worlds: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     values: dict[tuple[str, str], JsonValue] = {}
-    for one in calls:
-        for name, old, new in one.changes or ():
+    for call in calls:
+        for name, old, new in call.changes or ():
             values[name, value_word(new)] = new
-            for word in (*_pointers(one, old, new), value_word(new)):
-                worlds[name][word].add(one.world)
+            for word in (*_pointers(call, old, new), value_word(new)):
+                worlds[name][word].add(call.world)
                 counts[name][word] += 1
     found: dict[str, dict[str, JsonValue]] = {}
-    for name, told in counts.items():
-        recurring = [word for word, _ in told.most_common() if len(worlds[name][word]) >= _RECURS]
+    for name, count in counts.items():
+        recurring = [word for word, _ in count.most_common() if len(worlds[name][word]) >= _RECURS]
         few = [word for word in recurring if not is_pointed(word)]
         kept = [word for word in recurring if is_pointed(word) or len(few) <= _FEW]
         found[name] = {word: values.get((name, word)) for word in (*kept, OPEN)} if kept else {}

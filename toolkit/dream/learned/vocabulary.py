@@ -156,8 +156,8 @@ def vocabulary_to_json(known: Vocabulary) -> dict[str, JsonValue]:
     return {
         tool: {
             "facts": {
-                name: {"values": list(one.values), "cuts": list(one.cuts)}
-                for name, one in words.facts.items()
+                name: {"values": list(fact.values), "cuts": list(fact.cuts)}
+                for name, fact in words.facts.items()
             },
             "refusals": list(words.refusals),
             "changes": {name: dict(values) for name, values in words.changes.items()},
@@ -176,8 +176,8 @@ def vocabulary_from_json(said: Mapping[str, JsonValue]) -> Vocabulary:
         {
             tool: ToolWords(
                 facts={
-                    name: FactWords(tuple(map(str, one["values"])), tuple(map(float, one["cuts"])))
-                    for name, one in words["facts"].items()
+                    name: FactWords(tuple(map(str, fact["values"])), tuple(map(float, fact["cuts"])))
+                    for name, fact in words["facts"].items()
                 },
                 refusals=tuple(map(str, words["refusals"])),
                 changes={name: dict(values) for name, values in words["changes"].items()},

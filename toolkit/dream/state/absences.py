@@ -72,7 +72,7 @@ class GivenValues:
 
 
 def _claim(cases: list[_Given]) -> Absence | None:
-    worked = [one for one in cases if not one.failed]
+    worked = [case for case in cases if not case.failed]
     sources = Counter(tool for one in worked for tool in one.shown)
     if not sources:
         return None
@@ -84,7 +84,7 @@ def _claim(cases: list[_Given]) -> Absence | None:
         return None
     known = max((one.breadth.get(source, 0) for one in worked if not one.shown), default=0)
     least = max(known + 1, round(_WHOLE * _whole(cases, source)), 1)
-    broad = [one.world for one in failures if one.breadth.get(source, 0) >= least]
+    broad = [failure.world for failure in failures if failure.breadth.get(source, 0) >= least]
     enough = len(broad) >= _LEAST and len(set(broad)) >= _MIN_WORLDS
     return Absence(source, least) if enough else None
 
@@ -92,8 +92,8 @@ def _claim(cases: list[_Given]) -> Absence | None:
 def _whole(cases: list[_Given], source: str) -> int:
     """How many views of the source a recorded world came to have in the end, in the middle of all worlds."""
     most: dict[str, int] = defaultdict(int)
-    for one in cases:
-        most[one.world] = max(most[one.world], one.breadth.get(source, 0))
+    for case in cases:
+        most[case.world] = max(most[case.world], case.breadth.get(source, 0))
     return sorted(most.values())[len(most) // 2]
 
 

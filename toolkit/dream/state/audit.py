@@ -70,7 +70,9 @@ def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
     nothing = Knowledge(models, pooled([], models))
     found: list[Trials] = []
     for turn, third in itertools.product(range(_TURNS), (True, False)):
-        known = [one for number, one in enumerate(in_symbols) if _is_known(number, one, turn, third=third)]
+        known = [
+            symbol for number, symbol in enumerate(in_symbols) if _is_known(number, symbol, turn, third=third)
+        ]
         knowledge = Knowledge(models, pooled(known, models))
         for number, episode in enumerate(in_symbols):
             if not _is_known(number, episode, turn, third=third):

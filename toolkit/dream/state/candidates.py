@@ -81,12 +81,12 @@ def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> It
     if listed is not None:
         yield listed
     elif view is None or asked.writes or view.confidence < _HELD:
-        for one in _by_rules(models, pool, state, asked):  # what is known is not guessed anew
+        for rule in _by_rules(models, pool, state, asked):  # what is known is not guessed anew
             # a rule that reads the very words that were told does not make them any surer
-            yield replace(one, support=min(one.support, most))
+            yield replace(rule, support=min(rule.support, most))
     touched = unknown_since(models, state, asked.tool, asked.args)
-    for one in _after_other_writes(models, pool, state, asked):
-        yield _doubted(one, touched)
+    for write in _after_other_writes(models, pool, state, asked):
+        yield _doubted(write, touched)
     for one in _analogous(models, state, asked) if listed is None else ():
         yield _doubted(one, touched)
 

@@ -61,9 +61,9 @@ class Known:
 def claims_of(changes: Iterable[Mapping[str, JsonValue]]) -> tuple[Claim, ...]:
     """An answer's changes; what is no change of a fact is left out."""
     return tuple(
-        Claim(str(one["entity"]), str(one["field"]), one["value"])
-        for one in changes
-        if {"entity", "field", "value"} <= set(one)
+        Claim(str(change["entity"]), str(change["field"]), change["value"])
+        for change in changes
+        if {"entity", "field", "value"} <= set(change)
     )
 
 
@@ -196,7 +196,9 @@ def _has_list(seen: JsonValue, named: set[str]) -> bool:
 
 
 def _shows(view: View, entity: str) -> bool:
-    return entity in view.index and any(one.entity == entity for one in records(view.observation, view.args))
+    return entity in view.index and any(
+        record.entity == entity for record in records(view.observation, view.args)
+    )
 
 
 def known_after(

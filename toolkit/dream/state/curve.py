@@ -49,7 +49,7 @@ def curve(episodes: Sequence[Trials], thresholds: Sequence[float] = THRESHOLDS) 
             for one in half
             for trial in one.answered
         ]
-    calls = sum(one.calls for one in episodes)
+    calls = sum(episode.calls for episode in episodes)
     found = []
     for threshold in thresholds:
         exact = [was for support, was in points if support >= threshold]

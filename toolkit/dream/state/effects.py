@@ -128,9 +128,9 @@ def shared_things(args: Mapping[str, JsonValue], view: View) -> frozenset[tuple[
     Fields count where a name says that they hold an id: an order may be read by its customer's address.
     """
     found = set()
-    for name, said in args.items():
-        for pattern, of, _ in view.index.get(str(said), ()) if is_key(said) else ():
-            alike = isinstance(said, str) or name == (of or pattern)
+    for name, arg in args.items():
+        for pattern, of, _ in view.index.get(str(arg), ()) if is_key(arg) else ():
+            alike = isinstance(arg, str) or name == (of or pattern)
             if alike and (of is None or is_id_name(name) or is_id_name(of)):
                 found.add((name, pattern if of is None else f"{pattern}.{of}"))
     return frozenset(found)
@@ -219,7 +219,9 @@ def _best_binding(
 
     def worth(chosen: tuple[tuple[str, str], ...]) -> float:
         wanted = set(chosen)
-        return sum(wanted <= found for found in equalities) - 0.5 * sum(wanted <= found for found in kept)
+        return sum(wanted <= equality for equality in equalities) - 0.5 * sum(
+            wanted <= found for found in kept
+        )
 
     def preference(equality: tuple[str, str]) -> tuple[float, bool, bool, int, tuple[str, str]]:
         of, name = equality
@@ -235,7 +237,7 @@ def _best_binding(
         if value <= best + 1e-9 or covered <= 0.6 * len(pool):
             break
         chosen, best = (*chosen, equality), value
-        candidates = [one for one in candidates if one[0] != equality[0]]
+        candidates = [candidate for candidate in candidates if candidate[0] != equality[0]]
     return chosen
 
 

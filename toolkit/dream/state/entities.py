@@ -70,7 +70,9 @@ def with_field(
 ) -> JsonValue | None:
     """The observation with one field of one thing replaced; None where it does not show that field."""
     changed = copy_json(seen)
-    shown = [one for one in records(changed, args) if one.entity == entity and field in one.fields]
+    shown = [
+        record for record in records(changed, args) if record.entity == entity and field in record.fields
+    ]
     for one in shown:
         one.fields[field] = value
     return changed if shown else None

@@ -136,21 +136,21 @@ def together(worlds: Iterable[Gathered], *, pairs: int, calls: int, answers: int
     Of pairs: so many that stayed as they were, so many that changed, and so many with nothing known before.
     """
     found = Gathered()
-    for one in worlds:
-        for pair, examples in one.pairs.items():
+    for world in worlds:
+        for pair, examples in world.pairs.items():
             for example in examples:
                 kind = (*pair, str(example.known and example.same), str(example.known))
                 found.quota[kind] += 1
                 if found.quota[kind] <= pairs:
                     found.pairs[pair].append(example)
-        for tool, some in one.calls.items():
+        for tool, some in world.calls.items():
             found.calls[tool].extend(some[: max(0, calls - len(found.calls[tool]))])
-        for form, told in one.answers.items():
-            found.answers[form].extend(told[: max(0, answers - len(found.answers[form]))])
-        for key, cases in one.given.cases.items():
+        for form, answer in world.answers.items():
+            found.answers[form].extend(answer[: max(0, answers - len(found.answers[form]))])
+        for key, cases in world.given.cases.items():
             found.given.cases[key].extend(cases)
-        found.texts.update(one.texts)
-        found.heard.update(one.heard)
+        found.texts.update(world.texts)
+        found.heard.update(world.heard)
     return found
 
 

@@ -46,7 +46,9 @@ def step_of(entry: Transition) -> Step:
     seen = observation(entry.answer)
     args = escaped_args(entry.call.args)
     if entry.call.replies:  # what a tool does after a "no" is another call than after a "yes"
-        args |= {f"{_REPLY}{place}": escaped(one.reply) for place, one in enumerate(entry.call.replies, 1)}
+        args |= {
+            f"{_REPLY}{place}": escaped(reply.reply) for place, reply in enumerate(entry.call.replies, 1)
+        }
     return Step(
         tool=entry.call.tool,
         args=args,

@@ -126,8 +126,8 @@ class Miner:
         for tool, calls in found.calls.items():
             cases = [call.case(models.common) for call in calls]
             models.trees[tool] = self._kept(("tree", tool), cases, grow)
-        for key, told in found.answers.items():
-            models.answers[key] = self._kept(("answer", *key), told, answer_form)
+        for key, answer in found.answers.items():
+            models.answers[key] = self._kept(("answer", *key), answer, answer_form)
 
     def _keep_worlds(self, models: ToolModels, in_symbols: Sequence[Recording]) -> None:
         """Worlds that are as before keep what was gathered from them, if it is told in the same words."""
@@ -206,7 +206,10 @@ def _vocabulary(
 
 def _writes(models: ToolModels, episodes: Sequence[Recording]) -> frozenset[tuple[str, str]]:
     return frozenset(
-        (step.tool, models.form(step)) for one in episodes for step in one.steps if models.advances(step)
+        (step.tool, models.form(step))
+        for episode in episodes
+        for step in episode.steps
+        if models.advances(step)
     )
 
 
@@ -270,7 +273,7 @@ def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None
     worked: dict[str, list[bool]] = defaultdict(list)
     for (tool, _), answers in worlds.items():
         kinds = {spelled for seen in answers.values() for spelled in seen}
-        if len(answers) > 1 and any(not failed(json.loads(one)) for one in kinds):
+        if len(answers) > 1 and any(not failed(json.loads(kind)) for kind in kinds):
             worked[tool].append(len(kinds) == 1)
     models.fixed = {  # a write that says what it was told is no catalogue: only what was there was written to
         tool: (len(alike) + 0.2) / (len(alike) + 1)

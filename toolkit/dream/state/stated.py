@@ -138,7 +138,7 @@ class StatedModel:
         for _, change in self._changes:
             args = change.args(names)
             if change.whole is not None and args is not None:
-                made = change.whole.value(names.with_more({f"key.{key}": one for key, one in args.items()}))
+                made = change.whole.value(names.with_more({f"key.{key}": arg for key, arg in args.items()}))
                 if made is not MISSING:
                     yield change.read, args, made
 
@@ -149,16 +149,16 @@ def stated_models(settings: Settings) -> dict[str, StatedModel]:
     Raises:
         UserError: the file of drafts cannot be read.
     """
-    declared = {name: said for name, said in settings.tools.items() if said.model is not None}
+    declared = {name: tool for name, tool in settings.tools.items() if tool.model is not None}
     drafts = read_drafts(drafts_file(settings))
     found = {
         name: StatedModel(
             name,
-            said,
+            draft,
             source=DRAFTED,
             writes=settings.tools[name].effect.changes_environment if name in settings.tools else None,
         )
-        for name, said in drafts.items()
+        for name, draft in drafts.items()
     }
     for name, said in declared.items():
         if said.model is not None:
@@ -169,7 +169,7 @@ def stated_models(settings: Settings) -> dict[str, StatedModel]:
 def names_of_success(names: Names, seen: JsonValue) -> Names:
     """The names around a write with those of its own answer."""
     inner = unwrapped(seen)
-    told = {f"answer.{name}": one for name, one in fields(inner, 20).items() if name and is_scalar(one)}
+    told = {f"answer.{name}": field for name, field in fields(inner, 20).items() if name and is_scalar(field)}
     return names.with_more({**told, "answer": inner})
 
 
@@ -218,7 +218,7 @@ def _row(view: ViewSettings, held: list[View], names: Names) -> tuple[dict[str, 
 
 
 def _named(value: JsonValue) -> dict[str, JsonValue]:
-    return {"": value, **{f".{name}": one for name, one in fields(value, 40).items() if name}}
+    return {"": value, **{f".{name}": field for name, field in fields(value, 40).items() if name}}
 
 
 def _wanted(bind: Mapping[str, str], names: Names) -> dict[str, str] | None:

@@ -54,8 +54,8 @@ def _lines(said: StatedModel, parts: Mapping[str, Evidence]) -> Iterator[RuleLin
     for number, change in enumerate(said.said.changes, start=1):
         yield line("changes", f"changes.{number}", _change(change))
     named = [part.removeprefix("keeps.") for part in parts if part.startswith("keeps.")]
-    patterns = [one for one in said.said.keeps if one not in named]
-    for read in [*named, *(one for one in patterns if not any(sign in one for sign in "*?["))]:
+    patterns = [keep for keep in said.said.keeps if keep not in named]
+    for read in [*named, *(pattern for pattern in patterns if not any(sign in pattern for sign in "*?["))]:
         yield line("keeps", f"keeps.{read}", read)
     if not named and patterns != [one for one in patterns if not any(sign in one for sign in "*?[")]:
         yield line("keeps", "", ", ".join(patterns))

@@ -127,7 +127,7 @@ def _agreed(node: Node, way: int, form: str, facts: Facts) -> float:
     Where the fact is not known, each branch beside it may be the one. Where it is known, only a test speaks
     that is made there alone; and none speaks of a form that calls there never took.
     """
-    beside = [one for place, one in enumerate(node.branches) if place != way and one is not None]
+    beside = [branch for place, branch in enumerate(node.branches) if place != way and branch is not None]
     if way < 2:
         beside = [one for one in beside if one.feature is not None and one.counts[form]]
     if not any(one.counts[form] for one in beside):

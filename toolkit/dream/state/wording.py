@@ -43,8 +43,8 @@ class RuleLine:
 def rule_lines(models: ToolModels) -> list[RuleLine]:
     """Every rule: what each tool answers, what each write changes, what it leaves alone."""
     lines = [
-        RuleLine(tool, "answers", _short(shape), one.right, one.wrong, one.worlds)
-        for (tool, shape), one in models.answers.items()
+        RuleLine(tool, "answers", _short(shape), answer.right, answer.wrong, answer.worlds)
+        for (tool, shape), answer in models.answers.items()
     ]
     for (tool, shape), rules in models.rules.items():
         for read, rule in rules.items():

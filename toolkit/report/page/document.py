@@ -114,7 +114,7 @@ class Packed:
 def packed(episodes: Sequence[Steps], *, most_bytes: int | None = None) -> Packed:
     """Pack episodes in the order given, within `most_bytes` (`MAX_BYTES`)."""
     left_out = _left_out(episodes, MAX_BYTES if most_bytes is None else most_bytes)
-    spelled = [b"null" if place in left_out else one.spelled for place, one in enumerate(episodes)]
+    spelled = [b"null" if place in left_out else episode.spelled for place, episode in enumerate(episodes)]
     chunks: list[JsonValue] = []
     for start in range(0, len(spelled), PER_CHUNK):
         text = b"[" + b",".join(spelled[start : start + PER_CHUNK]) + b"]"
@@ -129,7 +129,7 @@ def packed(episodes: Sequence[Steps], *, most_bytes: int | None = None) -> Packe
 
 def _left_out(episodes: Sequence[Steps], most_bytes: int) -> set[int]:
     """Places of the episodes that there is no room for: the last of the dull ones, then of the others."""
-    size = sum(len(one.squeezed) for one in episodes) * _BASE64
+    size = sum(len(episode.squeezed) for episode in episodes) * _BASE64
     gone: set[int] = set()
     for place in _dull_first(episodes):
         if size <= most_bytes:

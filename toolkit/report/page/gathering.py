@@ -89,7 +89,11 @@ class Gathered:
     def add(self, episode: Episode) -> None:
         """Take in one more episode."""
         self.tally.add(episode)
-        bad = {found.steps[-1] for found in episode.findings if found.severity == CRITICAL and found.steps}
+        bad = {
+            finding.steps[-1]
+            for finding in episode.findings
+            if finding.severity == CRITICAL and finding.steps
+        }
         detail = steps_of(episode)
         dull = episode.verdict is Verdict.PASSED and not episode.findings and not episode.violations
         self.steps[episode.id] = Steps.of(detail, dull=dull)
@@ -131,7 +135,7 @@ def _line(episode: Episode, bad: set[int]) -> Line:
         path=tuple(
             (step.call.tool, CODES[step.answer.source], step.step in bad) for step in episode.transitions
         ),
-        kinds=tuple(dict.fromkeys(found.kind for found in episode.findings)),
+        kinds=tuple(dict.fromkeys(finding.kind for finding in episode.findings)),
         least_confidence=min(dreamt, default=None),
         reward=episode.reward,
         tokens=episode.tokens,
@@ -141,7 +145,7 @@ def _line(episode: Episode, bad: set[int]) -> Line:
 
 def _asked(episode: Episode) -> str:
     """What the task asks: the first thing that a user said."""
-    said = next((one.get("content") for one in episode.messages if one.get("role") == "user"), "")
+    said = next((message.get("content") for message in episode.messages if message.get("role") == "user"), "")
     text = " ".join(text_of(said)[: 4 * _TASK_TEXT].split())
     return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"
 

@@ -184,13 +184,13 @@ def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonV
     body |= {"node": step.call.node} if step.call.node not in (None, "", "tools") else {}  # the usual one
     body |= {"why": answer.why[:_TEXT]} if answer.why and kind is None else {}
     if answer.nearest is not None:
-        history = [one for one in episode.transitions if one.step < step.step]
+        history = [transition for transition in episode.transitions if transition.step < step.step]
         body["nearest"] = "\n".join(format_nearest(step.call, answer.nearest, history, _TEXT))
     if answer.cites:
         body |= {"cites": list(answer.cites[:_CITES]), "cited": len(answer.cites)}
     changes = told.changes(step)
     body |= {"changes": changes} if changes else {}
-    findings = [finding_form(found) for found in episode.findings if found.steps[-1:] == (step.step,)]
+    findings = [finding_form(finding) for finding in episode.findings if finding.steps[-1:] == (step.step,)]
     body |= {"findings": list(findings)} if findings else {}
     return {name: value for name, value in body.items() if value is not None}
 
@@ -213,7 +213,7 @@ def _verdict(episode: Episode) -> dict[str, JsonValue]:
         "verdict": str(episode.verdict),
         "text": episode.reason[:_TEXT],
     }
-    loose = [finding_form(found) for found in episode.findings if not found.steps]
+    loose = [finding_form(finding) for finding in episode.findings if not finding.steps]
     body |= {"findings": list(loose)} if loose else {}
     body |= {"executed": [str(call)[:_TEXT] for call in episode.executed]} if episode.executed else {}
     body |= {"traceback": [line[:_TEXT] for line in episode.traceback]} if episode.traceback else {}

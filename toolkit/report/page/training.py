@@ -65,7 +65,9 @@ def _curve(curve: Curve) -> Mapping[str, JsonValue]:
         "lines": [
             {
                 "name": line.name,
-                "last": _told(next((one for one in reversed(line.values) if one is not None), None), curve),
+                "last": _told(
+                    next((value for value in reversed(line.values) if value is not None), None), curve
+                ),
                 "values": [None if one is None else round(one, _DIGITS) for one in line.values],
             }
             for line in curve.lines
@@ -93,7 +95,7 @@ def _most(curve: Curve) -> float:
     if curve.stacked:
         values = [fsum(one or 0.0 for one in column) for column in columns]
     else:
-        values = [one for line in curve.lines for one in line.values if one is not None]
+        values = [value for line in curve.lines for value in line.values if value is not None]
     most = max(values, default=0.0)
     bound = (curve.corridor or (None, None))[1]
     if bound is not None and most < bound <= 4 * most:

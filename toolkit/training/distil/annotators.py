@@ -103,7 +103,7 @@ class MinedRules:
     name = "rules"
 
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
-        rows = [step for one in trajectories for step in one.steps]
+        rows = [step for trajectory in trajectories for step in trajectory.steps]
         self._knowledge: Knowledge = learn(recordings(rows), calibrated=False)
         self._taught: Taught = taught(tuple(met(self._knowledge)))
         self._plain = RecordedNotes()
@@ -113,7 +113,7 @@ class MinedRules:
         plain = await self._plain.annotate(trajectory)
         environment = f"{trajectory.tenant}/{trajectory.environment}"
         episodes = self._knowledge.pool.episodes.get(environment, [])
-        own = next((one for one in episodes if one.id == trajectory.episode), None)
+        own = next((episode for episode in episodes if episode.id == trajectory.episode), None)
         if own is None or len(own.steps) != len(plain.notes):
             return replace(plain, by=self.name)
         calls = met_in(self._knowledge, environment, own, unseen=True)

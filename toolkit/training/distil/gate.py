@@ -246,7 +246,7 @@ def write_gate(path: Path, gate: Gate, figures: Mapping[str, JsonValue]) -> None
             name: {"verdict": one.verdict, "right": one.right, "tried": one.tried, "why": one.why}
             for name, one in sorted(gate.tools.items())
         },
-        "trials": [[one.form, one.confidence, one.exact] for one in gate.trials],
+        "trials": [[trial.form, trial.confidence, trial.exact] for trial in gate.trials],
         "figures": dict(figures),
     }
     write_atomically(path, json.dumps(told, indent=1, allow_nan=False).encode("ascii") + b"\n")
@@ -263,9 +263,9 @@ def read_gate(path: Path, *, weights: str | None = None) -> Gate:
         said: dict[str, Any] = read_json(read_whole(path))
         tools = {
             str(name): ToolGate(
-                _verdict(one["verdict"]), int(one["right"]), int(one["tried"]), str(one["why"])
+                _verdict(tool["verdict"]), int(tool["right"]), int(tool["tried"]), str(tool["why"])
             )
-            for name, one in said["tools"].items()
+            for name, tool in said["tools"].items()
         }
         trials = tuple(
             ReasonedTrial(str(form), float(sure), bool(exact)) for form, sure, exact in said["trials"]

@@ -116,7 +116,7 @@ def lessons_of(
             answer=answer,
             unlearned=unlearned,
             left_out=left_out,
-            examples=tuple(one.id for one in asked.examples),
+            examples=tuple(example.id for example in asked.examples),
         )
 
 
@@ -161,7 +161,7 @@ def situation_of(row: Transition, before: Sequence[Transition], spec: ToolSpec) 
 
 def balanced(lessons: Sequence[Lesson]) -> list[Lesson]:
     """Lessons, rare ones several times: classes (tool, outcome) come by the square root of their counts."""
-    counts = Counter((one.tool, one.kind) for one in lessons)
+    counts = Counter((lesson.tool, lesson.kind) for lesson in lessons)
     most = max(map(sqrt, counts.values()), default=1.0)
     return [
         one

@@ -75,11 +75,15 @@ def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) ->
     if asked.row.answer.update is not None:
         return None
     told = _is_told(asked)
-    sets = [[{**one, "value": _pointed(one["value"], asked.row.call)} for one in changes]] if changes else []
+    sets = (
+        [[{**change, "value": _pointed(change["value"], asked.row.call)} for change in changes]]
+        if changes
+        else []
+    )
     for tried in (*sets, []):  # changes that contradict what recordings show of the tool are not taught
-        for said in _ways(asked):
-            whole = {"reasoning": reasoning, **_NOTHING, **said, "set": tried}
-            if not asked.situation.tool.effect.changes_environment or said["outcome"] == "error":
+        for way in _ways(asked):
+            whole = {"reasoning": reasoning, **_NOTHING, **way, "set": tried}
+            if not asked.situation.tool.effect.changes_environment or way["outcome"] == "error":
                 whole["set"] = []
             made = _made(asked, whole)
             if made is None or asked.as_seen(made) != asked.as_seen(asked.row.answer):
@@ -87,7 +91,7 @@ def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) ->
             sure = told and _leaves_told(asked, whole)
             whole["confidence"] = SURE if sure else GUESSED
             known = changes is not None and whole["set"] == (sets[0] if sets else [])
-            return Target({name: whole[name] for name in _ORDER}, known or said["outcome"] == "error", sure)
+            return Target({name: whole[name] for name in _ORDER}, known or way["outcome"] == "error", sure)
     return None
 
 
@@ -110,8 +114,8 @@ def _ways(asked: Asked) -> Iterator[dict[str, JsonValue]]:
     """Ways to say the answer, those that say least first."""
     answer, tool = asked.row.answer, asked.row.call.tool
     if answer.error is not None:
-        for number, one in enumerate(asked.examples, 1):
-            if one.call.tool == tool and one.answer.error == answer.error:
+        for number, example in enumerate(asked.examples, 1):
+            if example.call.tool == tool and example.answer.error == answer.error:
                 yield {"outcome": "error", "like": number}
         yield {"outcome": "error", "error": answer.error}
         return
@@ -196,7 +200,9 @@ def _is_told(asked: Asked) -> bool:
     """Whether the things that a call names are known, or its tool was never seen to answer in two ways."""
     if any(name in asked.facts for name in mentioned(dict(asked.row.call.args))):
         return True
-    outcomes = {one.answer.error is None for one in asked.examples if one.call.tool == asked.row.call.tool}
+    outcomes = {
+        example.answer.error is None for example in asked.examples if example.call.tool == asked.row.call.tool
+    }
     return outcomes == {asked.row.answer.error is None} or not asked.situation.tool.effect.changes_environment
 
 

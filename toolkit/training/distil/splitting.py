@@ -104,7 +104,7 @@ def split(
         chosen = min(max(chosen, not apart), max(0, len(left) - 1))
     measured = {one.key for name in (*apart, *(name for _, name in left[:chosen])) for one in groups[name]}
     sides = Sides(
-        tuple(one for one in trajectories if one.key not in measured),
+        tuple(trajectory for trajectory in trajectories if trajectory.key not in measured),
         tuple(one for one in trajectories if one.key in measured),
         len(groups),
     )
@@ -119,7 +119,7 @@ def split(
 
 def _groups(trajectories: Sequence[Trajectory], by: Sequence[str]) -> dict[str, list[Trajectory]]:
     """Trajectories that share a key, directly or through others, by the name of the first of them."""
-    keys = [set(_keys(one, by)) for one in trajectories]
+    keys = [set(_keys(trajectory, by)) for trajectory in trajectories]
     counts = Counter(key for one in keys for key in one if key[0] == "entity")
     most = max(_COMMON * len(trajectories), _FEW)
     of_key: dict[tuple[str, str], int] = {}
