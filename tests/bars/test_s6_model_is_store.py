@@ -44,7 +44,7 @@ def seen(
     content: JsonValue = "ok",
     *,
     tool: str = "get",
-    world: Environment = FIRST,
+    environment: Environment = FIRST,
     tenant: str = "x",
     made: Source = Source.REAL,
     split: Split = Split.TRAIN,
@@ -53,7 +53,7 @@ def seen(
 ) -> Transition:
     call = Call(tool, {"id": f"ORD-{order}"})
     return Transition(
-        *(call, Answer(content, made), Effect.READ, f"t.{step}", step, world),
+        *(call, Answer(content, made), Effect.READ, f"t.{step}", step, environment),
         tenant=tenant,
         split=split,
         recorded_at=at,
@@ -212,9 +212,11 @@ class CountsAgainDouble(SqliteStore):
 class ForgetsTenantDouble(SqliteStore):
     """A planted bug: a call is answered from whoever recorded it."""
 
-    def exact(self, tool: str, key: str, world: Environment, *, tenant: str = "default") -> list[Transition]:
+    def exact(
+        self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
+    ) -> list[Transition]:
         """The rows of all tenants."""
-        return [row for row in self.scan(tool=tool, environment=world) if row.call.key == key]
+        return [row for row in self.scan(tool=tool, environment=environment) if row.call.key == key]
 
 
 TestMemoryAgainstDict = MemoryAgainstDict.TestCase

@@ -53,13 +53,15 @@ def seen(
     content: JsonValue = "ok",
     *,
     tool: str = "get_order",
-    world: Environment = SHOP,
+    environment: Environment = SHOP,
     tenant: str = "default",
     episode: str = "t1.1",
     **args: JsonValue,
 ) -> Transition:
     call = Call(tool, args or {"id": 7})
-    return Transition(call, Answer(content), Effect.READ, episode, step, environment=world, tenant=tenant)
+    return Transition(
+        call, Answer(content), Effect.READ, episode, step, environment=environment, tenant=tenant
+    )
 
 
 def test_putting_twice_is_putting_once(store: TransitionStore) -> None:
@@ -106,10 +108,10 @@ def test_exact_finds_every_recording_of_the_very_call_in_order(store: Transition
         ({"tenant": "' or '1'='1"}, {"tenant": "a"}),
         ({"tenant": "é"}, {"tenant": "e\u0301"}),
         ({"tenant": "\ud800"}, {"tenant": "\ud801"}),
-        ({"world": Environment("shop", 1)}, {"world": Environment("shop", 2)}),
-        ({"world": Environment("shop", 1)}, {"world": Environment("shop", -1)}),
-        ({"world": Environment("shop", 11)}, {"world": Environment("shop:1", 1)}),
-        ({"world": Environment("shop", 2**80)}, {"world": Environment("shop", 2**80 + 1)}),
+        ({"environment": Environment("shop", 1)}, {"environment": Environment("shop", 2)}),
+        ({"environment": Environment("shop", 1)}, {"environment": Environment("shop", -1)}),
+        ({"environment": Environment("shop", 11)}, {"environment": Environment("shop:1", 1)}),
+        ({"environment": Environment("shop", 2**80)}, {"environment": Environment("shop", 2**80 + 1)}),
         ({"tool": "get_order"}, {"tool": "get_orders"}),
         ({"tool": "get_order"}, {"tool": "get%"}),
     ],

@@ -115,7 +115,7 @@ def test_a_model_that_is_too_sure_is_found_out_and_not_believed() -> None:
     situation = Situation(Environment("facts", 99), "t", "t.1", [], "", SPEC)
     answer = asyncio.run(dream.answer(Call("get_fact", {"name": "new"}), situation))
     assert answer.unanswered
-    assert answer.why.startswith("the model is not sure enough (support 0.")
+    assert answer.why.startswith("the model: confidence 0.")
     trusting = ReasonedExperience(model, retrieve=lambda call, at: facts(1), threshold=0.5)
     assert not asyncio.run(trusting.answer(Call("get_fact", {"name": "new"}), situation)).unanswered
 

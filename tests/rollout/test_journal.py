@@ -207,7 +207,7 @@ def test_an_episode_that_could_not_be_read_again_is_not_written(path: Path) -> N
     unsure = Transition(Call("look", {}), Answer("x", confidence=1.5), Effect.READ, "t.2", 1)
     with (
         Journal(path) as opened,
-        pytest.raises(NotSerializable, match=r"transitions\[0\].answer.confidence: "),
+        pytest.raises(NotSerializable, match=r"transitions\[0\].answer.support: "),
     ):
         opened.append(replace(episode(2), transitions=(unsure,)))
     assert path.read_bytes() == before

@@ -193,7 +193,7 @@ class ReasonedExperience:
             return decided.answer
         support = round(self._support.support(decided.form, decided.confidence), 4)
         if support < self._threshold:
-            return _abstain(f"the model is not sure enough (support {support:.2f} of {self._threshold:.2f})")
+            return _abstain(f"the model: confidence {support:.2f}, required {self._threshold:.2f}")
         return replace(decided.answer, confidence=support)
 
 

@@ -183,7 +183,7 @@ async def test_below_the_threshold_it_abstains_and_says_how_sure_it_is() -> None
     dream = Dreamed(fixed("=> ok"), probability=0.4)
     answer = await dream.call("hurry", order_id=next(iter(dream.orders)))
     assert answer.unanswered
-    assert answer.why == "the learned model is not sure enough (support 0.40 of 0.50)"
+    assert answer.why.endswith("; the learned model: confidence 0.40, required 0.50")
 
 
 async def test_its_support_is_what_it_was_worth_on_held_out_calls() -> None:

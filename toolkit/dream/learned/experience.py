@@ -128,9 +128,7 @@ class LearnedExperience:
     def _answered(self, call: Call, situation: Situation, made: Decided, followed: TrackedEpisode) -> Answer:
         support = round(self.support(call.tool, made), 4)
         if support < self._threshold:
-            return _abstained(
-                f"the learned model is not sure enough (support {support:.2f} of {self._threshold:.2f})"
-            )
+            return _abstained(f"the learned model: confidence {support:.2f}, required {self._threshold:.2f}")
         seed = f"{situation.environment} {situation.after} {call.key}"
 
         def concrete(value: JsonValue) -> JsonValue:
