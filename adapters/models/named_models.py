@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.trainers.folders import digest_of_folder
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.errors import UserError
@@ -87,6 +86,8 @@ def gate_of_settings(settings: Settings) -> Gate | None:
     path = settings.resolve(named) if named is not None else folder / FILE if folder is not None else None
     if path is None or (named is None and not path.exists()):
         return None
+    from dreamgym_kit.adapters.trainers.folders import digest_of_folder
+
     return read_gate(path, weights=None if folder is None else digest_of_folder(folder))
 
 
