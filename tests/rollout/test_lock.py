@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.rollout.lock import RunLock, locked
+from dreamgym_kit.rollout.lock import RunLock, locked, take_lock
 
 HOLD = """
 import sys
@@ -66,7 +66,7 @@ def test_what_a_dead_owner_left_in_the_file_locks_nobody_out(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["lock", "."])
-def test_a_file_or_folder_is_waited_for(tmp_path: Path, name: str) -> None:
+def test_a_file_or_folder_is_held_for_the_block_and_waited_for(tmp_path: Path, name: str) -> None:
     taken = threading.Event()
 
     def wait() -> None:
@@ -76,6 +76,9 @@ def test_a_file_or_folder_is_waited_for(tmp_path: Path, name: str) -> None:
     waiting = threading.Thread(target=wait)
     with locked(tmp_path / name):
         waiting.start()
-        assert not taken.wait(0.2)
+        other = os.open(tmp_path / name, os.O_RDONLY)
+        assert not take_lock(tmp_path / name, other)
+        assert not taken.is_set()
+    os.close(other)
     waiting.join()
     assert taken.is_set()
