@@ -82,7 +82,7 @@ def command(
     A role of the kit is watched, drained before it stops, and logged to a file. What is deployed is first
     held against its digest.
     """
-    from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, Wanted, found_program, read_serving_key
+    from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, Wanted, find_program, read_serving_key
     from dreamgym_kit.errors import UserError
 
     flags = tuple(more or ())
@@ -102,7 +102,7 @@ def command(
         raise UserError(
             f"serve: --log {words}: name a file for vLLM's words; its key is kept beside it, in NAME.key."
         )
-    path = found_program(program)  # before a key is drawn for it
+    path = find_program(program)  # before a key is drawn for it
     key = read_serving_key(None if role is Role.DEPLOYED else words.with_suffix(".key"), host=host)
     launch = Launch(path, served, name or called, role, host, port, dev, wanted, flags, key.text)
     if role is Role.DEPLOYED:
@@ -110,7 +110,7 @@ def command(
         return
     from dreamgym_kit.cli.serving import watch
 
-    raise typer.Exit(watch(launch, words, key.kept, within_s=ready_within))
+    raise typer.Exit(watch(launch, words, key.file, within_s=ready_within))
 
 
 def _become(launch: "Launch") -> None:

@@ -46,7 +46,7 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
             say(_told(launch, key))
             while not server.process.wait(_LOOK_S):
                 pass
-            raise UserError(server.told(f"vLLM ended by itself with code {server.process.code}"))
+            raise UserError(server.failure(f"vLLM ended by itself with code {server.process.code}"))
         except _Asked as asked:
             return _stopped(server, asked, ears, drain=ready)
         finally:

@@ -99,7 +99,7 @@ def read_host(host: str, *, source: str, form: str) -> str:
         ascii_host = host if ":" in host else host.encode("idna").decode("ascii").lower()
     except UnicodeError:
         raise UserError(f"{source}: the URL's host is no name; write {form}.") from None
-    if not ascii_host or not all(one.isalnum() or one in "-._:%" for one in ascii_host):
+    if not ascii_host or not all(char.isalnum() or char in "-._:%" for char in ascii_host):
         raise UserError(f"{source}: the URL's host is no name; write {form}.")
     if ascii_host in _METADATA_NAMES or is_metadata(ascii_host):
         raise UserError(f"{source}: {ascii_host} is a cloud's metadata service, which is never asked.")
@@ -120,12 +120,12 @@ def literal(host: str) -> IPv4Address | IPv6Address | None:
 
 def is_metadata(host: str) -> bool:
     """Whether an address is a metadata service's, also when it is wrapped in IPv6."""
-    found = literal(host)
-    return found is not None and any(
-        one in network
-        for one in (found, *_inside(found))
+    ip = literal(host)
+    return ip is not None and any(
+        candidate in network
+        for candidate in (ip, *_inside(ip))
         for network in _METADATA
-        if one.version == network.version
+        if candidate.version == network.version
     )
 
 
@@ -143,11 +143,11 @@ class Resolver:
         """
         try:
             with exempt():  # the person named this host; the agent's own code stays guarded
-                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise EndpointError("connection", f"{host} has no address ({why})", retryable=True) from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
         if any(is_metadata(address) for address in addresses):
             raise EndpointError(
                 "refused_address", f"{host} leads to a cloud's metadata service; it was not asked"
@@ -163,19 +163,19 @@ class Resolver:
         return addresses
 
 
-def _inside(found: IPv4Address | IPv6Address) -> list[IPv4Address]:
+def _inside(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     """The IPv4 addresses that an IPv6 address carries."""
-    if isinstance(found, IPv4Address):
+    if isinstance(address, IPv4Address):
         return []
-    carried = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-    if found in _NAT64 or 0xFFFF < int(found) < 2**32:  # ::a.b.c.d, the old compatible form
-        carried.append(IPv4Address(int(found) & 0xFFFFFFFF))
-    return [one for one in carried if one is not None]
+    carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64 or 0xFFFF < int(address) < 2**32:  # ::a.b.c.d, the old compatible form
+        carried.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return [ip for ip in carried if ip is not None]
 
 
 def _is_public(address: str) -> bool:
-    found = literal(address)
-    return found is not None and all(one.is_global for one in (found, *_inside(found)))
+    ip = literal(address)
+    return ip is not None and all(part.is_global for part in (ip, *_inside(ip)))
 
 
 class Key:

@@ -118,7 +118,7 @@ class OpenAIEndpoint:
         """
 
         async def once(address: Address) -> tuple[Answered, int]:
-            self._asked()
+            self._count_request()
             response = await self._transport.post(address, path, body, self._key.headers())
             return read(response, str(address)), response.connection
 
@@ -167,7 +167,7 @@ class OpenAIEndpoint:
         for _ in range(8):  # more than there are things to learn
             dialect = self._dialect
             body = request_body(request, model, dialect)
-            self._asked()
+            self._count_request()
             response = await self._transport.post(address, "/chat/completions", body, headers)
             try:
                 reply = read_reply(response, str(address), request)
@@ -182,7 +182,7 @@ class OpenAIEndpoint:
                 self._dialect = learned
         raise EndpointError("rejected", f"{address} refuses every form of request")
 
-    def _asked(self) -> None:
+    def _count_request(self) -> None:
         with self._lock:
             self._counts = replace(self._counts, requests=self._counts.requests + 1)
 
@@ -192,7 +192,7 @@ class OpenAIEndpoint:
         start = number % len(self._addresses)
         turned = [*self._addresses[start:], *self._addresses[:start]]
         now = time.monotonic()
-        return sorted(turned, key=lambda one: self._resting.get(one, 0.0) > now)
+        return sorted(turned, key=lambda address: self._resting.get(address, 0.0) > now)
 
     def _pause(self, error: EndpointError, sent: int, *, others: bool) -> float:
         """Seconds before the next request: none while another replica is left, else growing."""
@@ -263,26 +263,26 @@ def open_endpoint(
     Raises:
         UserError: a URL, the model or the key's variable is missing or wrong.
     """
-    said = settings.experience.of(role) if role else settings.experience
-    if not said.urls:
-        if said.model is not None:
+    experience = settings.experience.of(role) if role else settings.experience
+    if not experience.urls:
+        if experience.model is not None:
             raise UserError(
                 f"{settings.where('experience', 'model')}: experience.model is the name of a served model, "
                 "and experience.urls names no server; a directory is experience.dir."
             )
         return None
-    if said.model is None:
-        if said.dir is not None:
+    if experience.model is None:
+        if experience.dir is not None:
             return None
         raise UserError(
             f"{settings.where('experience')}: experience.urls is set, but neither experience.model (a served "
             "name) nor experience.dir (the directory that is served)."
         )
     source = settings.where("experience", "urls")
-    addresses = tuple(read_address(url, source=source) for url in said.urls)
-    asked = settings.where("experience", "key_env" if said.key_env is not None else "key_file")
-    key = read_key(said.key_env, file=said.key_file, source=asked, environ=environ)
-    return OpenAIEndpoint(addresses, said, key)
+    addresses = tuple(read_address(url, source=source) for url in experience.urls)
+    key_source = settings.where("experience", "key_env" if experience.key_env is not None else "key_file")
+    key = read_key(experience.key_env, file=experience.key_file, source=key_source, environ=environ)
+    return OpenAIEndpoint(addresses, experience, key)
 
 
 async def check_endpoint(endpoint: ChatEndpoint) -> None:

@@ -176,9 +176,9 @@ class _Loop(asyncio.SelectorEventLoop):  # not the policy's: the guard cannot se
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         """See `asyncio`."""
         name = host if isinstance(host, str) else host.decode("ascii")
-        found = await self.run_in_executor(None, self._resolver.resolve, name, port)
+        ips = await self.run_in_executor(None, self._resolver.resolve, name, port)
         families = (socket.AF_INET, socket.AF_INET6)
-        return [(families[":" in one], socket.SOCK_STREAM, 0, "", (one, port)) for one in found]
+        return [(families[":" in ip], socket.SOCK_STREAM, 0, "", (ip, port)) for ip in ips]
 
     async def create_connection(self, *args: Any, **how: Any) -> Any:
         """See `asyncio`."""
@@ -188,7 +188,7 @@ class _Loop(asyncio.SelectorEventLoop):  # not the policy's: the guard cannot se
         self._numbers[made[0].get_extra_info("socket").fileno()] = self.opened
         return made
 
-    def number_of(self, connection: Any) -> int:
+    def connection_number(self, connection: Any) -> int:
         """Which connection it is; one that is not known counts as a new one."""
         return self._numbers.get(connection.get_extra_info("socket").fileno(), self.opened + 1)
 
@@ -213,7 +213,7 @@ class _Bounded(httpx2.AsyncHTTPTransport):
         answer = await super().handle_async_request(request)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, _Loop)
-        number = loop.number_of(answer.extensions["network_stream"])
+        number = loop.connection_number(answer.extensions["network_stream"])
         try:
             body = await self._read(answer, f"{request.url.scheme}://{request.url.netloc.decode()}")
         finally:

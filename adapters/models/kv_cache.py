@@ -75,10 +75,10 @@ class Rows:
         own[at.rows, :, at.positions] = values.transpose(1, 2)
         return mine[:, :, : at.end], own[:, :, : at.end]
 
-    def put(self, row: int, kept: KeptRow, length: int) -> None:
+    def put(self, row: int, prefix: KeptRow, length: int) -> None:
         """Begin a row with the first `length` tokens of another."""
-        self.keys[:, row, :, :length] = kept.keys[:, :, :length]
-        self.values[:, row, :, :length] = kept.values[:, :, :length]
+        self.keys[:, row, :, :length] = prefix.keys[:, :, :length]
+        self.values[:, row, :, :length] = prefix.values[:, :, :length]
 
     def view(self, row: int, length: int) -> KeptRow:
         """The first `length` tokens of a row, in place."""
@@ -168,15 +168,15 @@ class PrefixCache:
         """Of keys and values."""
         return self._bytes
 
-    def keep(self, key: str, told: Told) -> None:
+    def keep(self, key: str, turn: Told) -> None:
         """Keep a turn; without a key there is no next turn."""
         if not key:
             return
         with self._lock:
             turns = self._turns.setdefault(key, [])
             self._turns.move_to_end(key)
-            turns.append(told)
-            self._bytes += _size(told)
+            turns.append(turn)
+            self._bytes += _size(turn)
             while len(turns) > _TURNS:
                 self._bytes -= _size(turns.pop(0))
             while len(self._turns) > _KEYS:
@@ -189,10 +189,10 @@ class PrefixCache:
     def ids(self, key: str, text: str, encode: Callable[[str], tuple[int, ...]]) -> tuple[int, ...]:
         """The ids of a prompt: what the episode said itself is not tokenised again."""
         with self._lock:
-            begun = [told for told in self._turns.get(key, ()) if text.startswith(told.text)]
+            begun = [turn for turn in self._turns.get(key, ()) if text.startswith(turn.text)]
         if not begun:
             return encode(text)
-        longest = max(begun, key=lambda told: len(told.text))
+        longest = max(begun, key=lambda turn: len(turn.text))
         rest = encode(text[len(longest.text) :])
         apart = longest.ended or rest[:1] in self._marks
         return longest.ids + rest if apart else encode(text)
@@ -202,12 +202,12 @@ class PrefixCache:
         best: KeptRow | None = None
         length = 0
         with self._lock:
-            for told in self._turns.get(key, ()):
-                if told.row is None:
+            for turn in self._turns.get(key, ()):
+                if turn.row is None:
                     continue
-                common = min(_common(told.ids, prompt), told.row.length, len(prompt) - 1)
+                common = min(_common(turn.ids, prompt), turn.row.length, len(prompt) - 1)
                 if common > length:
-                    best, length = told.row, common
+                    best, length = turn.row, common
             if best is not None:
                 self._turns.move_to_end(key)
         return best, length
@@ -229,13 +229,13 @@ class PrefixCache:
         turns[:] = [replace(turn, row=None) for turn in turns]
 
 
-def _size(told: Told) -> int:
-    return told.row.size if told.row is not None else 0
+def _size(turn: Told) -> int:
+    return turn.row.size if turn.row is not None else 0
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    if tuple(one) == tuple(other[: len(one)]):
-        return len(one)
+def _common(ids: Sequence[int], other: Sequence[int]) -> int:
+    if tuple(ids) == tuple(other[: len(ids)]):
+        return len(ids)
     return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (at for at, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b), min(len(ids), len(other))
     )

@@ -42,7 +42,7 @@ class LocalPolicy:
         engine: "Engine",
         prompts: "Prompts",
         grammars: "Grammars",
-        kept: "PrefixCache",
+        cache: "PrefixCache",
         ends: frozenset[int],
     ) -> None:
         self.weights = files.folder  # what answers now
@@ -50,7 +50,7 @@ class LocalPolicy:
         self._engine = engine
         self._prompts = prompts
         self._grammars = grammars
-        self._kept = kept
+        self._cache = cache
         self._ends = ends
 
     @property
@@ -85,7 +85,7 @@ class LocalPolicy:
     async def chat(self, request: ChatRequest) -> ChatReply:
         """See `ChatEndpoint.chat`."""
         started = time.perf_counter()
-        ask = self._asked(request)
+        ask = self._make_ask(request)
         sampled = await asyncio.wrap_future(self._engine.ask(ask))
         return self._reply(request, ask, sampled, time.perf_counter() - started)
 
@@ -135,12 +135,12 @@ class LocalPolicy:
         """End the engine's thread; what waits fails. Calling it twice does no harm."""
         self._engine.close()
 
-    def _asked(self, request: ChatRequest) -> "Ask":
+    def _make_ask(self, request: ChatRequest) -> "Ask":
         from dreamgym_kit.adapters.models.local_batch import Ask, sampling
 
         tools = request.tools if request.tool_choice != "none" else ()
         rendered = self._prompts.render(request.messages, tools)
-        prompt = self._kept.ids(
+        prompt = self._cache.ids(
             request.affinity, rendered.text, lambda text: self._prompts.encode(replace(rendered, text=text))
         )
         left = self.context - len(prompt)
@@ -155,11 +155,11 @@ class LocalPolicy:
             key=request.affinity,
             prompt=prompt,
             text=rendered.text,
-            said=lambda ids: self._prompts.said(ids, rendered.mark, self._ends),
+            render_answer=lambda ids: self._prompts.render_answer(ids, rendered.mark, self._ends),
             most=most,
             sampling=sampling(request.temperature, request.top_p, request.seed, most),
             seed=request.seed,
-            stop=tuple(one for one in request.stop if one),
+            stop=tuple(stop for stop in request.stop if stop),
             grammar=self._grammars.of(request),
         )
 
@@ -169,7 +169,7 @@ class LocalPolicy:
         if sampled.cut >= 0:
             text = text[: sampled.cut]
         wanted = request.tools and request.tool_choice != "none"
-        said = read_said(text, _turn(ask.prompt, sampled.ids)) if wanted else Said(text, ())
+        answer = read_said(text, _turn(ask.prompt, sampled.ids)) if wanted else Said(text, ())
         tokens = SampledTokens(
             ask.prompt,
             sampled.ids,
@@ -178,15 +178,15 @@ class LocalPolicy:
             constrained=ask.grammar is not None or ask.sampling.top_p < 1,
         )
         return ChatReply(
-            content=said.content,
-            finish_reason="tool_calls" if said.calls and sampled.finish == "stop" else sampled.finish,
+            content=answer.content,
+            finish_reason="tool_calls" if answer.calls and sampled.finish == "stop" else sampled.finish,
             model=sampled.version,
             prompt_tokens=len(ask.prompt),
             completion_tokens=len(sampled.ids),
             cached_tokens=sampled.reused,
             cache_told=True,
             elapsed_s=elapsed_s,
-            tool_calls=said.calls,
+            tool_calls=answer.calls,
             tokens=tokens if request.exact else None,
         )
 
@@ -239,11 +239,13 @@ def open_local(
     prompts = Prompts(tokenizer)
     own = tokenizer.eos_token_id
     ends = files.ends | ({own} if isinstance(own, int) else set())
-    kept = PrefixCache(most_bytes=kept_bytes, ends=ends)
+    cache = PrefixCache(most_bytes=kept_bytes, ends=ends)
     pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
-    engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, kept=kept, threads=threads)
+    engine = Engine(
+        network, version, pace=pace, ends=ends, decode=prompts.decode, cache=cache, threads=threads
+    )
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)
-    return LocalPolicy(files, engine, prompts, grammars, kept, ends)
+    return LocalPolicy(files, engine, prompts, grammars, cache, ends)
 
 
 def _turn(prompt: Sequence[int], ids: Sequence[int]) -> str:
@@ -267,7 +269,7 @@ def read_said(text: str, turn: str) -> Said:
     goes into the calls' ids, which no other turn of the conversation may have.
     """
     outside, inside = _apart(text)
-    calls = [_call(one.strip(), f"call_{turn}_{number}") for number, one in enumerate(inside)]
+    calls = [_call(inner.strip(), f"call_{turn}_{number}") for number, inner in enumerate(inside)]
     whole = [call for call in calls if call is not None]
     if not whole or len(whole) < text.count(_OPENS):
         return Said(text, ())
@@ -288,12 +290,12 @@ def _apart(text: str) -> tuple[list[str], list[str]]:
 
 def _call(text: str, name: str) -> ToolRequest | None:
     try:
-        said = read_json(text, max_bytes=_MAX_CALL)
+        call = read_json(text, max_bytes=_MAX_CALL)
     except NotSerializable:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not said["name"]:
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
         return None
-    args = said.get("arguments", {})
+    args = call.get("arguments", {})
     if not isinstance(args, dict):
         return None
-    return ToolRequest(said["name"], json.dumps(args, ensure_ascii=False), name)
+    return ToolRequest(call["name"], json.dumps(args, ensure_ascii=False), name)

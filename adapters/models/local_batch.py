@@ -103,8 +103,8 @@ def _nucleus(chances: Tensor, top_p: Tensor) -> Tensor:
     """Zeros outside of the fewest tokens whose chances sum to `top_p` (arXiv 1904.09751)."""
     ordered, order = chances.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
-    kept = torch.where(before < top_p * chances.sum(-1, keepdim=True), ordered, 0.0)
-    return torch.zeros_like(chances).scatter_(-1, order, kept)
+    nucleus = torch.where(before < top_p * chances.sum(-1, keepdim=True), ordered, 0.0)
+    return torch.zeros_like(chances).scatter_(-1, order, nucleus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Ask:
     key: str  # the episode
     prompt: tuple[int, ...]
     text: str  # that the prompt's ids spell
-    said: Callable[[Sequence[int]], str]  # how an answer will stand behind it, as history
+    render_answer: Callable[[Sequence[int]], str]  # how an answer will stand behind it, as history
     most: int  # tokens
     sampling: Sampling
     seed: int | None
@@ -173,9 +173,9 @@ class Batch:
         network = self._network
         room = max(row.length for row in rows) + 2
         held = Rows(network.shape, len(rows), room, device=network.device, dtype=network.dtype)
-        for place, (_, kept, reused) in enumerate(asks):
-            if kept is not None:
-                held.put(place, kept, reused)
+        for place, (_, prefix, reused) in enumerate(asks):
+            if prefix is not None:
+                held.put(place, prefix, reused)
         self._read(rows, held)
         if self._held is None or not self._rows:
             self._held = held
@@ -251,10 +251,10 @@ class Batch:
             row.ask.grammar.forbidden() if row.ask.grammar is not None and not row.over else None
             for row in self._rows
         ]
-        one = next((mask for mask in masks if mask is not None), None)
-        if one is None:
+        first = next((mask for mask in masks if mask is not None), None)
+        if first is None:
             return None
-        free = torch.zeros_like(one)
+        free = torch.zeros_like(first)
         return torch.stack([free if mask is None else mask for mask in masks]).to(self._network.device)
 
     def _pack(self) -> None:

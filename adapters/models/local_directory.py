@@ -83,7 +83,7 @@ def _shards(folder: Path) -> tuple[Path, ...]:
         return tuple(folder / name for name in names)
     if (folder / _ONE).is_file():
         return (folder / _ONE,)
-    pickled = sorted(one.name for one in folder.iterdir() if one.suffix in _PICKLED)
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
     if pickled:
         raise UserError(
             f"{folder / pickled[0]}: a pickle may run code and is not loaded; "
@@ -93,10 +93,10 @@ def _shards(folder: Path) -> tuple[Path, ...]:
 
 
 def _weight_map(folder: Path) -> dict[str, str]:
-    said = _json_object(folder / _INDEX).get("weight_map")
-    if not isinstance(said, dict) or not said or not all(isinstance(one, str) for one in said.values()):
+    names = _json_object(folder / _INDEX).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise UserError(f"{folder / _INDEX}: has no weight_map; copy the directory again.")
-    return said
+    return names
 
 
 def _header(path: Path) -> dict[str, tuple[int, ...]]:
@@ -118,29 +118,29 @@ def _header(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _vocabulary(folder: Path, config: Mapping[str, Any]) -> int:
     inner = config.get("text_config")
-    said = config.get("vocab_size") or (inner.get("vocab_size") if isinstance(inner, dict) else None)
-    if not isinstance(said, int) or said < 1:
+    size = config.get("vocab_size") or (inner.get("vocab_size") if isinstance(inner, dict) else None)
+    if not isinstance(size, int) or size < 1:
         raise UserError(f"{folder / 'config.json'}: has no vocab_size; it is no language model's.")
-    return said
+    return size
 
 
 def _ends(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:
-    found: set[int] = set()
+    ends: set[int] = set()
     path = folder / "generation_config.json"
-    for said in (config, _json_object(path) if path.is_file() else {}):
-        one = said.get("eos_token_id")
-        found |= {id_ for id_ in (one if isinstance(one, list) else [one]) if isinstance(id_, int)}
-    return frozenset(found)
+    for source in (config, _json_object(path) if path.is_file() else {}):
+        eos = source.get("eos_token_id")
+        ends |= {id_ for id_ in (eos if isinstance(eos, list) else [eos]) if isinstance(id_, int)}
+    return frozenset(ends)
 
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        said = read_json(path.read_bytes())
+        content = read_json(path.read_bytes())
     except (NotSerializable, OSError) as error:
         raise UserError(f"{path}: cannot be read ({one_line(error)}); copy the directory again.") from None
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise UserError(f"{path}: is no JSON object; copy the directory again.")
-    return said
+    return content
 
 
 def one_line(error: BaseException) -> str:
@@ -148,26 +148,26 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def same_tokenizer(one: Path, other: Path) -> bool:
+def same_tokenizer(base: Path, other: Path) -> bool:
     """Whether two directories tokenise alike; one without a tokenizer goes with any.
 
     Raises:
         UserError: a tokenizer.json that is none.
     """
-    files = [folder / "tokenizer.json" for folder in (one, other)]
+    files = [folder / "tokenizer.json" for folder in (base, other)]
     if not all(file.is_file() for file in files):
         return True
     first, second = (file.read_bytes() for file in files)
     return first == second or _tokens(files[0], first) == _tokens(files[1], second)
 
 
-def same_template(one: Path, other: Path) -> bool:
+def same_template(base: Path, other: Path) -> bool:
     """Whether two directories make the same prompts of a conversation; one without a template goes with any.
 
     Raises:
         UserError: a tokenizer_config.json that is none.
     """
-    first, second = _template(one), _template(other)
+    first, second = _template(base), _template(other)
     return first is None or second is None or first == second
 
 
@@ -177,17 +177,17 @@ def _template(folder: Path) -> object:
         return (folder / _TEMPLATE).read_text(encoding="utf-8", errors="replace")
     if not (folder / "tokenizer_config.json").is_file():
         return None
-    said = _json_object(folder / "tokenizer_config.json").get("chat_template")
-    if isinstance(said, list):  # several by name, as older versions of the library wrote them
-        named = [one for one in said if isinstance(one, dict) and one.get("name") == "default"]
+    template = _json_object(folder / "tokenizer_config.json").get("chat_template")
+    if isinstance(template, list):  # several by name, as older versions of the library wrote them
+        named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
         return named[0].get("template") if named else None
-    return said
+    return template
 
 
 def _tokens(path: Path, text: bytes) -> list[Any]:
     """What of a tokenizer decides its ids; it may be of more values than the kit reads elsewhere."""
     try:
-        said = json.loads(text)
-        return [said.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")]
+        tokenizer = json.loads(text)
+        return [tokenizer.get(part) for part in ("model", "added_tokens", "normalizer", "pre_tokenizer")]
     except (ValueError, RecursionError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read ({one_line(error)}); copy the directory again.") from None

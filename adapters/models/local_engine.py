@@ -42,13 +42,13 @@ class Engine:
         pace: Pace,
         ends: frozenset[int],
         decode: Callable[[Sequence[int]], str],
-        kept: PrefixCache,
+        cache: PrefixCache,
         threads: int = 1,
     ) -> None:
         self.version = version
         self.network = network
         self.impatient = 0  # batches that lockstep started without waiting longer
-        self._pace, self._ends, self._decode, self._kept, self._threads = pace, ends, decode, kept, threads
+        self._pace, self._ends, self._decode, self._cache, self._threads = pace, ends, decode, cache, threads
         self._changed = threading.Condition()
         self._waiting: list[Ask] = []
         self._since = 0.0  # when the last request came
@@ -94,7 +94,7 @@ class Engine:
             self._live[key] = self._live.get(key, 0) - 1
             if self._live[key] <= 0:
                 del self._live[key]
-                self._kept.forget(key)
+                self._cache.forget(key)
             self._changed.notify()
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Engine:
     def serve(self, network: Network, version: str) -> None:
         """Answer with other weights from now on; on the engine's thread, between batches."""
         self.network, self.version = network, version
-        self._kept.new_weights()
+        self._cache.new_weights()
 
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
@@ -117,7 +117,7 @@ class Engine:
                 while self._turn():
                     pass
         except BaseException as error:  # noqa: BLE001  whoever waits has to hear of it, whatever it is
-            self._fail_all(_told(error))
+            self._fail_all(_as_endpoint_error(error))
         else:
             self._fail_all(EndpointError("connection", "the policy's engine was closed"))
 
@@ -138,7 +138,7 @@ class Engine:
             if self._batch is not None:
                 self._step(self._batch)
         except Exception as error:  # noqa: BLE001  a batch failed, not the engine: its requests hear why
-            self._fail_batch(_told(error))
+            self._fail_batch(_as_endpoint_error(error))
         return True
 
     def _work(self) -> tuple[list[tuple[Callable[[], Any], "Future[Any]"]], list[Ask]] | None:
@@ -147,7 +147,7 @@ class Engine:
             return [], []
         idle = self._batch is None
         jobs = [(job, done) for job, done, between in self._jobs if idle or not between]
-        self._jobs = [one for one in self._jobs if not idle and one[2]]
+        self._jobs = [entry for entry in self._jobs if not idle and entry[2]]
         asks = [] if self._jobs else self._starting(idle=idle)
         return (jobs, asks) if jobs or asks or not idle else None
 
@@ -197,13 +197,13 @@ class Engine:
     def _join(self, asks: Sequence[Ask]) -> None:
         if self._batch is None:
             self._batch = Batch(self.network, self.version, ends=self._ends, decode=self._decode)
-        self._batch.join([(ask, *self._kept.find(ask.key, ask.prompt)) for ask in asks])
+        self._batch.join([(ask, *self._cache.find(ask.key, ask.prompt)) for ask in asks])
 
     def _step(self, batch: Batch) -> None:
         for ask, sampled, row in batch.step():
             ended = sampled.finish == "stop" and sampled.cut < 0
-            text = ask.text + ask.said(sampled.ids)
-            self._kept.keep(ask.key, Told(text, (*ask.prompt, *sampled.ids), ended, row))
+            text = ask.text + ask.render_answer(sampled.ids)
+            self._cache.keep(ask.key, Told(text, (*ask.prompt, *sampled.ids), ended, row))
             del self._under_way[id(ask)]
             if not ask.future.done() and ask.future.set_running_or_notify_cancel():
                 ask.future.set_result(sampled)
@@ -243,7 +243,7 @@ def _fail(future: "Future[Any]", error: EndpointError) -> None:
         future.set_exception(error)
 
 
-def _told(error: BaseException) -> EndpointError:
+def _as_endpoint_error(error: BaseException) -> EndpointError:
     if isinstance(error, EndpointError):
         return error
     return EndpointError("server", f"the policy's engine failed: {type(error).__name__}: {one_line(error)}")

@@ -80,15 +80,15 @@ class Grammars:
 
     def _calls(self, tools: list["_Function"], start: str) -> str:
         opening, closing = self._mark("<tool_call>"), self._mark("</tool_call>")
-        said = _head(start) + 'calls: call ("\\n" call)*\n'
-        return said + f"call: {opening} one {closing}\n" + _choices(tools)
+        grammar = _head(start) + 'calls: call ("\\n" call)*\n'
+        return grammar + f"call: {opening} one {closing}\n" + _choices(tools)
 
     def _free(self, tools: list["_Function"], parallel: bool) -> str:
         """Text as the model likes it, and calls as they have to be."""
         opening, closing = self._mark("<tool_call>"), self._mark("</tool_call>")
-        said = _head("call* TEXT" if parallel else "call | TEXT") + "TEXT: /(.|\\n)*/\n"
+        grammar = _head("call* TEXT" if parallel else "call | TEXT") + "TEXT: /(.|\\n)*/\n"
         begun = f"begun: TEXT {opening}\n" if opening[0] == "<" else f"begun[lazy]: TEXT {opening}\n"
-        return said + begun + f"call: begun one {closing}\n" + _choices(tools)
+        return grammar + begun + f"call: begun one {closing}\n" + _choices(tools)
 
     def _mark(self, text: str) -> str:
         """A mark of the form as a grammar names it: a token of its own, or letters."""
@@ -121,10 +121,10 @@ class _Function:
     """A tool as offered, in the form of OpenAI."""
 
     def __init__(self, tool: Mapping[str, JsonValue]) -> None:
-        said: Any = tool.get("function", tool)
-        self.name = str(said.get("name", ""))
-        self.strict = said.get("strict") is True
-        self.parameters: Any = said.get("parameters") or {"type": "object"}
+        function: Any = tool.get("function", tool)
+        self.name = str(function.get("name", ""))
+        self.strict = function.get("strict") is True
+        self.parameters: Any = function.get("parameters") or {"type": "object"}
 
 
 def _head(start: str) -> str:
@@ -132,12 +132,12 @@ def _head(start: str) -> str:
 
 
 def _choices(tools: list[_Function]) -> str:
-    one = " | ".join(f"one_{number}" for number in range(len(tools)))
+    names = " | ".join(f"one_{number}" for number in range(len(tools)))
     rules = [
         f'one_{number}: {json.dumps(_opening(tool.name))} {_json(tool.parameters)} "}}\\n"'
         for number, tool in enumerate(tools)
     ]
-    return "\n".join([f"one: {one}", *rules, ""])
+    return "\n".join([f"one: {names}", *rules, ""])
 
 
 def _opening(name: str) -> str:

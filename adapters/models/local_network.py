@@ -60,19 +60,19 @@ class TransformersNetwork:
 
     def read(self, tokens: Tensor, at: Places, rows: Rows) -> None:
         """See `Network.read`."""
-        self.model.base_model(**self._asked(tokens, at, rows))
+        self.model.base_model(**self._inputs(tokens, at, rows))
 
     def next_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
         """See `Network.next_logits`."""
-        logits: Tensor = self.model(**self._asked(tokens, at, rows)).logits
+        logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
         return logits[:, -1].float()
 
     def all_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
         """See `Network.all_logits`."""
-        logits: Tensor = self.model(**self._asked(tokens, at, rows)).logits
+        logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
         return logits.float()
 
-    def _asked(self, tokens: Tensor, at: Places, rows: Rows) -> dict[str, Any]:
+    def _inputs(self, tokens: Tensor, at: Places, rows: Rows) -> dict[str, Any]:
         layers = [_RowsLayer(rows, layer, at) for layer in range(self.shape.layers)]
         masks = {kind: at.mask(sliding=kind == "sliding_attention") for kind in self._kinds}
         return {
@@ -86,12 +86,12 @@ class TransformersNetwork:
     def _probed(self) -> RowShape:
         """Shapes as the model's own cache has them after two tokens."""
         with torch.inference_mode():
-            kept = self.model(torch.zeros(1, 2, dtype=torch.long, device=self.device), use_cache=True)
-        layers = getattr(kept.past_key_values, "layers", [])
-        found = {(tuple(layer.keys.shape), tuple(layer.values.shape)) for layer in layers if _is_plain(layer)}
-        if len(found) != 1 or not all(map(_is_plain, layers)):
+            output = self.model(torch.zeros(1, 2, dtype=torch.long, device=self.device), use_cache=True)
+        layers = getattr(output.past_key_values, "layers", [])
+        sizes = {(tuple(layer.keys.shape), tuple(layer.values.shape)) for layer in layers if _is_plain(layer)}
+        if len(sizes) != 1 or not all(map(_is_plain, layers)):
             raise ValueError("its layers keep something else than keys and values of one shape")
-        keys, values = found.pop()
+        keys, values = sizes.pop()
         if len(keys) != 4 or keys[2] != 2:
             raise ValueError("its layers do not keep one key and value for each token")
         return RowShape(len(layers), keys[1], keys[3], values[3])
@@ -269,12 +269,12 @@ def _score_row(network: Network, ids: Sequence[int]) -> list[float]:
     if len(ids) > network.context:
         raise EndpointError("rejected", f"{len(ids)} tokens; the policy's context is {network.context}")
     rows = Rows(network.shape, 1, len(ids), device=network.device, dtype=network.dtype)
-    found: list[float] = []
+    scores: list[float] = []
     for start in range(0, len(ids) - 1, _PIECE):
         end = min(start + _PIECE, len(ids) - 1)
         positions = torch.arange(start, end, device=network.device)[None]
         tokens = torch.tensor([list(ids[start:end])], device=network.device)
         logits = network.all_logits(tokens, Places(positions, end, window=network.window), rows)
         next_ids = torch.tensor([list(ids[start + 1 : end + 1])], device=network.device)
-        found += torch.log_softmax(logits, -1).gather(-1, next_ids[..., None])[0, :, 0].tolist()
-    return found
+        scores += torch.log_softmax(logits, -1).gather(-1, next_ids[..., None])[0, :, 0].tolist()
+    return scores

@@ -70,9 +70,9 @@ class SpelledTokens:
     def _pieces(self, text: str) -> Iterator[str]:
         """The text, cut so that no piece spells a special token, overlapping ones neither."""
         begin = 0
-        while self._any is not None and (found := self._any.search(text, begin)) is not None:
-            yield text[begin : found.start() + 1]
-            begin = found.start() + 1
+        while self._any is not None and (match := self._any.search(text, begin)) is not None:
+            yield text[begin : match.start() + 1]
+            begin = match.start() + 1
         yield text[begin:]
 
 
@@ -106,11 +106,11 @@ class Prompts:
         self._lock = threading.Lock()
         # the library copies all tools for each prompt, whether the template looks at them or not
         self._shows_tools = "tools" in str(tokenizer.chat_template)
-        added = {place: one for place, one in tokenizer.added_tokens_decoder.items() if one.special}
+        added = {place: token for place, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special = frozenset(added) | frozenset(tokenizer.all_special_ids)
         self._spelled = SpelledTokens([*map(str, added.values()), *tokenizer.all_special_tokens])
         # what a later piece stands behind while it is tokenised: it is no beginning of a text
-        self._before = next(((place, str(one)) for place, one in added.items() if not one.rstrip), None)
+        self._before = next(((place, str(token)) for place, token in added.items() if not token.rstrip), None)
 
     def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, JsonValue]]) -> Rendered:
         """The text that the model reads.
@@ -118,14 +118,14 @@ class Prompts:
         Raises:
             EndpointError: the template refuses these messages.
         """
-        told = [_as_template(message) for message in messages]
+        history = [_as_template(message) for message in messages]
         shown = [dict(tool) for tool in tools] if tools and self._shows_tools else None
         suspect = shown is not None or self._spelled.may_stand_in(_texts(messages))
-        mark = self._spelled.mark_for([told, shown]) if suspect else ""
+        mark = self._spelled.mark_for([history, shown]) if suspect else ""
         try:
             with self._lock:
                 text = self._tokenizer.apply_chat_template(
-                    self._spelled.marked(told, mark),
+                    self._spelled.marked(history, mark),
                     tools=self._spelled.marked(shown, mark),
                     add_generation_prompt=True,
                     tokenize=False,
@@ -144,7 +144,7 @@ class Prompts:
                 ids += self._ids_behind(piece)
         return tuple(ids)
 
-    def said(self, ids: Sequence[int], mark: str, ends: frozenset[int]) -> str:
+    def render_answer(self, ids: Sequence[int], mark: str, ends: frozenset[int]) -> str:
         """What a template writes of an answer when it is history, with the token that ended it."""
         whole = len(ids) - 1 if ids[-1] in ends else len(ids)
         if self._special.isdisjoint(ids[:whole]):
@@ -184,12 +184,12 @@ def _texts(messages: Sequence[ChatMessage]) -> Iterator[str]:
 
 def _as_template(message: ChatMessage) -> dict[str, Any]:
     """A message in the form that chat templates are written for."""
-    said: dict[str, Any] = {"role": message.role, "content": message.content}
+    fields: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        said["tool_calls"] = [_as_call(call) for call in message.tool_calls]
+        fields["tool_calls"] = [_as_call(call) for call in message.tool_calls]
     if message.role == "tool":
-        said["tool_call_id"], said["name"] = message.call_id, message.name
-    return said
+        fields["tool_call_id"], fields["name"] = message.call_id, message.name
+    return fields
 
 
 def _as_call(call: ToolRequest) -> dict[str, Any]:

@@ -136,10 +136,10 @@ def weights_of(policy: Named, settings: Settings) -> str:
 
     `settings`: those that `with_policy` gave.
     """
-    said = settings.policy
-    if not isinstance(policy, (str, Path)) or said.urls or said.model is None:
+    section = settings.policy
+    if not isinstance(policy, (str, Path)) or section.urls or section.model is None:
         return ""
-    return model_digest(Path(said.model))
+    return model_digest(Path(section.model))
 
 
 @contextmanager
@@ -155,20 +155,20 @@ def opened_policy(policy: Named, settings: Settings) -> Iterator[ChatEndpoint | 
     if policy is None or not isinstance(policy, (str, Path)):
         yield policy
         return
-    said = settings.policy
-    if said.model is None:
+    section = settings.policy
+    if section.model is None:
         raise UserError("no policy is named")
     if settings.workers.elsewhere:
-        yield NamedPolicy(said.model)
+        yield NamedPolicy(section.model)
         return
-    if said.urls:
+    if section.urls:
         from dreamgym_kit.adapters.models.remote import open_remote
 
-        with closing(open_remote(said, source=settings.where("policy"))) as remote:
-            remote.check(temperature=said.temperature)
+        with closing(open_remote(section, source=settings.where("policy"))) as remote:
+            remote.check(temperature=section.temperature)
             yield remote
         return
     from dreamgym_kit.adapters.models.local import open_local
 
-    with closing(open_local(Path(said.model))) as local:
+    with closing(open_local(Path(section.model))) as local:
         yield local

@@ -38,9 +38,9 @@ class RemotePolicy:
         return self._weights.version
 
     @property
-    def found(self) -> tuple[Features, ...]:
+    def features(self) -> tuple[Features, ...]:
         """What its servers can do; empty before `check`."""
-        return self._weights.found
+        return self._weights.features
 
     def check(self, *, temperature: float = 1.0, adapters: bool | None = None) -> None:
         """Ask every server what it can do, and whether all serve the same; blocks this thread.
@@ -52,16 +52,16 @@ class RemotePolicy:
             UserError: one is not there, lacks what a policy needs, or serves other weights than the others.
         """
 
-        async def asked() -> None:
-            found = await self._weights.look()
-            require_tokens(found, self._weights.model, temperature=temperature, source=self._source)
+        async def check_all() -> None:
+            features = await self._weights.look()
+            require_tokens(features, self._weights.model, temperature=temperature, source=self._source)
             if adapters is not None:
-                by_adapter(found, brought=adapters, source=self._source)
+                by_adapter(features, brought=adapters, source=self._source)
             await self._weights.agree()
 
         try:
             with of_the_kit(self._weights.ports):
-                self._endpoint.transport.run_now(asked())
+                self._endpoint.transport.run_now(check_all())
         except EndpointError as error:
             raise UserError(
                 f"{self._source}: the policy cannot be asked: {error}. Nothing was run."
@@ -85,13 +85,13 @@ class RemotePolicy:
         """
         await self._endpoint.transport.run(self._weights.load(weights, version))
 
-    def told(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """What another process has to know to be answered by the same weights (`follow`), as JSON."""
-        return self._weights.told()
+        return self._weights.spec()
 
-    async def follow(self, said: Mapping[str, Any]) -> None:
+    async def follow(self, spec: Mapping[str, Any]) -> None:
         """Be answered by the weights that another process brought; see `ServedWeights.follow`."""
-        await self._endpoint.transport.run(self._weights.follow(said))
+        await self._endpoint.transport.run(self._weights.follow(spec))
 
     async def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `PolicyServer.score`. Each row is asked of the next replica, so that each is looked at."""
@@ -108,7 +108,7 @@ class RemotePolicy:
     async def _scores(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         turns = asyncio.Semaphore(self._weights.scores_at_once)
 
-        async def one(number: int, row: Sequence[int]) -> list[float]:
+        async def score(number: int, row: Sequence[int]) -> list[float]:
             if len(row) < 2:
                 return []
             async with turns:
@@ -120,11 +120,11 @@ class RemotePolicy:
                 )
 
         async with self._weights.in_use(scoring=True) as serving:
-            return list(await asyncio.gather(*[one(number, row) for number, row in enumerate(ids)]))
+            return list(await asyncio.gather(*[score(number, row) for number, row in enumerate(ids)]))
 
 
 def open_remote(
-    said: PolicySettings,
+    policy: PolicySettings,
     *,
     source: str,
     environ: Mapping[str, str] | None = None,
@@ -140,16 +140,18 @@ def open_remote(
     Raises:
         UserError: a URL, the model or the key's variable is missing or wrong. Nothing is sent yet.
     """
-    if not said.urls or said.model is None:
+    if not policy.urls or policy.model is None:
         raise UserError(f"{source}: a remote policy needs the server's urls and the model's served name.")
-    addresses = tuple(read_address(url, source=source) for url in said.urls)
-    own = tuple(read_address(url, source=source) for url in said.replicas or said.urls)
-    key = read_key(said.key_env, file=said.key_file, source=source, environ=environ)
-    asked = ExperienceSettings(urls=said.urls, model=said.model, timeout_s=timeout_s, max_attempts=attempts)
-    endpoint = OpenAIEndpoint(addresses, asked, key)
+    addresses = tuple(read_address(url, source=source) for url in policy.urls)
+    own = tuple(read_address(url, source=source) for url in policy.replicas or policy.urls)
+    key = read_key(policy.key_env, file=policy.key_file, source=source, environ=environ)
+    served = ExperienceSettings(
+        urls=policy.urls, model=policy.model, timeout_s=timeout_s, max_attempts=attempts
+    )
+    endpoint = OpenAIEndpoint(addresses, served, key)
     weights = ServedWeights(
         [Replica(address, key, endpoint.transport) for address in own],
-        said.model,
+        policy.model,
         most=most,
         doubt=endpoint.trusted.doubt if set(own) == set(addresses) else None,
     )

@@ -74,13 +74,13 @@ class Dialect:
         """What to try after a refused request; None where the refusal is about something else."""
         if refusal.status not in (400, 422):
             return None
-        said = str(refusal).lower()
-        if self.length_field == "max_tokens" and "max_completion_tokens" in said:
+        text = str(refusal).lower()
+        if self.length_field == "max_tokens" and "max_completion_tokens" in text:
             return replace(self, length_field="max_completion_tokens")
         for field in _SAMPLING:
-            if field in said and field not in self.left_out:
+            if field in text and field not in self.left_out:
                 return replace(self, left_out=self.left_out | {field})
-        about_form = any(word in said for word in ("response_format", "json_schema", "schema", "json_object"))
+        about_form = any(word in text for word in ("response_format", "json_schema", "schema", "json_object"))
         if request.schema is not None and self.form and about_form:
             if self.spelled:
                 return replace(self, spelled=False)
@@ -125,16 +125,16 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
 
 
 def _message(message: ChatMessage) -> dict[str, JsonValue]:
-    said: dict[str, JsonValue] = {"role": message.role, "content": message.content}
+    fields: dict[str, JsonValue] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        said["content"] = message.content or None
-        said["tool_calls"] = [
+        fields["content"] = message.content or None
+        fields["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.args}}
             for call in message.tool_calls
         ]
     if message.role == "tool":
-        said["tool_call_id"] = message.call_id
-    return said
+        fields["tool_call_id"] = message.call_id
+    return fields
 
 
 def _tools(request: ChatRequest, *, held: bool) -> dict[str, JsonValue]:
@@ -146,8 +146,8 @@ def _tools(request: ChatRequest, *, held: bool) -> dict[str, JsonValue]:
     if forced and request.tool_choice != "required":
         choice = {"type": "function", "function": {"name": request.tool_choice}}
     tools: list[JsonValue] = [_strict(tool) if held and forced else dict(tool) for tool in request.tools]
-    said: dict[str, JsonValue] = {"tools": tools, "tool_choice": choice}
-    return said if request.parallel_calls else said | {"parallel_tool_calls": False}
+    fields: dict[str, JsonValue] = {"tools": tools, "tool_choice": choice}
+    return fields if request.parallel_calls else fields | {"parallel_tool_calls": False}
 
 
 def _strict(tool: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -206,16 +206,16 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
 
 def _calls(message: dict[str, Any], where: str) -> tuple[ToolRequest, ...]:
     """Tool calls as the server took them out of the text; there is no such field where there are none."""
-    said = message.get("tool_calls") or []
-    found: list[ToolRequest] = []
-    for one in said if isinstance(said, list) else [None]:
-        function = one.get("function") if isinstance(one, dict) else None
+    entries = message.get("tool_calls") or []
+    calls: list[ToolRequest] = []
+    for entry in entries if isinstance(entries, list) else [None]:
+        function = entry.get("function") if isinstance(entry, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
-        if one is None or not isinstance(function, dict) or not isinstance(name, str) or not name:
+        if entry is None or not isinstance(function, dict) or not isinstance(name, str) or not name:
             raise EndpointError("malformed", f"{where} sent a tool call without a name", status=200)
         args = function.get("arguments")
-        found.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(one.get("id") or "")))
-    return tuple(found)
+        calls.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(entry.get("id") or "")))
+    return tuple(calls)
 
 
 def _refusal(response: Response, where: str) -> EndpointError:
@@ -226,7 +226,7 @@ def _refusal(response: Response, where: str) -> EndpointError:
     kind = _KINDS.get(status, "server" if status >= 500 else "rejected")
     return EndpointError(
         "context" if status == 400 and _is_too_long(response.body) else kind,
-        f"{where} answered {status}: {_said(response.body)}{advice}",
+        f"{where} answered {status}: {_error_text(response.body)}{advice}",
         status=status,
         retryable=status in _RETRYABLE,
         retry_after_s=_seconds(response.headers.get("retry-after", "")),
@@ -236,28 +236,28 @@ def _refusal(response: Response, where: str) -> EndpointError:
 def _is_too_long(body: bytes) -> bool:
     """Whether it is the prompt that leaves no room for an answer, as vLLM and as OpenAI say it."""
     try:
-        said: Any = read_json(body[:100_000])
+        content: Any = read_json(body[:100_000])
     except NotSerializable:
         return False
-    error = said.get("error") if isinstance(said, dict) else None
+    error = content.get("error") if isinstance(content, dict) else None
     if not isinstance(error, dict):
         return False
     return error.get("param") == "input_tokens" or error.get("code") == "context_length_exceeded"
 
 
-def _said(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     """A server's own words, one printable line: {"error": {"message"}}, {"error": "..."} or {"detail"}."""
     try:
-        said: Any = read_json(body[:100_000])
+        content: Any = read_json(body[:100_000])
     except NotSerializable:
-        said = body[: 4 * _MAX_SAID].decode("utf-8", "replace")
-    if isinstance(said, dict):
-        said = said.get("error", said.get("detail", said.get("message", said)))
-    if isinstance(said, dict):
-        parameter = f" (param {said['param']})" if isinstance(said.get("param"), str) else ""
-        said = f"{said.get('message', '')}{parameter}"
-    text = said if isinstance(said, str) else json.dumps(said)
-    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+        content = body[: 4 * _MAX_SAID].decode("utf-8", "replace")
+    if isinstance(content, dict):
+        content = content.get("error", content.get("detail", content.get("message", content)))
+    if isinstance(content, dict):
+        parameter = f" (param {content['param']})" if isinstance(content.get("param"), str) else ""
+        content = f"{content.get('message', '')}{parameter}"
+    text = content if isinstance(content, str) else json.dumps(content)
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line[:_MAX_SAID] or "nothing"
 
 
@@ -289,8 +289,8 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any], request: ChatRequest, 
         EndpointError: they are not there, or do not fit each other.
     """
     prompt, ids = _token_ids(body.get("prompt_token_ids")), _token_ids(choice.get("token_ids"))
-    told = choice.get("logprobs")
-    content = told.get("content") if isinstance(told, dict) else None
+    details = choice.get("logprobs")
+    content = details.get("content") if isinstance(details, dict) else None
     if prompt is None or ids is None or not isinstance(content, list):
         raise EndpointError(
             "malformed",
@@ -330,15 +330,15 @@ def _is_strict(tool: Any) -> bool:
     return isinstance(function, dict) and function.get("strict") is True
 
 
-def _token_ids(said: Any) -> tuple[int, ...] | None:
-    whole = isinstance(said, list) and all(
-        isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**31 for one in said
+def _token_ids(ids: Any) -> tuple[int, ...] | None:
+    whole = isinstance(ids, list) and all(
+        isinstance(id_, int) and not isinstance(id_, bool) and 0 <= id_ < 2**31 for id_ in ids
     )
-    return tuple(said) if whole else None
+    return tuple(ids) if whole else None
 
 
 def _logprob(entry: Any, where: str) -> float:
-    said = entry.get("logprob") if isinstance(entry, dict) else None
-    if isinstance(said, int | float) and not isinstance(said, bool) and _CUT_OFF < said <= _OVER:
-        return float(said)
-    raise EndpointError("malformed", f"{where} sent {str(said)[:40]} as a log-prob", status=200)
+    value = entry.get("logprob") if isinstance(entry, dict) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and _CUT_OFF < value <= _OVER:
+        return float(value)
+    raise EndpointError("malformed", f"{where} sent {str(value)[:40]} as a log-prob", status=200)

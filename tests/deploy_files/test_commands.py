@@ -17,7 +17,7 @@ from docblocks.running import kit_commands
 from typer.main import get_command
 from waiting import wait_until
 
-from dreamgym_kit.adapters.models.vllm.launch import DOOR, Role, flags_of
+from dreamgym_kit.adapters.models.vllm.launch import DOOR, Role, role_flags
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.settings.load import environment_names
 
@@ -75,7 +75,7 @@ def test_every_setting_in_a_manifest_is_one() -> None:
 
 def flags(role: Role) -> set[str]:
     """The flags of a role, but the door: that is of the kit, and the image holds vLLM alone."""
-    said = flags_of(role)
+    said = role_flags(role)
     pairs = [f"{flag}={value}" for flag, value in pairwise(said) if value[:2] != "--"]
     alone = [flag for flag, after in zip(said, [*said[1:], "--"], strict=True) if after[:2] == "--"]
     return {one for one in (*pairs, *alone) if one.startswith("--")} - {f"--middleware={DOOR}"}

@@ -61,7 +61,7 @@ def opened(*servers: VllmDouble, **said: object) -> RemotePolicy:
 def test_what_servers_can_do_is_found_by_asking_each(policy, servers) -> None:
     servers[1].off = {"lora", "generate", "tools"}
     policy.check()
-    first, second = policy.found
+    first, second = policy.features
     assert (first.version, first.logprobs, first.models["policy-v0"].context) == (
         *("0.32.0", "processed_logprobs"),
         512,

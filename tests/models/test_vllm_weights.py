@@ -16,7 +16,7 @@ from waiting import wait_until_async
 
 from dreamgym_kit.adapters.models import endpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.canary import expected_of
+from dreamgym_kit.adapters.models.vllm.canary import compute_expected
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.settings.schema import PolicySettings
@@ -80,7 +80,7 @@ def managed(server: VllmDouble) -> list[str]:
 async def answers(policy: RemotePolicy, folder: Path) -> None:
     """Both replicas answer with the weights of the folder."""
     rows = [[(7 * row + place) % 250 for place in range(40)] for row in range(4)]
-    served, expected = await policy.score(rows), expected_of(folder, rows)
+    served, expected = await policy.score(rows), compute_expected(folder, rows)
     for one, other in zip(served, expected.scores, strict=True):
         assert one == pytest.approx(other, abs=1e-4)
 
@@ -229,7 +229,7 @@ async def test_another_process_asks_for_the_same_weights_and_leaves_out_who_has_
     driver, follower = opened(*servers), opened(*servers)
     try:
         await driver.load(folders[0], "step-000001")
-        said = json.loads(json.dumps(driver.told()))
+        said = json.loads(json.dumps(driver.spec()))
         await follower.follow(said)
         assert await chats() == {"step-000001"} == {follower.version}
         assert all(chats_of(server) for server in servers)
@@ -239,7 +239,7 @@ async def test_another_process_asks_for_the_same_weights_and_leaves_out_who_has_
         assert await chats() == {"step-000001"}
         assert (chats_of(servers[1]), managed(servers[1])) == (0, [])
         await driver.load(folders[1], "step-000002")
-        await follower.follow(json.loads(json.dumps(driver.told())))
+        await follower.follow(json.loads(json.dumps(driver.spec())))
         assert await chats() == {"step-000002"}
         assert chats_of(servers[1]) > 0
     finally:
@@ -257,7 +257,7 @@ async def test_all_that_wait_for_a_replica_let_it_prove_itself_once(
     follower = opened(*servers)
     try:
         await policy.load(whole[0], "step-000001")
-        await follower.follow(policy.told())
+        await follower.follow(policy.spec())
         before = [len(server.asked) for server in servers]
         await asyncio.gather(*[follower.chat(replace(ASK, group=str(number))) for number in range(16)])
         asked = sum(len(server.asked) for server in servers) - sum(before)
@@ -282,7 +282,7 @@ async def test_a_replica_with_the_weights_of_the_step_before_is_told_by_their_na
         await driver.load(whole[1], "step-000002")
         servers[1] = VllmDouble(whole[0], port=port)
         servers[1].weight_version = "step-000001"
-        await follower.follow(driver.told())
+        await follower.follow(driver.spec())
         for number in range(6):
             await follower.chat(replace(ASK, group=str(number)))
         assert (chats_of(servers[1]), managed(servers[1])) == (0, [])
@@ -303,7 +303,7 @@ async def test_a_server_started_anew_while_nobody_asks_it_answers_nothing_before
     driver, follower = opened(server), opened(server)
     try:
         await driver.load(whole[0], "step-000001")
-        await follower.follow(driver.told())
+        await follower.follow(driver.spec())
         assert (await driver.chat(ASK)).tokens == (await follower.chat(ASK)).tokens
         server.close()
         server = whole_only(base, port=server.server_port, keeps_connections=keeps_connections)
@@ -350,7 +350,7 @@ async def test_other_weights_than_those_that_were_read_never_bear_their_name(
     driver, follower = opened(server), opened(server)
     try:
         await driver.load(whole[0], "step-000001")
-        await follower.follow(driver.told())
+        await follower.follow(driver.spec())
         await follower.chat(ASK)
         server.close()
         server = whole_only(base, port=server.server_port)
@@ -457,7 +457,7 @@ async def test_answers_under_way_end_with_the_weights_that_they_began_with(
     weights = {"step-000001": whole[0], "step-000002": whole[1]}
     for reply in replies:
         ids, sampled = reply.tokens.ids, list(reply.tokens.logprobs)
-        scored = expected_of(weights[reply.tokens.version], [[*reply.tokens.prompt_ids, *ids]]).scores[0]
+        scored = compute_expected(weights[reply.tokens.version], [[*reply.tokens.prompt_ids, *ids]]).scores[0]
         assert scored[-len(ids) :] == pytest.approx(sampled, abs=1e-4)
     assert later.tokens.version == "step-000002"
 

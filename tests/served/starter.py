@@ -15,7 +15,7 @@ from ports import own_port
 
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, Wanted, found_program
+from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, Wanted, find_program
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.recipes import nano
 from dreamgym_kit.settings.load import parse_settings
@@ -35,7 +35,7 @@ def require_vllm() -> str:
     program = os.environ.get(PROGRAM, "")
     if not program:
         pytest.skip(os.environ.get(f"{PROGRAM}_WHY") or f"no vLLM: set ${PROGRAM} to the path of its program")
-    return found_program(program)
+    return find_program(program)
 
 
 def launched(

@@ -13,7 +13,7 @@ from models.adapted import adapted, moved, small
 from served.starter import POLICY, launched, remote, started
 
 from dreamgym_kit.adapters.models.remote import RemotePolicy
-from dreamgym_kit.adapters.models.vllm.canary import expected_of
+from dreamgym_kit.adapters.models.vllm.canary import compute_expected
 from dreamgym_kit.adapters.models.vllm.launch import Role
 from dreamgym_kit.adapters.models.vllm.replica import Replica
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
@@ -46,7 +46,7 @@ async def farthest(policy: RemotePolicy, folder: Path) -> float:
     served = await policy.score(rows)
     far = 0.0
     for reply, row, told in zip(replies, rows, served, strict=True):
-        here = expected_of(folder, [row]).scores[0]
+        here = compute_expected(folder, [row]).scores[0]
         sampled = zip(here[-len(reply.tokens.ids) :], reply.tokens.logprobs, strict=True)
         pairs = [*zip(here, told, strict=True), *sampled]
         far = max(far, *(abs(one - other) for one, other in pairs))
@@ -54,7 +54,7 @@ async def farthest(policy: RemotePolicy, folder: Path) -> float:
 
 
 async def test_a_real_server_can_do_what_its_role_says(policy: RemotePolicy) -> None:
-    (found,) = policy.found
+    (found,) = policy.features
     assert (found.token_ids, found.tools, found.generate, found.lora, found.dev) == (True,) * 5
     assert found.logprobs == "processed_logprobs"
     assert found.version
@@ -87,7 +87,7 @@ async def test_each_adapter_answers_as_transformers_does_under_a_name_of_its_own
         assert far < CLOSE
     assert len(names) == 3
     await asyncio.to_thread(policy.check)
-    (found,) = policy.found
+    (found,) = policy.features
     assert len(found.models) == 2  # the base and the last
 
 
@@ -161,7 +161,7 @@ async def test_a_real_server_started_anew_answers_nothing_before_it_has_the_pres
         with started(launch, tmp_path / "first.log") as server:
             driver, follower = (clients.enter_context(remote(server, attempts=2)) for _ in range(2))
             await driver.load(new, "step-000001")
-            await follower.follow(driver.told())
+            await follower.follow(driver.spec())
             before = (await driver.chat(ask(1))).tokens
             assert (await follower.chat(ask(1))).tokens == before
         with started(launch, tmp_path / "second.log"):

@@ -44,7 +44,7 @@ async def test_its_printed_settings_reach_a_policy_that_takes_adapters(
     policy = open_remote(said, source="printed", environ={"VLLM_API_KEY": served.key}, timeout_s=120.0)
     try:
         await asyncio.to_thread(policy.check, adapters=True)
-        (found,) = policy.found
+        (found,) = policy.features
         assert (found.token_ids, found.tools, found.generate, found.lora, found.dev) == (True,) * 5
         await policy.load(adapted(POLICY, tmp_path, seed=1), "step-000001")
         asked = ChatRequest([ChatMessage("user", "hello")], max_tokens=4, seed=1, temperature=1.0, exact=True)

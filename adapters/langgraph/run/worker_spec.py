@@ -102,7 +102,7 @@ def given_of(
 def weights_of(policy: ChatEndpoint | None) -> dict[str, Any] | None:
     """What a policy serves now, for workers that serve or are served the same; None: its weights stay."""
     if isinstance(policy, RemotePolicy):
-        return {"version": policy.version, "served": policy.told()}
+        return {"version": policy.version, "served": policy.spec()}
     if not isinstance(policy, LocalPolicy):
         return None
     weights = policy.weights.absolute()

@@ -49,7 +49,7 @@ def canaries(vocabulary: int, context: int) -> list[list[int]]:
     ]
 
 
-def expected_of(folder: Path, rows: Sequence[Sequence[int]]) -> Expected:
+def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> Expected:
     """Compute it with transformers, in float32 on the CPU. Blocks; the model is let go of at once.
 
     Raises:
@@ -61,9 +61,9 @@ def expected_of(folder: Path, rows: Sequence[Sequence[int]]) -> Expected:
 
     model = load_model(folder).eval()
     with torch.no_grad():
-        told = model(input_ids=torch.tensor(rows), use_cache=False).logits.float().log_softmax(-1)
+        logprobs = model(input_ids=torch.tensor(rows), use_cache=False).logits.float().log_softmax(-1)
     ids = torch.tensor(rows)[:, 1:, None]
-    return Expected(told[:, :-1].gather(-1, ids)[..., 0].tolist(), told[:, -1].tolist())
+    return Expected(logprobs[:, :-1].gather(-1, ids)[..., 0].tolist(), logprobs[:, -1].tolist())
 
 
 def packed(after: Sequence[Sequence[float]]) -> list[str]:
@@ -73,8 +73,8 @@ def packed(after: Sequence[Sequence[float]]) -> list[str]:
 
 def unpacked(rows: Sequence[str]) -> list[Sequence[float]]:
     """What `packed` was given."""
-    said = [b64decode(row) for row in rows]
-    return [struct.unpack(f"<{len(row) // 4}f", row) for row in said]
+    decoded = [b64decode(row) for row in rows]
+    return [struct.unpack(f"<{len(row) // 4}f", row) for row in decoded]
 
 
 async def served_by(
@@ -95,7 +95,7 @@ def differs(served: Served, now: Expected, before: Expected | None, *, most: flo
         before: by those that it had; None where they are not known.
         most: nats that one log-prob may be off.
     """
-    told = attest(
+    attestation = attest(
         _rows(served.scores, [logprob for _, logprob in served.drawn], now),
         _rows(now.scores if served.scores else [], _of(now, served), now),
         None
@@ -103,7 +103,7 @@ def differs(served: Served, now: Expected, before: Expected | None, *, most: flo
         else _rows(before.scores if served.scores else [], _of(before, served), before),
         most=most,
     )
-    return "" if told.alarm is None else told.alarm.text
+    return "" if attestation.alarm is None else attestation.alarm.text
 
 
 def cause(files: ModelFiles) -> str:

@@ -44,7 +44,7 @@ async def detect(replica: Replica, model: str) -> Features:
     Raises:
         EndpointError: it is not there, or lets nobody in.
     """
-    models = {one.name: one for one in await replica.models()}
+    models = {served.name: served for served in await replica.models()}
     probe = await _probed(replica, model, tools=True) if model in models else None
     tools = probe is not None
     if model in models and probe is None:
@@ -65,33 +65,33 @@ async def detect(replica: Replica, model: str) -> Features:
     )
 
 
-def require_tokens(found: Sequence[Features], model: str, *, temperature: float, source: str) -> None:
+def require_tokens(features: Sequence[Features], model: str, *, temperature: float, source: str) -> None:
     """Refuse servers from which nothing can be learned: exact tokens, in a form that can be used.
 
     Raises:
         UserError: names the server, what is missing, and the flag that it is to be started with.
     """
-    for one in found:
-        if model not in one.models:
-            known = ", ".join(sorted(one.models)) or "no model"
+    for server in features:
+        if model not in server.models:
+            known = ", ".join(sorted(server.models)) or "no model"
             raise UserError(
-                f"{source}: {one.where} does not serve '{model}', but {known}; set the model's name, or "
+                f"{source}: {server.where} does not serve '{model}', but {known}; set the model's name, or "
                 f"start it with --served-model-name {model}."
             )
-        if not one.token_ids:
+        if not server.token_ids:
             raise UserError(
-                f"{source}: {one.where} sends no token ids; exact answers need a vLLM server that knows "
+                f"{source}: {server.where} sends no token ids; exact answers need a vLLM server that knows "
                 "return_token_ids (0.11 or later)."
             )
-        if one.logprobs not in (PROCESSED, RAW) or (one.logprobs == RAW and temperature != 1.0):
-            told = one.logprobs or "no log-probs"
+        if server.logprobs not in (PROCESSED, RAW) or (server.logprobs == RAW and temperature != 1.0):
+            form = server.logprobs or "no log-probs"
             raise UserError(
-                f"{source}: {one.where} sends {told}, and answers at temperature {temperature:g} are learned "
-                f"from by their own log-probs; start it with --logprobs-mode {PROCESSED}."
+                f"{source}: {server.where} sends {form}, and answers at temperature {temperature:g} are "
+                f"learned from by their own log-probs; start it with --logprobs-mode {PROCESSED}."
             )
 
 
-def by_adapter(found: Sequence[Features], *, brought: bool, source: str) -> bool:
+def by_adapter(features: Sequence[Features], *, brought: bool, source: str) -> bool:
     """How new weights come to these servers: as an adapter, or as a whole model.
 
     `brought`: whether the weights are there as an adapter, too.
@@ -99,9 +99,9 @@ def by_adapter(found: Sequence[Features], *, brought: bool, source: str) -> bool
     Raises:
         UserError: they take neither while they run; names the server and what it is to be started with.
     """
-    if brought and all(one.lora for one in found):
+    if brought and all(server.lora for server in features):
         return True
-    fixed = next((one for one in found if not one.dev), None)
+    fixed = next((server for server in features if not server.dev), None)
     if fixed is None:
         return False
     also = " (or, for adapters, VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora)" if brought else ""
@@ -115,15 +115,15 @@ def by_adapter(found: Sequence[Features], *, brought: bool, source: str) -> bool
 async def _version(replica: Replica) -> str:
     response = await replica.get("/version")
     try:
-        said: Any = read_json(response.body) if response.status == 200 else None
+        body: Any = read_json(response.body) if response.status == 200 else None
     except NotSerializable:
         return ""
-    return str(said.get("version") or "")[:40] if isinstance(said, dict) else ""
+    return str(body.get("version") or "")[:40] if isinstance(body, dict) else ""
 
 
 async def _probed(replica: Replica, model: str, *, tools: bool) -> Mapping[str, Any] | None:
     """The choice of an answer of one token; None where the server refuses such a request."""
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "ready?"}],
         "max_tokens": 1,
@@ -136,8 +136,8 @@ async def _probed(replica: Replica, model: str, *, tools: bool) -> Mapping[str, 
         "return_token_ids": True,
     }
     if tools:
-        asked |= {"tools": [_PROBE_TOOL], "tool_choice": "auto"}
-    response = await replica.post("/v1/chat/completions", json.dumps(asked).encode("ascii"))
+        request |= {"tools": [_PROBE_TOOL], "tool_choice": "auto"}
+    response = await replica.post("/v1/chat/completions", json.dumps(request).encode("ascii"))
     try:
         body = read_body(response, str(replica))
     except EndpointError as error:
@@ -150,12 +150,12 @@ async def _probed(replica: Replica, model: str, *, tools: bool) -> Mapping[str, 
 
 def _mode(probe: Mapping[str, Any] | None) -> str:
     """With all but one token forbidden, what is sent of the first two tokens tells the four forms apart."""
-    told = probe.get("logprobs") if probe is not None else None
-    content = told.get("content") if isinstance(told, dict) else None
+    logprobs = probe.get("logprobs") if probe is not None else None
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
     first = content[0] if isinstance(content, list) and content else None
     top = first.get("top_logprobs") if isinstance(first, dict) else None
-    said = [one.get("logprob") for one in top if isinstance(one, dict)] if isinstance(top, list) else []
-    numbers = [float(one) for one in said if isinstance(one, int | float) and not isinstance(one, bool)]
+    values = [item.get("logprob") for item in top if isinstance(item, dict)] if isinstance(top, list) else []
+    numbers = [float(item) for item in values if isinstance(item, int | float) and not isinstance(item, bool)]
     if len(numbers) < 2:
         return ""
     likeliest, second = max(numbers), min(numbers)

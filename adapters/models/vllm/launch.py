@@ -57,7 +57,7 @@ BLOCK = 32  # tokens of a block of the prefix cache
 # named. Answers: guidance, for xgrammar lets raw control characters into strings. Tools: xgrammar, for
 # guidance refuses the grammar of a forced call.
 _ANSWERS, _CALLS = (
-    json.dumps({"backend": one, "disable_any_whitespace": True}) for one in ("guidance", "xgrammar")
+    json.dumps({"backend": backend, "disable_any_whitespace": True}) for backend in ("guidance", "xgrammar")
 )
 
 
@@ -81,7 +81,7 @@ class Wanted:
 PLAIN = Wanted()
 
 
-def flags_of(role: Role, wanted: Wanted = PLAIN) -> list[str]:
+def role_flags(role: Role, wanted: Wanted = PLAIN) -> list[str]:
     """The flags of a role."""
     flags = ["--enable-prompt-tokens-details", "--allowed-origins", "[]", "--middleware", DOOR]
     if role is not Role.DEPLOYED:  # whose users may count on the model's own sampling
@@ -126,9 +126,9 @@ class Launch:
                 "this machine; leave --dev out, or --host."
             )
         if not self.key and (self.dev or not is_loopback(self.host)):
-            what = "--dev" if self.dev else f"--host {self.host}"
+            flag = "--dev" if self.dev else f"--host {self.host}"
             raise UserError(
-                f"serve: {what} needs a key; set {KEY} to a secret of your own, here and where it is asked."
+                f"serve: {flag} needs a key; set {KEY} to a secret of your own, here and where it is asked."
             )
         for word in self.more:
             why = _why_not(word.partition("=")[0].replace("_", "-"))
@@ -146,25 +146,25 @@ class Launch:
         return [
             *(self.program, "serve", self.model, "--served-model-name", self.name),
             *("--host", self.host, "--port", str(self.port)),
-            *flags_of(self.role, self.wanted),
+            *role_flags(self.role, self.wanted),
             *self.more,
         ]
 
     def environment(self, environ: Mapping[str, str], *, draining: Path | None = None) -> dict[str, str]:
         """The environment of the server, out of this process's own."""
         closed = {*_DEV, *_NEVER, *_OURS, KEY}
-        said = {name: value for name, value in environ.items() if name not in closed}
-        path = [str(_DOOR), *filter(None, [said.get("PYTHONPATH")])]
-        said |= {"PYTHONPATH": os.pathsep.join(path), "VLLM_NO_USAGE_STATS": "1"}
+        variables = {name: value for name, value in environ.items() if name not in closed}
+        path = [str(_DOOR), *filter(None, [variables.get("PYTHONPATH")])]
+        variables |= {"PYTHONPATH": os.pathsep.join(path), "VLLM_NO_USAGE_STATS": "1"}
         if Path(self.model).is_dir():  # nothing is to be fetched
-            said.setdefault("HF_HUB_OFFLINE", "1")
+            variables.setdefault("HF_HUB_OFFLINE", "1")
         if self.key:
-            said[KEY] = self.key
+            variables[KEY] = self.key
         if is_loopback(self.host):
-            said[_HERE_ONLY] = "1"
+            variables[_HERE_ONLY] = "1"
         if draining is not None:
-            said[DRAINING] = str(draining)
-        return said | (_DEV if self.dev else {})
+            variables[DRAINING] = str(draining)
+        return variables | (_DEV if self.dev else {})
 
 
 def _why_not(flag: str) -> str | None:
@@ -182,19 +182,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def found_program(program: str) -> str:
+def find_program(program: str) -> str:
     """The program's path.
 
     Raises:
         UserError: it is not there; says what to install.
     """
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise UserError(
             f"serve: there is no program '{program}'; vLLM has an environment of its own: "
             "python -m venv vllm-env, vllm-env/bin/pip install vllm, then --vllm vllm-env/bin/vllm."
         )
-    return str(Path(found).absolute())
+    return str(Path(path).absolute())
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class ServingKey:
     """A server's key, and the file that keeps it where it was drawn here."""
 
     text: str = field(repr=False)
-    kept: Path | None = None
+    file: Path | None = None
 
 
 def read_serving_key(file: Path | None, *, host: str, environ: Mapping[str, str] | None = None) -> ServingKey:
@@ -224,12 +224,12 @@ def read_serving_key(file: Path | None, *, host: str, environ: Mapping[str, str]
             f"serve: {KEY} is not set; set it to a secret of your own, here and where the agent runs: the "
             "server asks every caller for it."
         )
-    drawn = _kept_key(file)
+    drawn = _read_or_draw_key(file)
     hold(drawn)
     return ServingKey(drawn, file)
 
 
-def _kept_key(path: Path) -> str:
+def _read_or_draw_key(path: Path) -> str:
     """The key in that file, which is made where it is not there.
 
     Raises:
@@ -239,7 +239,7 @@ def _kept_key(path: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _read_kept_key(path)
+        return _read_key(path)
     except OSError as error:
         raise UserError(f"{path}: a key cannot be kept there ({error.strerror}); set VLLM_API_KEY.") from None
     key = secrets.token_urlsafe(_KEY_BYTES)
@@ -248,7 +248,7 @@ def _kept_key(path: Path) -> str:
     return key
 
 
-def _read_kept_key(path: Path) -> str:
+def _read_key(path: Path) -> str:
     try:
         status = path.lstat()
         key = path.read_text("ascii").strip()

@@ -46,8 +46,8 @@ def listens(url: str) -> bool:
     parts = urlsplit(url)
     with exempt():  # as in `look`
         try:
-            with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=2.0) as found:
-                itself = bool(found.getsockname() == found.getpeername())  # as happens where nobody listens
+            with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=2.0) as peer:
+                itself = bool(peer.getsockname() == peer.getpeername())  # as happens where nobody listens
                 return not itself
         except OSError:
             return False

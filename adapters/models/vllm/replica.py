@@ -70,7 +70,7 @@ class Replica:
         listed = body.get("data") if isinstance(body, dict) else None
         if not isinstance(listed, list):
             raise EndpointError("malformed", f"{self} sent no list of models", status=200)
-        return tuple(_served(one) for one in listed if isinstance(one, dict) and one.get("id"))
+        return tuple(_served(entry) for entry in listed if isinstance(entry, dict) and entry.get("id"))
 
     async def score(self, model: str, ids: Sequence[int]) -> list[float]:
         """Log-prob of each id after the first, computed anew."""
@@ -131,8 +131,8 @@ class Replica:
         if response.status != 200:
             return None
         body = read_body(response, str(self))
-        said = body.get("weight_version") if isinstance(body, dict) else None
-        return _line(said) if isinstance(said, str) else None
+        name = body.get("weight_version") if isinstance(body, dict) else None
+        return _line(name) if isinstance(name, str) else None
 
     async def _done(self, path: str, body: Mapping[str, Any] | bytes = b"") -> None:
         _check(await self.post(path, body, timeout_s=_WEIGHTS_S), str(self))
@@ -158,19 +158,19 @@ def _check(response: Response, where: str) -> None:
         read_body(response, where)
 
 
-def _served(said: Mapping[str, Any]) -> ServedModel:
-    context = said.get("max_model_len")
+def _served(entry: Mapping[str, Any]) -> ServedModel:
+    context = entry.get("max_model_len")
     return ServedModel(
-        name=_line(said["id"]),
-        root=_line(said.get("root") or ""),
-        parent=_line(said.get("parent") or ""),
+        name=_line(entry["id"]),
+        root=_line(entry.get("root") or ""),
+        parent=_line(entry.get("parent") or ""),
         context=context if isinstance(context, int) and context > 0 else None,
     )
 
 
-def _line(said: object) -> str:
+def _line(value: object) -> str:
     """A server's own words, one printable line."""
-    return "".join(one if one.isprintable() else " " for one in str(said))[:1000]
+    return "".join(char if char.isprintable() else " " for char in str(value))[:1000]
 
 
 def scores_body(model: str, ids: Sequence[int]) -> bytes:
@@ -186,12 +186,12 @@ def read_scores(response: Response, where: str, ids: Sequence[int]) -> list[floa
     Raises:
         EndpointError: a status that is no success, or other log-probs than those of `ids`.
     """
-    said = first_choice(read_body(response, where)).get("prompt_logprobs")
-    if not isinstance(said, list) or len(said) != len(ids):
+    logprobs = first_choice(read_body(response, where)).get("prompt_logprobs")
+    if not isinstance(logprobs, list) or len(logprobs) != len(ids):
         raise EndpointError(
             "malformed", f"{where} sent no prompt_logprobs; scores need a vLLM server", status=200
         )
-    return [_score_of(entry, id_, where) for entry, id_ in zip(said[1:], ids[1:], strict=True)]
+    return [_token_score(entry, id_, where) for entry, id_ in zip(logprobs[1:], ids[1:], strict=True)]
 
 
 def _read_next(response: Response, where: str) -> tuple[int, float]:
@@ -201,8 +201,8 @@ def _read_next(response: Response, where: str) -> tuple[int, float]:
         EndpointError: a status that is no success, or not one token with its log-prob.
     """
     choice = first_choice(read_body(response, where))
-    told = choice.get("logprobs")
-    ids, logprobs = choice.get("token_ids"), told.get("token_logprobs") if isinstance(told, dict) else None
+    info = choice.get("logprobs")
+    ids, logprobs = choice.get("token_ids"), info.get("token_logprobs") if isinstance(info, dict) else None
     if isinstance(ids, list) and isinstance(logprobs, list) and len(ids) == len(logprobs) == 1:
         id_, logprob = ids[0], logprobs[0]
         if isinstance(id_, int) and id_ >= 0 and _is_number(logprob):
@@ -210,7 +210,7 @@ def _read_next(response: Response, where: str) -> tuple[int, float]:
     raise EndpointError("malformed", f"{where} sent no token with its log-prob", status=200)
 
 
-def _score_of(entry: Any, id_: int, where: str) -> float:
+def _token_score(entry: Any, id_: int, where: str) -> float:
     own = entry.get(str(id_)) if isinstance(entry, dict) else None
     logprob = own.get("logprob") if isinstance(own, dict) else None
     if not _is_number(logprob):
@@ -218,8 +218,8 @@ def _score_of(entry: Any, id_: int, where: str) -> float:
     return float(logprob)  # type: ignore[arg-type]  # what is no number was refused
 
 
-def _is_number(said: Any) -> bool:
-    return isinstance(said, int | float) and not isinstance(said, bool) and isfinite(said)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 class Turnstile:

@@ -81,7 +81,7 @@ class ServerProcess:
         """How it ended; None while it runs."""
         return self._started.poll()
 
-    def said(self, most: int = _LAST_LINES) -> list[str]:
+    def last_lines(self, most: int = _LAST_LINES) -> list[str]:
         """The last lines of its log, since this start."""
         with suppress(OSError), self.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
@@ -128,9 +128,9 @@ class VllmServer:
             )
         self._folder = tempfile.TemporaryDirectory(prefix="dreamgym-serve-")
         self._draining = Path(self._folder.name) / "draining"
-        said = launch.environment(os.environ if environ is None else environ, draining=self._draining)
+        environment = launch.environment(os.environ if environ is None else environ, draining=self._draining)
         self._started = time.monotonic()
-        self.process = ServerProcess(launch.line(), said, log)
+        self.process = ServerProcess(launch.line(), environment, log)
 
     def wait_ready(self, *, within_s: float = READY_S, tell: Tell = lambda *_: None) -> None:
         """Wait until it answers.
@@ -140,13 +140,13 @@ class VllmServer:
         """
         while True:
             if self.process.code is not None:
-                raise UserError(self.told(f"vLLM ended with code {self.process.code} before it was ready"))
+                raise UserError(self.failure(f"vLLM ended with code {self.process.code} before it was ready"))
             if look(self.launch.url, "/health").status == 200:
                 return
             seconds = time.monotonic() - self._started
             if seconds > within_s:
-                raise UserError(self.told(f"vLLM was not ready within {within_s:g} s"))
-            tell(seconds, next(iter(self.process.said(1)), ""))
+                raise UserError(self.failure(f"vLLM was not ready within {within_s:g} s"))
+            tell(seconds, next(iter(self.process.last_lines(1)), ""))
             time.sleep(_POLL_S)
 
     def metrics(self) -> ServerMetrics | None:
@@ -200,8 +200,8 @@ class VllmServer:
         with suppress(OSError):
             self._folder.cleanup()
 
-    def told(self, what: str) -> str:
+    def failure(self, problem: str) -> str:
         """What went wrong, with the last lines of the log."""
-        lines = "\n".join(f"  {masked_text(line)}" for line in self.process.said())
-        told = f"; the end of {self.process.log}:\n{lines}" if lines else f"; {self.process.log} is empty"
-        return f"serve: {what}{told}"
+        lines = "\n".join(f"  {masked_text(line)}" for line in self.process.last_lines())
+        ending = f"; the end of {self.process.log}:\n{lines}" if lines else f"; {self.process.log} is empty"
+        return f"serve: {problem}{ending}"

@@ -53,16 +53,16 @@ class ServerWatch:
         Its tokens, the share of its cache, and the most requests that ran and waited when it was looked at.
         """
         await self.look()
-        return [_row(str(one), seen) for one, seen in self._seen.items() if seen.last is not None]
+        return [_row(str(replica), seen) for replica, seen in self._seen.items() if seen.last is not None]
 
     async def look(self) -> None:
         """Read each page once."""
-        asked = self._seen.keys() - self._others
+        replicas = self._seen.keys() - self._others
 
         async def read_all() -> None:
-            await asyncio.gather(*map(self._read, asked))
+            await asyncio.gather(*map(self._read, replicas))
 
-        if asked and self._transport is not None:
+        if replicas and self._transport is not None:
             await self._transport.run(read_all())
 
     async def keep_looking(self) -> None:
@@ -75,9 +75,9 @@ class ServerWatch:
         # gone, late or restarting: the next look tells; or it tells what is no number
         with suppress(EndpointError, ValueError, OverflowError):
             response = await replica.get("/metrics")
-            found = read_metrics(response.body.decode("utf-8", "replace")) if response.status == 200 else None
-            if found is not None:
-                self._seen[replica].add(found)
+            page = read_metrics(response.body.decode("utf-8", "replace")) if response.status == 200 else None
+            if page is not None:
+                self._seen[replica].add(page)
             elif response.status < 500 and self._seen[replica].last is None:
                 self._others.add(replica)
 
@@ -108,19 +108,19 @@ async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterato
 
 def _replicas(settings: Settings, sections: Collection[str], transport: "Transport") -> list[Replica]:
     """Each server once, by its own address where settings have it."""
-    policy, asked = settings.policy, settings.experience
-    said = [
+    policy, experience = settings.policy, settings.experience
+    entries = [
         ("policy", policy.replicas or policy.urls, policy.key_env, policy.key_file),
-        ("experience", asked.urls, asked.key_env, asked.key_file),
+        ("experience", experience.urls, experience.key_env, experience.key_file),
     ]
-    found: dict[str, Replica] = {}
-    for section, urls, variable, file in said:
+    replicas: dict[str, Replica] = {}
+    for section, urls, variable, file in entries:
         source = settings.where(section, "urls")
         for url in urls if section in sections else ():
             address = read_address(url, source=source)
             key = read_key(variable, file=file, source=source)
-            found.setdefault(str(address), Replica(address, key, transport))
-    return list(found.values())
+            replicas.setdefault(str(address), Replica(address, key, transport))
+    return list(replicas.values())
 
 
 def _row(where: str, seen: _Seen) -> dict[str, JsonValue]:

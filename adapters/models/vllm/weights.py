@@ -29,8 +29,8 @@ from dreamgym_kit.adapters.models.vllm.canary import (
     Expected,
     canaries,
     cause,
+    compute_expected,
     differs,
-    expected_of,
     packed,
     served_by,
     unpacked,
@@ -90,11 +90,11 @@ class ServedWeights:
         self._serving = Serving(model, model)
         self._turnstile = Turnstile()
         self._brought: Counter[Address] = Counter()
-        self._found: dict[Address, Features] = {}
+        self._features: dict[Address, Features] = {}
         self._proof: _Proof | None = None
         self._loaded: set[str] = set()  # adapters
         self._broken = ""
-        self._told_lora = False
+        self._follows_lora = False
 
     @property
     def version(self) -> str:
@@ -107,9 +107,9 @@ class ServedWeights:
         return self._model
 
     @property
-    def found(self) -> tuple[Features, ...]:
+    def features(self) -> tuple[Features, ...]:
         """What the servers can do, of those that were looked at."""
-        return tuple(self._found.values())
+        return tuple(self._features.values())
 
     @property
     def ports(self) -> set[int]:
@@ -122,9 +122,9 @@ class ServedWeights:
         Raises:
             EndpointError: one is not there, or lets nobody in.
         """
-        found = await asyncio.gather(*[detect(replica, self._model) for replica in self._replicas])
-        self._found = {one.address: what for one, what in zip(self._replicas, found, strict=True)}
-        return self.found
+        features = await asyncio.gather(*[detect(replica, self._model) for replica in self._replicas])
+        self._features = {server.address: able for server, able in zip(self._replicas, features, strict=True)}
+        return self.features
 
     async def agree(self) -> None:
         """Prove that all replicas were started with the same weights, and remember what those answer.
@@ -136,11 +136,11 @@ class ServedWeights:
             return
         rows = canaries(_ANY_VOCABULARY, self._context())
 
-        async def scores_of(replica: Replica) -> list[list[float]]:
+        async def score_rows(replica: Replica) -> list[list[float]]:
             return [await replica.score(self._serving.name, row) for row in rows]
 
         async with self._turnstile.alone():
-            scores = await asyncio.gather(*map(scores_of, self._replicas))
+            scores = await asyncio.gather(*map(score_rows, self._replicas))
         for replica, score in zip(self._replicas[1:], scores[1:], strict=True):
             gap = max(
                 abs(a - b) for pair in zip(score, scores[0], strict=True) for a, b in zip(*pair, strict=True)
@@ -175,9 +175,9 @@ class ServedWeights:
 
     @property
     def _lora(self) -> bool:
-        return self._told_lora or any(one.lora for one in self.found)
+        return self._follows_lora or any(server.lora for server in self.features)
 
-    def told(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """What another process has to know to ask for the present weights, as JSON; see `follow`."""
         serving = self._serving
         proof = self._proof or _Proof((), Expected((), ()), self._most, "")
@@ -195,20 +195,20 @@ class ServedWeights:
             "most": proof.most,
         }
 
-    async def follow(self, said: Mapping[str, Any]) -> None:
+    async def follow(self, spec: Mapping[str, Any]) -> None:
         """Ask for the weights that another process brought to the servers; nothing is brought from here.
 
         Every replica proves that it serves them before it is asked: one that was away when they came may be
         back with others. Until the other process brings it some, it is left out.
 
-        `said`: what `told` gave there.
+        `spec`: what `spec` gave there.
         """
-        adapter = Path(said["adapter"]) if said["adapter"] is not None else None
-        expected = Expected(said["scores"], unpacked(said["after"]))
+        adapter = Path(spec["adapter"]) if spec["adapter"] is not None else None
+        expected = Expected(spec["scores"], unpacked(spec["after"]))
         async with self._turnstile.alone():
-            self._serving = Serving(said["name"], said["version"], adapter=adapter, named=said["named"])
-            self._proof = _Proof(said["rows"], expected, said["most"], "; its own process has to bring them")
-            self._told_lora, self._broken = said["lora"], ""
+            self._serving = Serving(spec["name"], spec["version"], adapter=adapter, named=spec["named"])
+            self._proof = _Proof(spec["rows"], expected, spec["most"], "; its own process has to bring them")
+            self._follows_lora, self._broken = spec["lora"], ""
         if self._doubt is not None:
             for replica in self._replicas:
                 self._doubt(replica.address)
@@ -221,12 +221,12 @@ class ServedWeights:
             EndpointError: it did not arrive everywhere; nothing answers until a later load succeeds, except
                 that of adapters the old one stays.
         """
-        if not self._found:
+        if not self._features:
             await self.look()
         folder, files = await asyncio.to_thread(self._checked, weights)
         serving = self._planned(folder, version)
         rows = canaries(files.vocabulary, self._context())
-        expected = await asyncio.to_thread(expected_of, folder, rows)
+        expected = await asyncio.to_thread(compute_expected, folder, rows)
         proof = _Proof(rows, expected, self._most, cause(files))
         async with self._turnstile.alone():
             if serving.adapter is not None:
@@ -299,7 +299,7 @@ class ServedWeights:
         """As what the weights are to be brought: what every server can take."""
         adapter = folder / ADAPTER
         brought = (adapter / "adapter_config.json").is_file()
-        if by_adapter(self.found, brought=brought, source=str(folder)):
+        if by_adapter(self.features, brought=brought, source=str(folder)):
             name = f"{self._model}.{version}.{secrets.token_hex(3)}"  # never one that was used before
             return Serving(name, version, folder, adapter)
         return Serving(self._model, version, folder, named=True)
@@ -308,9 +308,9 @@ class ServedWeights:
         """Another name; the old one goes on where it does not come to all."""
         present = self._before(proof)
         self._loaded.add(serving.name)
-        failed = await self._everywhere(lambda one: self._given(one, serving))
+        failed = await self._everywhere(lambda replica: self._given(replica, serving))
         failed |= await self._everywhere(
-            lambda one: self._shown(one, serving, proof, present), but=failed.keys()
+            lambda replica: self._shown(replica, serving, proof, present), but=failed.keys()
         )
         if self._settled(failed):
             await self._unload()
@@ -322,12 +322,12 @@ class ServedWeights:
         present, failed = self._before(proof), {}
         if not self._broken:  # else some may be paused
             # cached under the old weights, so that a cache that is not dropped shows
-            failed = await self._everywhere(lambda one: served_by(one, serving.name, proof.rows))
+            failed = await self._everywhere(lambda replica: served_by(replica, serving.name, proof.rows))
         self._broken = f"the change to {serving.version} was broken off; what the servers hold is not known"
         for step in (
-            lambda one: self._given(one, serving),
-            lambda one: self._shown(one, serving, proof, present),
-            lambda one: self._named(one, serving),
+            lambda replica: self._given(replica, serving),
+            lambda replica: self._shown(replica, serving, proof, present),
+            lambda replica: self._named(replica, serving),
         ):
             failed |= await self._everywhere(step, but=failed.keys())
         if self._settled(failed):
@@ -384,10 +384,10 @@ class ServedWeights:
         self, work: _Work, *, but: Collection[Replica] = ()
     ) -> dict[Replica, EndpointError]:
         """Do it on every replica at once; who failed, and how."""
-        asked = [one for one in self._replicas if one not in but]
-        done = await asyncio.gather(*map(work, asked), return_exceptions=True)
+        replicas = [replica for replica in self._replicas if replica not in but]
+        done = await asyncio.gather(*map(work, replicas), return_exceptions=True)
         failed: dict[Replica, EndpointError] = {}
-        for replica, outcome in zip(asked, done, strict=True):
+        for replica, outcome in zip(replicas, done, strict=True):
             if isinstance(outcome, EndpointError):
                 failed[replica] = outcome
             elif isinstance(outcome, BaseException):
@@ -416,8 +416,8 @@ class ServedWeights:
         return known.expected if known is not None and known.rows == proof.rows else None
 
     def _context(self) -> int:
-        said = [model.context for one in self.found for model in one.models.values() if model.context]
-        return min(said, default=_MIN_CONTEXT)
+        sizes = [model.context for item in self.features for model in item.models.values() if model.context]
+        return min(sizes, default=_MIN_CONTEXT)
 
     def _checked(self, weights: Path) -> tuple[Path, ModelFiles]:
         """Look at the directory before a server does: one that is not whole kills it at the next request."""
@@ -440,21 +440,21 @@ class ServedWeights:
 
     def _root(self) -> Path | None:
         """Where the servers' own model lies, if that is on this machine, too."""
-        for one in self.found:
-            said = one.models.get(self._model)
-            if said is not None and said.root and (Path(said.root) / "config.json").is_file():
-                return Path(said.root)
+        for server in self.features:
+            served = server.models.get(self._model)
+            if served is not None and served.root and (Path(served.root) / "config.json").is_file():
+                return Path(served.root)
         return None
 
 
 async def _named_otherwise(replica: Replica, serving: Serving) -> str:
     """How a server that was told what its weights are called does not say so; "" where it does."""
-    said = await replica.weights_name() if serving.named else serving.version
-    if said == serving.version:
+    name = await replica.weights_name() if serving.named else serving.version
+    if name == serving.version:
         return ""
-    if said is None:
+    if name is None:
         return f"{replica} does not say what its weights are called (/weight_info, which vLLM 0.32 has)"
-    return f"{replica} says that its weights are '{said}', and they are to be '{serving.version}'"
+    return f"{replica} says that its weights are '{name}', and they are to be '{serving.version}'"
 
 
 async def _says_its_name(replica: Replica, serving: Serving) -> None:
@@ -483,5 +483,5 @@ def _let_read(files: ModelFiles) -> None:
 
 
 def _not_everywhere(serving: Serving, failed: dict[Replica, EndpointError], then: str) -> EndpointError:
-    told = " ".join(str(error) for error in failed.values())
-    return EndpointError("stale_weights", f"{serving.version} is not served everywhere ({then}): {told}")
+    reasons = " ".join(str(error) for error in failed.values())
+    return EndpointError("stale_weights", f"{serving.version} is not served everywhere ({then}): {reasons}")

@@ -68,8 +68,8 @@ class Door:
             return 503, "the server is being stopped"
         return None
 
-    def _knows(self, said: str) -> bool:
-        scheme, _, key = said.partition(" ")
+    def _knows(self, header: str) -> bool:
+        scheme, _, key = header.partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode(), self._key.encode())
 
 
@@ -84,15 +84,15 @@ async def _refuse(send: Send, status: int, why: str) -> None:
     await _answer(send, status, {"error": error}, *([(b"retry-after", b"1")] if status == 503 else []))
 
 
-async def _answer(send: Send, status: int, told: object, *more: tuple[bytes, bytes]) -> None:
-    body = json.dumps(told).encode("ascii")
+async def _answer(send: Send, status: int, content: object, *more: tuple[bytes, bytes]) -> None:
+    body = json.dumps(content).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode("ascii"))]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
     await send({"type": "http.response.body", "body": body})
 
 
-def _host(said: str) -> str:
+def _host(header: str) -> str:
     """The host of a Host header, without its port."""
-    if said.startswith("["):
-        return said[1:].partition("]")[0]
-    return said.partition(":")[0].lower().rstrip(".")
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].lower().rstrip(".")
