@@ -442,9 +442,9 @@ def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Envir
 
 def _experience(settings: "Settings") -> Iterator[Check]:
     """Whether the models that settings name for the dream answer, and their files can be used."""
-    from dreamgym_kit.adapters.models.named_models import learned_of
+    from dreamgym_kit.adapters.models.named_models import learned_directory
 
-    said, learned = settings.experience, learned_of(settings)
+    said, learned = settings.experience, learned_directory(settings)
     named = said.urls or said.model is not None or said.dir is not None
     if named and (learned is None or said.model is not None):
         yield _caught("experience", partial(_endpoint, settings))

@@ -170,14 +170,14 @@ def _carry_out(
 ) -> NoReturn:
     """Run one side after the other, show the last one held against the one before, and end."""
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_of, scores_against
-    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_of, with_policy
+    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest, with_policy
     from dreamgym_kit.cli.running import carry_out, end, near
 
     before, codes = scores_against(against, asked.own), []
     for number, policy in enumerate(policies, start=1):
         side = asked._replace(settings=with_policy(policy, asked.settings))
         with opened_policy(policy, side.settings) as server, _recordings(side) as store:
-            weights = weights_of(policy, side.settings)
+            weights = weights_digest(policy, side.settings)
             result = carry_out(_request(side, resume, store, server, weights))
         found = evaluation_of(
             result, asked.own, against=before, run=near(result.directory), must_be=asked.must_be

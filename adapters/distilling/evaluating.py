@@ -59,18 +59,18 @@ async def held_out_calls(
     put = _drawn(_situations(material, without), most, seed)
     gate, done = asyncio.Semaphore(_AT_ONCE), 0
 
-    async def asked(row: Transition, situation: Situation) -> HeldOutCall:
+    async def ask(row: Transition, situation: Situation) -> HeldOutCall:
         nonlocal done
         async with gate:
-            found = await _asked(row, situation, repeated, chain, model)
+            call = await _measured(row, situation, repeated, chain, model)
         done += 1
         tell(done, len(put))
-        return found
+        return call
 
-    return list(await asyncio.gather(*(asked(*one) for one in put)))
+    return list(await asyncio.gather(*(ask(*entry) for entry in put)))
 
 
-async def _asked(
+async def _measured(
     row: Transition,
     situation: Situation,
     repeated: RecordedExperience,
@@ -83,21 +83,21 @@ async def _asked(
     def exact(answer: Answer) -> bool | None:
         return None if answer.unanswered else as_seen(answer, row.call.tool, models) == wanted
 
-    told = HeldOutCall(
+    call = HeldOutCall(
         tool=row.call.tool,
         failed=failed(observation(row.answer)),
         recorded=exact(await repeated.answer(row.call, situation)),
         composed=exact(await chain.answer(row.call, situation)),
     )
     if model is None:
-        return told
+        return call
     account = RunAccount()
     decided = await model.decide(row.call, replace(situation, account=account))
     spend = account.spend
     if decided is None:
-        return told
+        return call
     return replace(
-        told,
+        call,
         model=exact(decided.answer),
         model_failed=not decided.answer.unanswered and failed(observation(decided.answer)),
         form=decided.form,
@@ -110,10 +110,10 @@ async def _asked(
 def _situations(material: Material, without: frozenset[str]) -> list[Put]:
     tools = material.begun.tools
     return [
-        (row, situation_of(row, one.steps[:place], tools[row.call.tool]))
-        for one in material.sides.measured
-        if one.key not in without
-        for place, row in enumerate(one.steps)
+        (row, situation_of(row, trajectory.steps[:place], tools[row.call.tool]))
+        for trajectory in material.sides.measured
+        if trajectory.key not in without
+        for place, row in enumerate(trajectory.steps)
         if row.call.tool in tools
     ]
 

@@ -69,7 +69,7 @@ class Material:
 
 def steps_of(seen: Sequence[Trajectory]) -> list[Transition]:
     """All their transitions."""
-    return [step for one in seen for step in one.steps]
+    return [step for trajectory in seen for step in trajectory.steps]
 
 
 def begin(
@@ -108,7 +108,7 @@ def begin(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be made ({error.strerror}); name another folder.") from None
-    told = {
+    content = {
         "distil": 1,
         "tenant": wanted.tenant,
         "split": list(by),
@@ -116,7 +116,7 @@ def begin(
         "seed": seed,
         "tools": [asdict(tool) for _, tool in sorted(known.items())],
     }
-    write_atomically(folder / BEGUN, json.dumps(told, indent=1).encode("ascii") + b"\n")
+    write_atomically(folder / BEGUN, json.dumps(content, indent=1).encode("ascii") + b"\n")
     return wanted
 
 
@@ -128,16 +128,16 @@ def read_begun(folder: Path) -> Begun:
     """
     path = folder / BEGUN
     try:
-        said: dict[str, Any] = read_json(read_whole(path))
+        content: dict[str, Any] = read_json(read_whole(path))
         tools = {
             str(tool["name"]): ToolSpec(**{**tool, "effect": Effect(tool["effect"])})
-            for tool in said["tools"]
+            for tool in content["tools"]
         }
         return Begun(
-            str(said["tenant"]),
-            tuple("environment" if way == "world" else str(way) for way in said["split"]),
-            float(said["share"]),
-            int(said["seed"]),
+            str(content["tenant"]),
+            tuple("environment" if way == "world" else str(way) for way in content["split"]),
+            float(content["share"]),
+            int(content["seed"]),
             tools,
         )
     except FileNotFoundError:
@@ -161,21 +161,21 @@ def material(
     Raises:
         UserError: there are none, or one side has none.
     """
-    found = trajectories(store.scan(tenant=begun.tenant), texts=texts, outcomes=outcomes)
-    if not found:
+    seen = trajectories(store.scan(tenant=begun.tenant), texts=texts, outcomes=outcomes)
+    if not seen:
         raise UserError(
             f"the buffer holds no real answers of tenant '{begun.tenant}'; record some: dreamgym-kit record"
         )
-    return Material(begun, split(found, begun.by, share=begun.share, seed=begun.seed), store, settings)
+    return Material(begun, split(seen, begun.by, share=begun.share, seed=begun.seed), store, settings)
 
 
 def _recorded_tools(store: TransitionStore, settings: Settings) -> dict[str, ToolSpec]:
     """What recordings tell of tools where no graph is named."""
-    found: dict[str, ToolSpec] = {}
+    tools: dict[str, ToolSpec] = {}
     for row in store.scan(tenant=settings.tenant):
         if not row.effect.runs_in_dream:
-            found.setdefault(row.call.tool, ToolSpec(row.call.tool, row.effect, source="recorded"))
-    return found
+            tools.setdefault(row.call.tool, ToolSpec(row.call.tool, row.effect, source="recorded"))
+    return tools
 
 
 def _shown(value: object) -> str:
@@ -194,15 +194,15 @@ def outcomes_of(runs: Iterable[Path]) -> tuple[dict[str, str], dict[str, bool]]:
         directory = RunDirectory.open(path)
         for episode in JournalReader(directory.path / "episodes.jsonl"):
             name = f"{directory.manifest.run}:{episode.id}"
-            texts[name] = _asked(episode)
+            texts[name] = _request_text(episode)
             if episode.verdict.conclusive:
                 successes[name] = episode.verdict is Verdict.PASSED
     return texts, successes
 
 
-def _asked(episode: Episode) -> str:
+def _request_text(episode: Episode) -> str:
     for message in episode.messages:
-        said: Any = message.get("content")
-        if message.get("role") in ("user", "human") and isinstance(said, str):
-            return said[:_MOST]
+        content: Any = message.get("content")
+        if message.get("role") in ("user", "human") and isinstance(content, str):
+            return content[:_MOST]
     return ""

@@ -54,27 +54,27 @@ def lessons(
     Raises:
         UserError: nothing is annotated.
     """
-    kept, counts = KeptAnnotations(folder), Counts()
-    found: list[Lesson] = []
+    annotations, counts = KeptAnnotations(folder), Counts()
+    learned: list[Lesson] = []
     taught = material.sides.taught
     for fold in material.sides.folds(_FOLDS):
-        mine = {one.key for one in fold}
-        sight = material.sight([one for one in taught if one.key not in mine])
-        for one in fold:
-            annotation = kept.of(one)
+        mine = {trajectory.key for trajectory in fold}
+        sight = material.sight([trajectory for trajectory in taught if trajectory.key not in mine])
+        for trajectory in fold:
+            annotation = annotations.of(trajectory)
             if annotation is None:
                 counts.unannotated += 1
                 continue
-            found += lessons_of(
-                one, annotation, sight, material.begun.tools, counts, leaving=leaving, seed=seed
+            learned += lessons_of(
+                trajectory, annotation, sight, material.begun.tools, counts, leaving=leaving, seed=seed
             )
-    if not found:
+    if not learned:
         raise UserError(
             f"{folder}: there is nothing to learn from {len(taught)} recorded episodes "
             f"({counts.unannotated} are not annotated, {counts.unsayable.total()} answers cannot be said); "
             f"annotate them: dreamgym-kit experience annotate {folder}"
         )
-    return found, counts
+    return learned, counts
 
 
 def train(
@@ -122,7 +122,7 @@ def _about(
         "steps": options.steps,
         "lora": None if options.lora is None else options.lora.rank,
         "split": list(begun.by),
-        "taught": sorted(one.key for one in material.sides.taught),
+        "taught": sorted(trajectory.key for trajectory in material.sides.taught),
         "taught_episodes": len(material.sides.taught),
         "held_out_episodes": len(material.sides.measured),
         "lessons": dict(sorted(counts.lessons.items())),
@@ -157,8 +157,8 @@ def taught_to(model: Path) -> frozenset[str]:
         UserError: what lies in it cannot be read.
     """
     try:
-        said = read_json(read_whole(model / ABOUT))
-        return frozenset(map(str, said["taught"]))
+        about = read_json(read_whole(model / ABOUT))
+        return frozenset(map(str, about["taught"]))
     except FileNotFoundError:
         return frozenset()
     except (NotSerializable, KeyError, TypeError) as error:
@@ -188,9 +188,9 @@ def rows_of(lessons: Iterable[Lesson], folder: Path, *, most: int | None = None)
     last = end if end in ends else min(ends)
     inner = files.config.get("text_config")
     context = files.config.get("max_position_embeddings") or (inner or {}).get("max_position_embeddings")
-    most = min(one for one in (most, context, 2**31) if isinstance(one, int))
+    most = min(limit for limit in (most, context, 2**31) if isinstance(limit, int))
     prompts = Prompts(tokenizer)
-    found, too_long = [], 0
+    rows, too_long = [], 0
     for lesson in lessons:
         prompt = prompts.encode(prompts.render(lesson.messages, ()))
         text = whole_characters(lesson.answer)
@@ -199,9 +199,9 @@ def rows_of(lessons: Iterable[Lesson], folder: Path, *, most: int | None = None)
         if len(prompt) + len(weights) + 1 > most:
             too_long += 1
             continue
-        found.append(SftRow([*prompt, *answer["input_ids"], last], [*[0.0] * len(prompt), *weights, 1.0]))
-    sizes = [len(row.ids) for row in found]
-    return Rows(found, too_long, sum(sizes), max(sizes, default=0))
+        rows.append(SftRow([*prompt, *answer["input_ids"], last], [*[0.0] * len(prompt), *weights, 1.0]))
+    sizes = [len(row.ids) for row in rows]
+    return Rows(rows, too_long, sum(sizes), max(sizes, default=0))
 
 
 def _weights(offsets: Sequence[tuple[int, int]], unlearned: Sequence[tuple[int, int]]) -> list[float]:

@@ -14,19 +14,19 @@ def embedder_of(settings: Settings) -> Embedder | None:
         UserError: what it needs is missing; names the line.
         MissingExtra: a folder is named and sentence-transformers is not installed.
     """
-    said = settings.replay.embedder
-    if said is None:
+    named = settings.replay.embedder
+    if named is None:
         return None
-    if said == HASHED:
+    if named == HASHED:
         from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 
         return HashedEmbedder()
-    if said.startswith(("http://", "https://")):
-        return _endpoint(said, settings)
-    folder = settings.resolve(said)
+    if named.startswith(("http://", "https://")):
+        return _endpoint(named, settings)
+    folder = settings.resolve(named)
     if not folder.is_dir():
         raise UserError(
-            f"{settings.where('replay', 'embedder')}: replay.embedder '{said}' is no embedder; write "
+            f"{settings.where('replay', 'embedder')}: replay.embedder '{named}' is no embedder; write "
             '"hashed", the URL of an endpoint ("http://localhost:8000/v1") or the folder of a '
             "sentence-transformers model."
         )

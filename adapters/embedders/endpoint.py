@@ -98,6 +98,6 @@ class EndpointEmbedder:
         except NotSerializable as error:
             raise self._refused(f"answered no JSON ({error})") from None
 
-    def _refused(self, what: str) -> UserError:
+    def _refused(self, problem: str) -> UserError:
         advice = f"check the endpoint, its model '{self._model}' and the dimension"
-        return UserError(f"{self._address}/embeddings: {what}; {advice}")
+        return UserError(f"{self._address}/embeddings: {problem}; {advice}")

@@ -46,9 +46,9 @@ class SentenceEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder.embed`."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        said = [place for place, text in enumerate(texts) if text.strip()]
-        if said:
-            vectors[said] = self._model.encode([texts[place] for place in said], normalize_embeddings=True)
+        full = [place for place, text in enumerate(texts) if text.strip()]
+        if full:
+            vectors[full] = self._model.encode([texts[place] for place in full], normalize_embeddings=True)
         return vectors
 
     @cached_property

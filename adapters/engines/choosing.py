@@ -8,27 +8,27 @@ from dreamgym_kit.interfaces import WorkerHost
 from dreamgym_kit.settings.schema import WorkersSettings
 
 
-def check_engine(said: WorkersSettings) -> None:
+def check_engine(settings: WorkersSettings) -> None:
     """Refuse an engine that cannot be used as it was said, before anything is made; starts and joins nothing.
 
     Raises:
         MissingExtra: Ray is not installed.
         UserError: there is no such engine, or its address cannot be used.
     """
-    if said.backend == "ray":
+    if settings.backend == "ray":
         require_extra("ray", needed_by='workers.backend = "ray"')
-        checked_address(said.address)
+        checked_address(settings.address)
         return
-    if said.backend != "local":
-        raise UserError(f"workers.backend: there is no engine {said.backend!a}; known: local, ray.")
-    if said.address is not None:
+    if settings.backend != "local":
+        raise UserError(f"workers.backend: there is no engine {settings.backend!a}; known: local, ray.")
+    if settings.address is not None:
         raise UserError(
-            f'workers.address = "{said.address}": is for workers.backend = "ray", and this is local. '
+            f'workers.address = "{settings.address}": is for workers.backend = "ray", and this is local. '
             "Nothing was run."
         )
 
 
-def host_of(said: WorkersSettings, workers: int) -> WorkerHost:
+def host_of(settings: WorkersSettings, workers: int) -> WorkerHost:
     """Where so many workers are started. Raises as `check_engine`."""
-    check_engine(said)
-    return RayHost(workers, address=said.address) if said.backend == "ray" else Processes()
+    check_engine(settings)
+    return RayHost(workers, address=settings.address) if settings.backend == "ray" else Processes()

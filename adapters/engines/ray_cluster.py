@@ -118,7 +118,7 @@ def _own(workers: int) -> Iterator[bool]:
 
     with _environment(), _folder() as folder:
         try:
-            with exempt(), _handlers_kept():
+            with exempt(), _handlers_restored():
                 ray.init(
                     address="local",
                     num_cpus=workers,
@@ -148,7 +148,7 @@ def _joined(address: str) -> Iterator[bool]:
     with exempt():
         check_reached(address)
         try:
-            with _handlers_kept():
+            with _handlers_restored():
                 ray.init(address=address, **_QUIET)
         except Exception as error:
             raise UserError(
@@ -185,13 +185,10 @@ def processors() -> int:
 @contextmanager
 def _environment() -> Iterator[None]:
     """What a cluster of its own is started with; it hands this on to its workers."""
-    said = {
-        "RAY_AUTH_TOKEN": _token(),
-        _MEMORY_MONITOR: os.environ.get(_MEMORY_MONITOR, "0"),
-    }
-    before = {name: os.environ.get(name) for name in (*said, "RAY_AUTH_MODE")}
+    variables = {"RAY_AUTH_TOKEN": _token(), _MEMORY_MONITOR: os.environ.get(_MEMORY_MONITOR, "0")}
+    before = {name: os.environ.get(name) for name in (*variables, "RAY_AUTH_MODE")}
     os.environ.pop("RAY_AUTH_MODE", None)  # read with Ray's import; without it Ray turns tokens on itself
-    os.environ.update(said)
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -221,7 +218,7 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _handlers_kept() -> Iterator[None]:
+def _handlers_restored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -238,12 +235,12 @@ def _processes(folder: Path) -> list[Any]:
     """Those that our cluster's start began, and theirs: workers rename themselves and no longer say whose."""
     import psutil
 
-    found: list[Any] = []
+    processes: list[Any] = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if any(str(folder) in word for word in child.cmdline()):
-                found += [child, *child.children(recursive=True)]
-    return found
+                processes += [child, *child.children(recursive=True)]
+    return processes
 
 
 def _end_all(processes: Sequence[Any]) -> None:
@@ -258,5 +255,5 @@ def _end_all(processes: Sequence[Any]) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    said = str(error).strip().partition("\n")[0].rstrip(". ")
-    return f"{type(error).__name__}: {said[:300]}" if said else type(error).__name__
+    line = str(error).strip().partition("\n")[0].rstrip(". ")
+    return f"{type(error).__name__}: {line[:300]}" if line else type(error).__name__

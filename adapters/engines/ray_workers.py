@@ -65,7 +65,7 @@ class RayActor:
         self._driver = driver
         self._where = f"process {os.getpid()} on {socket.gethostname()}"
         self._loop: asyncio.AbstractEventLoop | None = None  # Ray's, too
-        self._asked: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+        self._questions: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
         self._open: dict[int, Future[bytes]] = {}
         self._numbers = itertools.count(1)
         self._working = EpisodeWorker(self._ask)
@@ -81,18 +81,18 @@ class RayActor:
         opens = request.startswith(_OPEN)
         if opens:
             claim_open()  # Ray's
-            request = self._found_here(request)
+            request = self._localized(request)
         answer = await asyncio.wrap_future(self._working.submit(request))
-        return self._told_from_here(answer) if opens else answer
+        return self._with_origin(answer) if opens else answer
 
     async def questions(self) -> list[tuple[int, bytes]]:
-        """Wait for what the worker has to ask its driver, and give all of it; with the numbers of `told`."""
-        asked = [await self._asked.get()]
-        while not self._asked.empty():
-            asked.append(self._asked.get_nowait())
-        return asked
+        """Wait for what the worker has to ask its driver, and give all of it; with the numbers of `take`."""
+        questions = [await self._questions.get()]
+        while not self._questions.empty():
+            questions.append(self._questions.get_nowait())
+        return questions
 
-    async def told(self, answers: Mapping[int, bytes]) -> None:
+    async def take(self, answers: Mapping[int, bytes]) -> None:
         """Take the driver's answers."""
         for number, answer in answers.items():
             waiting = self._open.pop(number, None)
@@ -104,23 +104,23 @@ class RayActor:
         assert self._loop is not None
         number, waiting = next(self._numbers), Future[bytes]()
         self._open[number] = waiting
-        self._loop.call_soon_threadsafe(self._asked.put_nowait, (number, question))
+        self._loop.call_soon_threadsafe(self._questions.put_nowait, (number, question))
         try:
             return waiting.result(_ANSWER_S)
         except TimeoutError:
             self._open.pop(number, None)
             raise ConnectionError(f"the driver has not answered for {_ANSWER_S:g} s") from None
 
-    def _found_here(self, request: bytes) -> bytes:
+    def _localized(self, request: bytes) -> bytes:
         """Use the driver's working directory and module search path where they exist on this machine."""
         if Path(self._driver.folder).is_dir():
             os.chdir(self._driver.folder)
-        asked = read(request)
-        theirs = [path for path in asked["spec"]["paths"] if Path(path).exists()]
+        parsed = read(request)
+        theirs = [path for path in parsed["spec"]["paths"] if Path(path).exists()]
         sys.path[:] = dict.fromkeys([*theirs, *sys.path])
-        return spelled({**asked, "spec": {**asked["spec"], "paths": []}})
+        return spelled({**parsed, "spec": {**parsed["spec"], "paths": []}})
 
-    def _told_from_here(self, answer: bytes) -> bytes:
+    def _with_origin(self, answer: bytes) -> bytes:
         """Add to an error from another machine its name and the variables that are not set there."""
         facts: dict[str, Any] = read(answer)
         if self._driver.same_machine:
@@ -128,13 +128,13 @@ class RayActor:
         missing = [name for name in self._driver.variables if name not in os.environ]
         lacks = f"{self._where}: not set there, and set here: {', '.join(missing)}" if missing else ""
         if "error" in facts:
-            told = (
+            lines = (
                 facts["error"],
                 f"in a worker, {self._where}. It imports the agent itself: on every machine of the cluster",
                 f"its code and files have to lie at the same path ({self._driver.folder}).",
                 lacks,
             )
-            facts["error"] = "\n  ".join(line for line in told if line)
+            facts["error"] = "\n  ".join(line for line in lines if line)
         elif lacks:
             facts["warnings"].append(lacks)
         return spelled(facts)
@@ -224,7 +224,7 @@ class RayWorker:
                 ray.cancel(sent)
             raise
         except ray.exceptions.RayError as error:
-            raise WorkerLost(f"{self.name}: {_said(error)}") from None
+            raise WorkerLost(f"{self.name}: {_reason(error)}") from None
         return answer
 
     async def end(self) -> None:
@@ -242,8 +242,8 @@ class RayWorker:
 
         with suppress(ray.exceptions.RayError):
             while True:
-                asked = await self._actor.questions.remote()
-                await self._actor.told.remote({number: self._answer(question) for number, question in asked})
+                batch = await self._actor.questions.remote()
+                await self._actor.take.remote({number: self._answer(question) for number, question in batch})
 
 
 def _here(*, same_machine: bool) -> DriverPlace:
@@ -258,15 +258,15 @@ async def _awaited(sent: Any) -> Any:
 
 def _not_started(number: int, error: Exception) -> Exception:
     if "ModuleNotFoundError" in str(error) or "ImportError" in str(error):
-        told = [line.strip() for line in str(error).splitlines() if "Error: " in line]
+        tail = [line.strip() for line in str(error).splitlines() if "Error: " in line]
         return UserError(
-            f"a Ray worker could not import the kit ({told[-1] if told else 'it is not installed'}): install "
+            f"a Ray worker could not import the kit ({tail[-1] if tail else 'it is not installed'}): install "
             "dreamgym-kit, and all that the graph needs, on every machine of the cluster. Nothing was run."
         )
-    return WorkerLost(f"worker {number} could not be started: {_said(error)}")
+    return WorkerLost(f"worker {number} could not be started: {_reason(error)}")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """What Ray says of a loss, in a line: it tells a page."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     why = next((line for line in lines if line.startswith("The actor is")), lines[0] if lines else "")

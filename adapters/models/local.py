@@ -169,7 +169,7 @@ class LocalPolicy:
         if sampled.cut >= 0:
             text = text[: sampled.cut]
         wanted = request.tools and request.tool_choice != "none"
-        answer = read_said(text, _turn(ask.prompt, sampled.ids)) if wanted else Said(text, ())
+        answer = parse_answer(text, _turn(ask.prompt, sampled.ids)) if wanted else Said(text, ())
         tokens = SampledTokens(
             ask.prompt,
             sampled.ids,
@@ -261,7 +261,7 @@ class Said:
     calls: tuple[ToolRequest, ...]
 
 
-def read_said(text: str, turn: str) -> Said:
+def parse_answer(text: str, turn: str) -> Said:
     """Take an answer's text apart, with calls as Hermes writes them.
 
     One malformed call leaves all of it as content: the agent and its parser see what the model wrote. Else

@@ -27,12 +27,12 @@ Named = ChatEndpoint | str | Path | None
 
 def directory_of(settings: Settings) -> Path | None:
     """The directory of the language model that answers in this process, or None."""
-    if settings.experience.dir is None or learned_of(settings) is not None:
+    if settings.experience.dir is None or learned_directory(settings) is not None:
         return None
     return settings.resolve(settings.experience.dir)
 
 
-def learned_of(settings: Settings) -> Path | None:
+def learned_directory(settings: Settings) -> Path | None:
     """The directory of a model that learned to decide in closed words of its own; None: it is no such one."""
     if settings.experience.dir is None:
         return None
@@ -131,7 +131,7 @@ def with_policy(policy: Named, settings: Settings) -> Settings:
     return settings.with_overrides({"policy.model": name})
 
 
-def weights_of(policy: Named, settings: Settings) -> str:
+def weights_digest(policy: Named, settings: Settings) -> str:
     """The digest of the model directory that is named; "" where another one answers, or a server does.
 
     `settings`: those that `with_policy` gave.

@@ -42,7 +42,7 @@ class ModelTurn:
     """One message of the agent's model."""
 
     heard: tuple[Mapping[str, JsonValue], ...]  # what was new since it last spoke
-    said: Mapping[str, JsonValue]
+    answer: Mapping[str, JsonValue]
     start_s: float  # Unix time
     end_s: float
 
@@ -72,15 +72,15 @@ def write_episode(tracer: PastTracer, episode: Episode, facts: RunFacts) -> None
 
 
 def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
-    said = [message for message in episode.messages if message.get("role") == "assistant"]
-    first = episode.messages.index(said[0]) if said else len(episode.messages)
+    answers = [message for message in episode.messages if message.get("role") == "assistant"]
+    first = episode.messages.index(answers[0]) if answers else len(episode.messages)
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": facts.graph,
         "gen_ai.conversation.id": f"{facts.run}/{episode.id}",
         "gen_ai.input.messages": spelled(input_messages(episode.messages[:first])),
         "input.value": _last_text(episode.messages[:first]),  # what lists of traces show
-        "output.value": _last_text(said),
+        "output.value": _last_text(answers),
         "dreamgym.run": facts.run,
         "dreamgym.episode": episode.id,
         "dreamgym.task": episode.task,
@@ -93,8 +93,8 @@ def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
         "dreamgym.tokens": episode.tokens,
         "dreamgym.cost_usd": float(episode.cost_usd),
     }
-    if said and not said[-1].get("tool_calls"):
-        attributes["gen_ai.output.messages"] = spelled([output_message(said[-1])])
+    if answers and not answers[-1].get("tool_calls"):
+        attributes["gen_ai.output.messages"] = spelled([output_message(answers[-1])])
     if episode.executed:
         attributes["dreamgym.executed"] = [str(call) for call in episode.executed]
     if episode.violations:
@@ -120,7 +120,7 @@ def _write_turn(tracer: PastTracer, trace: str, root: Span, turn: ModelTurn, num
         attributes={
             "gen_ai.operation.name": "chat",
             "gen_ai.input.messages": spelled(input_messages(turn.heard)),
-            "gen_ai.output.messages": spelled([output_message(turn.said)]),
+            "gen_ai.output.messages": spelled([output_message(turn.answer)]),
             "dreamgym.timing": "inferred",
         },
     )
@@ -158,12 +158,12 @@ def _write_outcome(root: Span, episode: Episode, end: float) -> None:
         judged["gen_ai.evaluation.score.value"] = float(episode.reward)
     root.add_event("gen_ai.evaluation.result", cleaned(judged), nanoseconds(end))
     for finding in episode.findings:
-        root.add_event("dreamgym.finding", cleaned(_found(finding)), nanoseconds(end))
+        root.add_event("dreamgym.finding", cleaned(_finding_attributes(finding)), nanoseconds(end))
     if episode.stop in _FAILED:
         root.set_status(Status(StatusCode.ERROR, cleaned_text(episode.reason)))
 
 
-def _found(finding: Finding) -> dict[str, Value]:
+def _finding_attributes(finding: Finding) -> dict[str, Value]:
     return {
         "dreamgym.finding.kind": finding.kind,
         "dreamgym.finding.text": finding.text,
@@ -190,7 +190,7 @@ def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelTur
     for step in episode.transitions:
         if step.call.call_id is not None:
             waiting[step.call.call_id].append(step)
-    final = max((place for place, said in enumerate(episode.messages) if _by_model(said)), default=-1)
+    final = max((place for place, message in enumerate(episode.messages) if _by_model(message)), default=-1)
     turns: list[ModelTurn] = []
     heard: list[Mapping[str, JsonValue]] = []
     now = start_s
@@ -198,8 +198,8 @@ def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelTur
         if not _by_model(message):
             heard.append(message)
             continue
-        asked = [call.get("id") for call in message.get("tool_calls") or ()]
-        steps = [waiting[name].popleft() for name in asked if waiting.get(name)]
+        call_ids = [call.get("id") for call in message.get("tool_calls") or ()]
+        steps = [waiting[name].popleft() for name in call_ids if waiting.get(name)]
         unasked = end_s if place == final else now
         said_at = max(now, min((step.recorded_at for step in steps), default=unasked))
         turns.append(ModelTurn(tuple(heard), message, now, said_at))

@@ -63,7 +63,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
     if is_endpoint(target):
         with EndpointSink(target, headers_from(headers)) as endpoint:
             done = _export(directory, endpoint.send, to=endpoint.url)
-        lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.said})",)
+        lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.outcome})",)
         return replace(
             done, refused=endpoint.refused, warnings=(*done.warnings, *(lost if endpoint.refused else ()))
         )

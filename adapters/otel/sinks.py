@@ -96,9 +96,9 @@ class _HeardSession(requests.Session):
             self.status = 0
             self.outcome = f"HTTP {response.status_code} with a web page, as of a login: no OTLP endpoint"
             return response
-        said = response.text if not 200 <= response.status_code < 300 else ""
-        self.outcome = " ".join(f"HTTP {response.status_code} {response.reason or ''} {said}".split())
-        if not said and "protobuf" in kind:
+        text = response.text if not 200 <= response.status_code < 300 else ""
+        self.outcome = " ".join(f"HTTP {response.status_code} {response.reason or ''} {text}".split())
+        if not text and "protobuf" in kind:
             self._hear(response.content)
         return response
 
@@ -137,7 +137,7 @@ class EndpointSink:
         return self._session.refused
 
     @property
-    def said(self) -> str:
+    def outcome(self) -> str:
         """How the last request ended, without secrets."""
         return self._masker.text(one_line(self._session.outcome))[:_LONGEST]
 
@@ -150,8 +150,8 @@ class EndpointSink:
                 taken = False
         if not taken or not 200 <= self._session.status < 300:
             raise UserError(
-                f"{self.url}: did not take the spans ({self.said}); {self.sent:,} were taken before. Nothing "
-                "of the run is lost: the same command sends all of them again, under the same ids."
+                f"{self.url}: did not take the spans ({self.outcome}); {self.sent:,} were taken before. "
+                "Nothing of the run is lost: the same command sends all of them again, under the same ids."
             )
         self.sent += len(spans)
 
@@ -223,17 +223,17 @@ def _parsed(text: str) -> dict[str, str]:
 
 def _patience(timeout: Any) -> float:
     """Seconds of a request's time-out, which requests also takes as (connect, read)."""
-    said = timeout[-1] if isinstance(timeout, tuple) else timeout
-    return float(said) if isinstance(said, int | float) else _PATIENCE_S
+    seconds = timeout[-1] if isinstance(timeout, tuple) else timeout
+    return float(seconds) if isinstance(seconds, int | float) else _PATIENCE_S
 
 
 def _connection_failure(error: requests.RequestException) -> str:
     """The innermost reason: requests wraps what the system said several times."""
-    found: BaseException = error
-    while (inner := found.__cause__ or found.__context__) is not None:
-        found = inner
-    said = getattr(found, "strerror", None) or str(found) or type(found).__name__
-    return f"{type(error).__name__}: {said}"
+    cause: BaseException = error
+    while (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
+    reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    return f"{type(error).__name__}: {reason}"
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def _sheet(curves: Sequence[Curve], steps: Sequence[int], path: Path, scheme: st
 def draw_curve(axes: Any, curve: Curve, steps: Sequence[int], scheme: str) -> None:
     """Draw one curve, step by step, on a matplotlib axes."""
     paper, ink, faint, grid, good, bad = _COLOURS[scheme]
-    gaps = [[float("nan") if one is None else one for one in line.values] for line in curve.lines]
+    gaps = [[float("nan") if value is None else value for value in line.values] for line in curve.lines]
     names = [line.name for line in curve.lines]
     if curve.stacked:
         edges = [edge for step in steps for edge in (step - 0.5, step + 0.5)]

@@ -33,7 +33,7 @@ class CassetteExperience:
     """Implements `interfaces.ExperienceModel` for one run of a test's agent.
 
     Args:
-        said: what the test says that tools answer, by name: a value, an exception, or a function of the
+        mocks: what the test says that tools answer, by name: a value, an exception, or a function of the
             call's arguments that gives or raises one.
         recorded: everything in the cassette.
         further: what is asked last (a buffer with its tool models).
@@ -41,34 +41,34 @@ class CassetteExperience:
 
     def __init__(
         self,
-        said: Mapping[str, Any],
+        mocks: Mapping[str, Any],
         recorded: Sequence[Transition],
         further: ExperienceModel | None = None,
     ) -> None:
         self.waits = further.waits if further is not None else False
         self.misses: list[str] = []
         self.mistakes: list[str] = []  # of the test, in what it says that tools answer
-        self._said, self._recorded = said, recorded
+        self._mocks, self._recorded = mocks, recorded
         cassette = RecordedExperience(self._of_world)
         self._recordings = cassette if further is None else FallbackChain(cassette, further)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
-        if call.tool in self._said:
-            return await self._told_by_the_test(call)
-        told = await self._recordings.answer(call, situation)
-        if told.unanswered:
-            self.misses.append(explain_unanswered(call, told, situation, self._recorded))
-        return told
+        if call.tool in self._mocks:
+            return await self._mocked(call)
+        answer = await self._recordings.answer(call, situation)
+        if answer.unanswered:
+            self.misses.append(explain_unanswered(call, answer, situation, self._recorded))
+        return answer
 
-    async def _told_by_the_test(self, call: Call) -> Answer:
-        said = self._said[call.tool]
-        why = _cannot_take(said, call.args)
+    async def _mocked(self, call: Call) -> Answer:
+        mock = self._mocks[call.tool]
+        why = _cannot_take(mock, call.args)
         if why is None:
-            return await _scripted(said, call)
-        asked = shown_call(call.tool, call.args)
+            return await _scripted(mock, call)
+        called = shown_call(call.tool, call.args)
         self.mistakes.append(
-            f"mocks: the function for '{clean(call.tool)}' does not take {asked}: {clean(why)}"
+            f"mocks: the function for '{clean(call.tool)}' does not take {called}: {clean(why)}"
         )
         return Answer(source=Source.UNANSWERED, confidence=0.0, why=self.mistakes[-1])
 
@@ -76,12 +76,12 @@ class CassetteExperience:
         return [entry for entry in self._recorded if entry.environment == environment]
 
 
-def _cannot_take(said: Any, args: Mapping[str, Any]) -> str | None:
+def _cannot_take(mock: Any, args: Mapping[str, Any]) -> str | None:
     """Why a function cannot be called so; None where it can, or is none."""
-    if not callable(said) or _is_failure(said):
+    if not callable(mock) or _is_failure(mock):
         return None
     try:
-        takes = inspect.signature(said)
+        takes = inspect.signature(mock)
     except (TypeError, ValueError):  # some that are written in C do not say
         return None
     try:
@@ -91,10 +91,10 @@ def _cannot_take(said: Any, args: Mapping[str, Any]) -> str | None:
     return None
 
 
-async def _scripted(said: Any, call: Call) -> Answer:
+async def _scripted(mock: Any, call: Call) -> Answer:
     """The test's own answer; what it raises is what the tool fails with."""
     try:
-        value = said(**call.args) if callable(said) and not _is_failure(said) else said
+        value = mock(**call.args) if callable(mock) and not _is_failure(mock) else mock
         if inspect.isawaitable(value):
             value = await value
         if _is_failure(value):
@@ -108,18 +108,18 @@ def _is_failure(value: Any) -> bool:
     return isinstance(value, Exception) or (isinstance(value, type) and issubclass(value, Exception))
 
 
-def explain_unanswered(call: Call, told: Answer, situation: Situation, recorded: Sequence[Transition]) -> str:
+def explain_unanswered(call: Call, miss: Answer, situation: Situation, recorded: Sequence[Transition]) -> str:
     """Say of a tool call that no recording answers which one came nearest.
 
     Args:
         call: the call.
-        told: what the dream could say of it.
+        miss: what the dream could say of it.
         situation: where it stands.
         recorded: everything in the cassette.
     """
-    first = f"{shown_call(call.tool, call.args)} is not in the cassette: {clean(told.why)}"
-    if told.nearest is not None:
-        return "\n  ".join([first, *format_nearest(call, told.nearest, situation.history)])
+    first = f"{shown_call(call.tool, call.args)} is not in the cassette: {clean(miss.why)}"
+    if miss.nearest is not None:
+        return "\n  ".join([first, *format_nearest(call, miss.nearest, situation.history)])
     environments = sorted(
         {clean(str(entry.environment)) for entry in recorded if entry.call.tool == call.tool}
     )
@@ -155,28 +155,28 @@ class RecordingTape:
         """See `ModelTape.takes`."""
         return _wanted(model, self._models)
 
-    def play(self, asked: Asked) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  it only keeps
+    def play(self, query: Asked) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  it only keeps
         """See `ModelTape.play`."""
         return None
 
-    def keep(self, asked: Asked, answer: Mapping[str, JsonValue]) -> None:
+    def keep(self, query: Asked, answer: Mapping[str, JsonValue]) -> None:
         """See `ModelTape.keep`."""
-        asked = masked(asked, self._masker)
+        query = masked(query, self._masker)
         with self._lock:
-            told = [name_of_message(message) for message in asked.messages]
+            sent = [name_of_message(message) for message in query.messages]
             new = [
-                message for name, message in zip(told, asked.messages, strict=True) if name not in self._spelt
+                message for name, message in zip(sent, query.messages, strict=True) if name not in self._spelt
             ]
-            self._spelt.update(told)
+            self._spelt.update(sent)
             turn = ModelTurn(
                 task=self._task,
                 turn=len(self._turns) + 1,
-                model=asked.model,
-                tools=asked.tools,
-                options=asked.options,
-                told=tuple(told),
+                model=query.model,
+                tools=query.tools,
+                options=query.options,
+                sent=tuple(sent),
                 new=tuple(new),
-                said=self._masker.plain(dict(answer)),
+                answer=self._masker.plain(dict(answer)),
             )
             self._turns.append(turn)
 
@@ -200,7 +200,7 @@ class PlayingTape:
         self._spelt = {name_of_message(message): message for turn in turns for message in turn.new}
         self._by_request: dict[str, list[ModelTurn]] = defaultdict(list)
         for turn in self._turns:
-            self._by_request[_request(turn.model, turn.told, turn.tools, turn.options)].append(turn)
+            self._by_request[_request(turn.model, turn.sent, turn.tools, turn.options)].append(turn)
         self._played: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.misses: list[str] = []
@@ -209,31 +209,31 @@ class PlayingTape:
         """See `ModelTape.takes`."""
         return _wanted(model, self._models)
 
-    def play(self, asked: Asked) -> Mapping[str, JsonValue] | None:
+    def play(self, query: Asked) -> Mapping[str, JsonValue] | None:
         """See `ModelTape.play`."""
-        asked = masked(asked, self._masker)
-        told = tuple(name_of_message(message) for message in asked.messages)
-        request = _request(asked.model, told, asked.tools, asked.options)
+        query = masked(query, self._masker)
+        sent = tuple(name_of_message(message) for message in query.messages)
+        request = _request(query.model, sent, query.tools, query.options)
         with self._lock:
             turns = self._by_request.get(request)
             if not turns:
-                self.misses.append(_model_miss(asked, told, self._turns, self._spelt))
+                self.misses.append(_model_miss(query, sent, self._turns, self._spelt))
                 return None
             turn = turns[min(self._played[request], len(turns) - 1)]
             self._played[request] += 1
-            return turn.said
+            return turn.answer
 
-    def keep(self, asked: Asked, answer: Mapping[str, JsonValue]) -> None:
+    def keep(self, query: Asked, answer: Mapping[str, JsonValue]) -> None:
         """See `ModelTape.keep`."""
 
 
-def masked(asked: Asked, masker: Masker) -> Asked:
+def masked(query: Asked, masker: Masker) -> Asked:
     """A request as it is kept and compared: without secrets."""
-    return replace(asked, messages=tuple(masker.plain(dict(message)) for message in asked.messages))
+    return replace(query, messages=tuple(masker.plain(dict(message)) for message in query.messages))
 
 
-def _request(model: str, told: Sequence[str], tools: Sequence[str], options: str) -> str:
-    return digest([model, list(told), list(tools), options])
+def _request(model: str, sent: Sequence[str], tools: Sequence[str], options: str) -> str:
+    return digest([model, list(sent), list(tools), options])
 
 
 def name_of_message(message: Mapping[str, JsonValue]) -> str:
@@ -242,37 +242,37 @@ def name_of_message(message: Mapping[str, JsonValue]) -> str:
 
 
 def _model_miss(
-    asked: Asked,
-    told: Sequence[str],
+    query: Asked,
+    sent: Sequence[str],
     turns: Sequence[ModelTurn],
     spelt: Mapping[str, Mapping[str, JsonValue]],
 ) -> str:
     """Say of a request to the agent's model that no recording answers which one came nearest.
 
     Args:
-        asked: what the model was asked now.
-        told: its messages' digests.
+        query: what the model was asked now.
+        sent: its messages' digests.
         turns: what is in the cassette.
         spelt: messages by their digest.
     """
-    first = f"the agent's model ({clean(asked.model)}) was asked something that is not in the cassette"
+    first = f"the agent's model ({clean(query.model)}) was asked something that is not in the cassette"
     if not turns:
         return (
             f"{first}\n  no answer of a model was recorded for this test (models='live': it answers itself)"
         )
-    nearest = max(turns, key=lambda turn: (_in_common(turn.told, told), -abs(len(turn.told) - len(told))))
+    nearest = max(turns, key=lambda turn: (_in_common(turn.sent, sent), -abs(len(turn.sent) - len(sent))))
     lines = [first, f"  nearest: turn {nearest.turn} of {nearest.task}"]
-    if nearest.model != asked.model:
-        lines.append(f"    model: recorded {shown(nearest.model)}, now {shown(asked.model)}")
-    if nearest.tools != asked.tools:
-        lines.append(f"    tools: recorded {', '.join(nearest.tools)}, now {', '.join(asked.tools)}")
-    place = _in_common(nearest.told, told)
-    if tuple(nearest.told) != tuple(told):
-        old = spelt.get(nearest.told[place], {}) if place < len(nearest.told) else MISSING
-        new = asked.messages[place] if place < len(told) else MISSING
+    if nearest.model != query.model:
+        lines.append(f"    model: recorded {shown(nearest.model)}, now {shown(query.model)}")
+    if nearest.tools != query.tools:
+        lines.append(f"    tools: recorded {', '.join(nearest.tools)}, now {', '.join(query.tools)}")
+    place = _in_common(nearest.sent, sent)
+    if tuple(nearest.sent) != tuple(sent):
+        old = spelt.get(nearest.sent[place], {}) if place < len(nearest.sent) else MISSING
+        new = query.messages[place] if place < len(sent) else MISSING
         role = new.get("role") if isinstance(new, Mapping) else "?"
         name = f"message {place + 1} ({role})"
-        old, new = (dict(one) if isinstance(one, Mapping) else one for one in (old, new))
+        old, new = (dict(side) if isinstance(side, Mapping) else side for side in (old, new))
         lines.extend(f"    {name} {line}" for line in changes(old, new))
     elif len(lines) == 2:
         lines.append("    what the tools or options say of themselves differs (a description, a schema)")

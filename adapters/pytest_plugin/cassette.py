@@ -12,13 +12,13 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import message_of
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.codec import Codec
+from dreamgym_kit.codec import Codec, on_disk
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.replay.records import transition_to_record
 from dreamgym_kit.replay.transfer import Row, read_lines
@@ -35,18 +35,18 @@ class ModelTurn:
     Attributes:
         turn: its number in the task.
         new: those of the messages that are spelt here, in order.
-        said: the answer (`model_replay.answer_record`).
-        told: digests of the messages that it was told.
+        answer: of the model (`model_replay.answer_record`).
+        sent: digests of the messages that it was given.
     """
 
     task: str
     turn: int
     new: tuple[Mapping[str, JsonValue], ...]
-    said: Mapping[str, JsonValue]
+    answer: Mapping[str, JsonValue] = field(metadata=on_disk("said"))
     model: str
     tools: tuple[str, ...]
     options: str
-    told: tuple[str, ...]
+    sent: tuple[str, ...] = field(metadata=on_disk("told"))
 
 
 TURNS = Codec(ModelTurn)
@@ -60,7 +60,7 @@ def turn_from_record(record: object) -> ModelTurn:
     """
     turn = TURNS.read(record, what="a recorded turn")
     try:
-        message_of(turn.said)
+        message_of(turn.answer)
     except ValueError as error:
         raise NotSerializable(f"said: {' '.join(str(error).split())[:200]}") from None
     return turn
@@ -101,13 +101,13 @@ class Cassette:
         Raises:
             UserError: a line is no recorded call; names it.
         """
-        found: list[Transition] = []
+        calls: list[Transition] = []
         with _reading(self.path) as stream:
             for item in read_lines(stream):
                 if not isinstance(item, Row):
                     raise UserError(f"{self.path}:{item.line}: {item.why}; record the test again")
-                found.append(item.transition)
-        return found
+                calls.append(item.transition)
+        return calls
 
     def turns(self) -> list[ModelTurn]:
         """The recorded turns of models; none where there is no file.
@@ -115,14 +115,14 @@ class Cassette:
         Raises:
             UserError: a line is no recorded turn; names it.
         """
-        found: list[ModelTurn] = []
+        turns: list[ModelTurn] = []
         with _reading(self.models) as stream:
             for number, line in enumerate(stream, start=1):
                 try:
-                    found.append(turn_from_record(read_json(line)))
+                    turns.append(turn_from_record(read_json(line)))
                 except NotSerializable as error:
                     raise UserError(f"{self.models}:{number}: {error}; record the test again") from None
-        return found
+        return turns
 
     def write(self, recording: Recording, *, instead_of: Callable[[str], bool]) -> None:
         """Put a recording in place of what was there for the tasks that `instead_of` names.

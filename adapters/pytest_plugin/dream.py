@@ -85,7 +85,7 @@ class Dream:
     def run(
         self,
         graph: object,
-        said: str | Mapping[str, Any] | Iterable[Any] | Task,
+        request: str | Mapping[str, Any] | Iterable[Any] | Task,
         /,
         *,
         mocks: Mapping[str, Any] | None = None,
@@ -99,7 +99,7 @@ class Dream:
 
         Args:
             graph: a compiled graph, a StateGraph, a factory, or "module:attr" as in `langgraph.json`.
-            said: what the user says; or messages, or the graph's whole input, or a `Task`.
+            request: what the user says; or messages, or the graph's whole input, or a `Task`.
             mocks: what tools answer, by name: a value, an exception, or a function of the arguments.
                 They come before the cassette, and make one unnecessary where they are all there is.
             expect: {"calls": [...], "forbid": [...], "max": {...}}, for `verdict`.
@@ -110,8 +110,8 @@ class Dream:
                 one fails the test.
         """
         __tracebackhide__ = True
-        with _told_as_failures(), self._alone():
-            task = self._task(said, expect, checker, replies, environment)
+        with _errors_as_failures(), self._alone():
+            task = self._task(request, expect, checker, replies, environment)
             run = _Run(graph, task, mocks or {}, allow_incomplete, on_loop=False)
             return _to_its_end(self._course(run))
 
@@ -119,7 +119,7 @@ class Dream:
     async def arun(
         self,
         graph: object,
-        said: str | Mapping[str, Any] | Iterable[Any] | Task,
+        request: str | Mapping[str, Any] | Iterable[Any] | Task,
         /,
         *,
         mocks: Mapping[str, Any] | None = None,
@@ -131,9 +131,9 @@ class Dream:
     ) -> DreamedEpisode:
         """`run` for async tests, on the test's own loop; runs of one test wait for each other."""
         __tracebackhide__ = True
-        with _told_as_failures():
+        with _errors_as_failures():
             async with self._one_at_a_time:
-                task = self._task(said, expect, checker, replies, environment)
+                task = self._task(request, expect, checker, replies, environment)
                 with self._alone():
                     return await self._course(_Run(graph, task, mocks or {}, allow_incomplete, on_loop=True))
 
@@ -157,7 +157,7 @@ class Dream:
 
     def _task(
         self,
-        said: str | Mapping[str, Any] | Iterable[Any] | Task,
+        request: str | Mapping[str, Any] | Iterable[Any] | Task,
         expect: Mapping[str, Any] | None,
         checker: str | None,
         replies: Sequence[Any],
@@ -166,16 +166,16 @@ class Dream:
         """What is asked, as a task named by the test; a second run of a test has a number behind its name."""
         self._count += 1
         name = self.options.test if self._count == 1 else f"{self.options.test}#{self._count}"
-        if isinstance(said, Task):
-            return replace(said, id=name)
-        if isinstance(said, bytes) or not isinstance(said, str | Mapping | Iterable):
+        if isinstance(request, Task):
+            return replace(request, id=name)
+        if isinstance(request, bytes) or not isinstance(request, str | Mapping | Iterable):
             raise UserError(
-                f"dream: {shown(said)} cannot be said to an agent; say a text, a list of messages, the "
+                f"dream: {shown(request)} cannot be said to an agent; say a text, a list of messages, the "
                 "graph's whole input, or a Task"
             )
-        if isinstance(said, str):
-            said = {"messages": [{"role": "user", "content": said}]}
-        given = dict(said) if isinstance(said, Mapping) else {"messages": list(said)}
+        if isinstance(request, str):
+            request = {"messages": [{"role": "user", "content": request}]}
+        given = dict(request) if isinstance(request, Mapping) else {"messages": list(request)}
         where = self.options.environment if environment is None else environment
         return Task(
             name,
@@ -258,10 +258,10 @@ class Dream:
             _stop(f"mocks: the graph has no tool '{clean(unknown[0])}'; it has {', '.join(sorted(tools))}")
         error = record.verdict is Verdict.ERROR  # nothing was measured, whatever the test allows
         if error or (record.stop not in _ENDED and (not run.allow_incomplete or recorded)):
-            kept = "; nothing was recorded" if recorded else ""
+            note = "; nothing was recorded" if recorded else ""
             frames = "".join(f"  {clean(line)}\n" for line in record.traceback)
-            what = "error" if error else f"the agent did not come to its end ({record.stop})"
-            why = f"{what}: {clean(record.reason)}{kept}"
+            outcome = "error" if error else f"the agent did not come to its end ({record.stop})"
+            why = f"{outcome}: {clean(record.reason)}{note}"
             _stop(f"{why}\n{frames}{episode}")
         return episode
 
@@ -304,7 +304,7 @@ class Dream:
 @contextmanager
 def dream_of(item: pytest.Item, directory: Path) -> Iterator[Dream]:
     """The fixture's life: the gate is in from before the test until after it."""
-    with _told_as_failures():
+    with _errors_as_failures():
         dream = Dream(item, options_of(item), directory)
     with intercepting(armed=not dream.recording, tasks=dream.tasks):
         yield dream
@@ -336,7 +336,7 @@ def _to_its_end(course: Coroutine[Any, Any, DreamedEpisode]) -> DreamedEpisode:
 
 
 @contextmanager
-def _told_as_failures() -> Iterator[None]:
+def _errors_as_failures() -> Iterator[None]:
     """What a person can mend is told in one line, without our frames."""
     __tracebackhide__ = True
     try:

@@ -33,8 +33,8 @@ class Step:
     took_effect: bool  # it would have changed the world; a write that failed may have, too
 
     def __str__(self) -> str:
-        said = f"error: {clean(self.error)}" if self.error is not None else shown(self.answer)
-        return f"{self.number} {self.call} -> {said}  [{self.effect.value}, {self.source}]"
+        outcome = f"error: {clean(self.error)}" if self.error is not None else shown(self.answer)
+        return f"{self.number} {self.call} -> {outcome}  [{self.effect.value}, {self.source}]"
 
     @property
     def call(self) -> str:
@@ -138,8 +138,8 @@ class DreamedEpisode:
     @property
     def answer(self) -> str:
         """The agent's last words."""
-        said = [message for message in self.record.messages if message.get("role") == "assistant"]
-        return _text(said[-1].get("content")) if said else ""
+        answers = [message for message in self.record.messages if message.get("role") == "assistant"]
+        return _text(answers[-1].get("content")) if answers else ""
 
     @property
     def verdict(self) -> Verdict:
@@ -175,18 +175,18 @@ class DreamedEpisode:
         """
         __tracebackhide__ = True
         expected = self._expected(tool, args)
-        found = tuple(step for step in self.calls if expected.fits(step))
-        if not found:
+        matches = tuple(step for step in self.calls if expected.fits(step))
+        if not matches:
             self._fail(f"{expected} was not called{self._instead(expected)}")
-        return found
+        return matches
 
     def called_once(self, tool: str, /, **args: Any) -> Step:
         """A tool was called so exactly once; gives that call."""
         __tracebackhide__ = True
-        found = self.called(tool, **args)
-        if len(found) > 1:
-            self._fail(f"{Expected(tool, args)} was called {len(found)} times, expected once")
-        return found[0]
+        matches = self.called(tool, **args)
+        if len(matches) > 1:
+            self._fail(f"{Expected(tool, args)} was called {len(matches)} times, expected once")
+        return matches[0]
 
     def not_called(self, tool: str, /, **args: Any) -> Literal[True]:
         """No call fits."""
@@ -202,22 +202,22 @@ class DreamedEpisode:
     def order(self, *calls: str | Expected) -> tuple[Step, ...]:
         """These were called one after the other; other calls may stand between. Gives the calls found."""
         __tracebackhide__ = True
-        found: list[Step] = []
-        for expected in [self._of(one) for one in calls]:
-            after = found[-1].number if found else 0
-            step = next((one for one in self.calls if one.number > after and expected.fits(one)), None)
+        matches: list[Step] = []
+        for expected in [self._of(item) for item in calls]:
+            after = matches[-1].number if matches else 0
+            step = next((item for item in self.calls if item.number > after and expected.fits(item)), None)
             if step is None:
-                where = f"after {found[-1].call} (step {after})" if found else "at all"
-                earlier = [one for one in self.calls if one not in found and expected.fits(one)]
+                where = f"after {matches[-1].call} (step {after})" if matches else "at all"
+                earlier = [item for item in self.calls if item not in matches and expected.fits(item)]
                 but = f", but before, as step {earlier[-1].number}" if earlier else self._instead(expected)
                 self._fail(f"{expected} was not called {where}{but}")
-            found.append(step)
-        return tuple(found)
+            matches.append(step)
+        return tuple(matches)
 
     def exactly(self, *calls: str | Expected) -> Literal[True]:
         """These were called in this order, and nothing else was."""
         __tracebackhide__ = True
-        wanted = [self._of(one) for one in calls]
+        wanted = [self._of(item) for item in calls]
         for place, (expected, step) in enumerate(zip(wanted, self.calls, strict=False), start=1):
             if not expected.fits(step):
                 unlike = "; ".join(expected.unlike(step)) if expected.names(step) else ""
@@ -232,12 +232,12 @@ class DreamedEpisode:
         """A call would have changed the world so; gives the calls that fit. See `effects`."""
         __tracebackhide__ = True
         expected = self._expected(tool, args)
-        found = tuple(step for step in self.effects if expected.fits(step))
-        if not found:
+        matches = tuple(step for step in self.effects if expected.fits(step))
+        if not matches:
             failed = next((step for step in self.calls if expected.fits(step)), None)
             why = f": step {failed.number} changed nothing" if failed else self._instead(expected)
             self._fail(f"{expected} would not have changed anything{why}")
-        return found
+        return matches
 
     def would_write_nothing(self) -> Literal[True]:
         """The world would be as it was before."""
@@ -284,25 +284,27 @@ class DreamedEpisode:
 
     def _taken_by(self, tool: str) -> set[str] | None:
         """The arguments that tools of this name or pattern take; None where one may take any."""
-        named = [one for one in self._tools if fnmatchcase(one, tool)]
-        if not named or any(one not in self._arguments for one in named):
+        named = [known for known in self._tools if fnmatchcase(known, tool)]
+        if not named or any(known not in self._arguments for known in named):
             return None
         given = (name for step in self.calls if step.tool in named for name in step.args)
-        return {*given, *(name for one in named for name in self._arguments[one])}
+        return {*given, *(name for known in named for name in self._arguments[known])}
 
-    def _of(self, one: str | Expected) -> Expected:
+    def _of(self, item: str | Expected) -> Expected:
         __tracebackhide__ = True
-        return self._expected(one, {}) if isinstance(one, str) else self._expected(one.tool, dict(one.args))
+        return (
+            self._expected(item, {}) if isinstance(item, str) else self._expected(item.tool, dict(item.args))
+        )
 
     def _instead(self, expected: Expected) -> str:
         """How calls of the same tool differ from the one that was expected."""
         same = ((step, expected.unlike(step)) for step in self.calls if expected.names(step))
         return "".join(f"\n  step {step.number}: {'; '.join(unlike)}" for step, unlike in same if unlike)
 
-    def _fail(self, what: str) -> NoReturn:
+    def _fail(self, problem: str) -> NoReturn:
         __tracebackhide__ = True
         story = "\n".join(f"  {line}" for line in str(self).splitlines())
-        raise AssertionError(f"{what}\nthe episode:\n{story}")
+        raise AssertionError(f"{problem}\nthe episode:\n{story}")
 
 
 def _text(content: JsonValue) -> str:
@@ -317,20 +319,20 @@ def _text(content: JsonValue) -> str:
 
 def _steady(record: JsonValue) -> dict[str, JsonValue]:
     """Without what differs each time: clocks, paths, and ids that a model or the framework draws."""
-    kept = {name: value for name, value in record.items() if name not in _VARIES}
-    kept["transitions"] = [
+    steady = {name: value for name, value in record.items() if name not in _VARIES}
+    steady["transitions"] = [
         {name: value for name, value in transition.items() if name not in _VARIES}
         | {"call": {name: value for name, value in transition["call"].items() if name != "call_id"}}
         for transition in record["transitions"]
     ]
-    kept["messages"] = [_without_ids(message) for message in record["messages"]]
-    return kept
+    steady["messages"] = [_without_ids(message) for message in record["messages"]]
+    return steady
 
 
 def _without_ids(message: JsonValue) -> dict[str, JsonValue]:
-    kept = {name: value for name, value in message.items() if name not in ("id", "tool_call_id")}
-    if kept.get("tool_calls"):
-        kept["tool_calls"] = [
-            {"name": tool_call["name"], "args": tool_call["args"]} for tool_call in kept["tool_calls"]
+    fields = {name: value for name, value in message.items() if name not in ("id", "tool_call_id")}
+    if fields.get("tool_calls"):
+        fields["tool_calls"] = [
+            {"name": tool_call["name"], "args": tool_call["args"]} for tool_call in fields["tool_calls"]
         ]
-    return kept
+    return fields

@@ -49,31 +49,31 @@ def options_of(item: pytest.Item) -> DreamOptions:
     Raises:
         UserError: a mark says something that there is not.
     """
-    said = _marked(item)
+    marked = _marked(item)
     folder = item.path.parent
-    models = str(said.get("models", item.config.getini("dream_models")))
+    models = str(marked.get("models", item.config.getini("dream_models")))
     if models not in MODELS:
         raise UserError(f"{item.nodeid}: models: '{models}' is none of {', '.join(MODELS)}")
     cassettes = folder / item.config.getini("dream_cassettes")
-    named = said.get("cassette")
+    named = marked.get("cassette")
     own = _file_name(item.nodeid.split("::", 1)[-1])
     path = cassettes / item.path.stem / f"{own}.jsonl" if named is None else _named(cassettes, named)
-    settings = said.get("settings")
-    environment = said.get("environment", Environment())
+    settings = marked.get("settings")
+    environment = marked.get("environment", Environment())
     return DreamOptions(
         test=f"{item.path.stem}.{own}",
         folder=folder,
         cassette=path,
         mode=RecordMode(mode_of(item.config)),
         models=models,
-        buffer=_buffer(item, said.get("buffer")),
+        buffer=_buffer(item, marked.get("buffer")),
         settings=folder / settings if settings is not None else None,
         environment=environment if isinstance(environment, Environment) else Environment(str(environment)),
     )
 
 
 def _marked(item: pytest.Item) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for mark in item.iter_markers("dream"):  # the closest first
         if mark.args:
             raise UserError(f"{item.nodeid}: @pytest.mark.dream takes keywords only: {', '.join(MARK_KEYS)}")
@@ -82,14 +82,14 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
                 raise UnknownName(
                     "key", name, known=MARK_KEYS, source=item.nodeid, where="@pytest.mark.dream"
                 )
-            said.setdefault(name, value)
-    return said
+            values.setdefault(name, value)
+    return values
 
 
-def _buffer(item: pytest.Item, said: Any) -> Place | bool | None:
-    if said is None or isinstance(said, bool):
-        return said
-    return place_of(str(said), item.path.parent, source=f"{item.nodeid}: buffer")
+def _buffer(item: pytest.Item, buffer: Any) -> Place | bool | None:
+    if buffer is None or isinstance(buffer, bool):
+        return buffer
+    return place_of(str(buffer), item.path.parent, source=f"{item.nodeid}: buffer")
 
 
 def _named(cassettes: Path, name: object) -> Path:

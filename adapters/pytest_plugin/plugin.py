@@ -63,12 +63,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "(dreamgym-kit, docs/pytest.md)",
     )
     for key, known in (("dream_record", tuple(RecordMode)), ("dream_models", MODELS)):
-        said = config.getini(key)
-        if said not in known:
-            raise pytest.UsageError(f"{key}: '{said}' is none of {', '.join(known)}")
+        value = config.getini(key)
+        if value not in known:
+            raise pytest.UsageError(f"{key}: '{value}' is none of {', '.join(known)}")
     if hasattr(config, "workerinput"):
         config.option.dream_record = config.workerinput["dream_record"]
-    elif _in_ci() and not _said_by_hand(config):
+    elif _in_ci() and not _on_command_line(config):
         config.option.dream_record = None
 
 
@@ -86,17 +86,17 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def mode_of(config: pytest.Config) -> str:
     """When real tools run: the command line's word, else the ini's, which is heeded outside CI only."""
-    said: str | None = config.getoption("dream_record")
-    if said is None and not _in_ci():
-        said = config.getini("dream_record")
-    return said or "none"
+    mode: str | None = config.getoption("dream_record")
+    if mode is None and not _in_ci():
+        mode = config.getini("dream_record")
+    return mode or "none"
 
 
 def _in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-def _said_by_hand(config: pytest.Config) -> bool:
+def _on_command_line(config: pytest.Config) -> bool:
     """Whether the option stands on the command line: `addopts` puts it there for every machine."""
     return any(str(arg).split("=")[0] == "--dream-record" for arg in config.invocation_params.args)
 

@@ -140,9 +140,9 @@ class BufferedStore:
             return store.put(transitions)
         except StoreError as error:  # a key that was revoked meanwhile must not cost a recording either
             took_s = time.monotonic() - began
-            kept = self._keep(transitions)
+            added = self._keep(transitions)
             self._is_away(error, took_s)
-            return kept
+            return added
 
     def _keep(self, transitions: Sequence[Transition]) -> int:
         try:

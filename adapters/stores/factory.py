@@ -180,27 +180,27 @@ def address_of(store: TransitionStore) -> str:
 
 
 @contextmanager
-def opened_again(said: Mapping[str, Any] | None, settings: Settings) -> Iterator[TransitionStore | None]:
+def opened_again(spec: Mapping[str, Any] | None, settings: Settings) -> Iterator[TransitionStore | None]:
     """The buffer of `address_of` in another process; what has no room leaves with the first one's closing.
 
     Args:
-        said: its "address", and whether to "write" to it; None: there is none.
+        spec: its "address", and whether to "write" to it; None: there is none.
         settings: whose embedder it is searched with.
     """
-    if said is None:
+    if spec is None:
         yield None
         return
-    place = place_of(said["address"], Path())
+    place = place_of(spec["address"], Path())
     opened: TransitionStore
-    if said["write"]:
-        opened = _open_to_add(place, settings, room=None, tell=_said)
+    if spec["write"]:
+        opened = _open_to_add(place, settings, room=None, tell=_tell_stderr)
     else:
         opened = open_store(place, settings)
     with closing(opened) as store:
         yield store
 
 
-def _said(text: str) -> None:
+def _tell_stderr(text: str) -> None:
     """A worker has nobody but its stderr to tell."""
     sys.stderr.write(f"{text}\n")
 

@@ -72,19 +72,19 @@ class MemoryStore:
         if self._chosen is None:
             self._chosen = HashedEmbedder()
         rows = {number: load_transition(line) for number, (_, line) in enumerate(self._rows())}
-        found = search_all(rows, query, self._chosen)
-        return [Hit(rows[one.row], one.score, one.places) for one in found]
+        matches = search_all(rows, query, self._chosen)
+        return [Hit(rows[match.row], match.score, match.places) for match in matches]
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
         """See `TransitionStore.evict`."""
         with self._lock:
             self._refuse_closed()
             rows = [load_transition(line) for _, line in self._lines.values()]
-            kept = [
+            candidates = [
                 Kept(number, row.answer.source is Source.REAL, row.recorded_at)
                 for number, row in enumerate(rows)
             ]
-            leaving = to_evict(kept, room, now=time.time() if now is None else now)
+            leaving = to_evict(candidates, room, now=time.time() if now is None else now)
             for number in leaving:
                 del self._lines[rows[number].id]
         return len(leaving)
@@ -121,8 +121,8 @@ def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Emb
     terms = {number: set(terms_of(text)) for number, text in texts.items()}
 
     def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
-        asked = replace(query, sources=sources)
-        allowed = [number for number, row in known.items() if fits(row, asked)]
+        narrowed = replace(query, sources=sources)
+        allowed = [number for number, row in known.items() if fits(row, narrowed)]
         rankings = {"words": _by_words(query.text, terms, allowed, depth)}
         if embedder is not None and not query.words_only:
             rankings["vectors"] = _by_vectors(query.text, texts, allowed, embedder, depth)
@@ -133,10 +133,10 @@ def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Emb
 
 def _by_words(text: str, terms: Mapping[int, set[str]], allowed: Sequence[int], depth: int) -> list[int]:
     rows_with = Counter(term for has in terms.values() for term in has)
-    asked = rarest(terms_of(text), rows_with)
+    rare = rarest(terms_of(text), rows_with)
     pairs = [
         (number, len(terms[number]), rarity(len(terms), rows_with[term]))
-        for term in asked
+        for term in rare
         for number in allowed
         if term in terms[number]
     ]
@@ -152,6 +152,6 @@ def _by_vectors(
 ) -> list[int]:
     if not allowed:
         return []
-    asked = embedder.embed([text])[0]
+    vector = embedder.embed([text])[0]
     vectors = embedder.embed([texts[number] for number in allowed]).astype(np.float16).astype(np.float32)
-    return best(np.array(allowed), vectors @ asked, depth)
+    return best(np.array(allowed), vectors @ vector, depth)

@@ -81,10 +81,10 @@ class Spool:
     def state(self) -> tuple[int, int] | None:
         """Changes whenever rows are added or removed; None: nothing waits."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_size
+        return status.st_ino, status.st_size
 
     def deliver(self, store: TransitionStore, heard: Callable[[int], None] = lambda _: None) -> Delivered:
         """Put what waits into a store, oldest first, and remove it here; `heard` is told how many so far.
@@ -117,13 +117,13 @@ class Spool:
                 if raw.strip():
                     yield _Line(number, raw, start + len(raw), _row(raw))
 
-    def _remove(self, done: int, kept: Sequence[_Line]) -> None:
+    def _remove(self, done: int, lines: Sequence[_Line]) -> None:
         """Take out what was delivered; what others added meanwhile stands behind it and stays."""
         if not done:
             return
         with self._named("written"), locked(self._lock):
             with self.path.open("rb") as old, replacing(self.path) as new:
-                write_whole(new, b"".join(line.raw for line in kept))
+                write_whole(new, b"".join(line.raw for line in lines))
                 old.seek(done)
                 while block := old.read(2**20):
                     write_whole(new, block)
@@ -132,7 +132,7 @@ class Spool:
             sync_folder(self.path.parent)
 
     @contextmanager
-    def _named(self, what: str) -> Iterator[None]:
+    def _named(self, action: str) -> Iterator[None]:
         try:
             yield
         except (OSError, RunDirectoryError) as refusal:
@@ -141,7 +141,7 @@ class Spool:
                 raise
             reason = error.strerror or type(error).__name__
             raise StoreError(
-                f"{self.path}: cannot be {what} ({reason}); recordings wait there for a server that is away"
+                f"{self.path}: cannot be {action} ({reason}); recordings wait there for a server that is away"
             ) from error
 
 

@@ -173,22 +173,22 @@ class RowIndex:
         fits[fits] = self._fits(place[fits], wanted)
         return fits, self._columns["terms"].used[place[fits]]
 
-    def nearest(self, asked: NDArray[np.float32], wanted: Wanted, depth: int) -> list[int]:
-        """The rows whose vectors are most like `asked`, best first."""
+    def nearest(self, vector: NDArray[np.float32], wanted: Wanted, depth: int) -> list[int]:
+        """The rows whose vectors are most like `vector`, best first."""
         seqs, scores = [], []
         for number in self._blocks_of(wanted):
-            found, score = self._nearest_of(self._blocks[number], asked, wanted, depth)
-            seqs.append(found)
+            rows, score = self._nearest_of(self._blocks[number], vector, wanted, depth)
+            seqs.append(rows)
             scores.append(score)
         if not seqs:
             return []
         return best(np.concatenate(seqs), np.concatenate(scores), depth)
 
     def _nearest_of(
-        self, block: _Block, asked: NDArray[np.float32], wanted: Wanted, depth: int
+        self, block: _Block, vector: NDArray[np.float32], wanted: Wanted, depth: int
     ) -> tuple[Numbers, NDArray[np.float32]]:
         """Compare all, look at the filters of the best few, and at more of them while too few fit."""
-        scores = block.vectors.used @ asked
+        scores = block.vectors.used @ vector
         members, few = block.members.used, 4 * depth
         while True:
             if few >= len(scores):

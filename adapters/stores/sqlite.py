@@ -38,17 +38,17 @@ from dreamgym_kit.adapters.stores.sqlite_places import (
     add,
     all_stay,
     drop,
-    embedder_of,
     fill_in,
     merge_some,
     scattered,
     searchable,
+    stored_embedder,
 )
 from dreamgym_kit.adapters.stores.sqlite_rows import (
     CHECKED,
     INSERT,
     PAGE,
-    asked_names,
+    column_filters,
     page_query,
     read_checked,
     read_row,
@@ -106,7 +106,7 @@ class SqliteStore:
             self._make()
         self._reader = connect_to_read(self._path, read_only=read_only, lock_wait_s=lock_wait_s)
         self._newest = False
-        self._embedder = FileEmbedder(self._path, embedder, self._kept_embedder)
+        self._embedder = FileEmbedder(self._path, embedder, self._stored_embedder)
         self._searching = threading.Lock()
         self._search: SqliteSearch | None = None
         self._crowding = Crowding(self.evict, None if read_only else room)
@@ -133,13 +133,13 @@ class SqliteStore:
         self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
     ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return list(self._scan(asked_names(tenant=tenant, environment=environment, tool=tool, key=key)))
+        return list(self._scan(column_filters(tenant=tenant, environment=environment, tool=tool, key=key)))
 
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`; rows that are put after the first one was asked for are left out."""
-        return self._scan(asked_names(tenant=tenant, environment=environment, tool=tool))
+        return self._scan(column_filters(tenant=tenant, environment=environment, tool=tool))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`.
@@ -151,9 +151,9 @@ class SqliteStore:
         search = self._search
         if search is None or not (search.has_vectors or query.words_only):
             search = self._opened_search(words_only=query.words_only)
-        found = search.best(query)
-        rows = self._transitions([one.row for one in found])
-        hits = [Hit(rows[one.row], one.score, one.places) for one in found if one.row in rows]
+        matches = search.best(query)
+        rows = self._transitions([match.row for match in matches])
+        hits = [Hit(rows[match.row], match.score, match.places) for match in matches if match.row in rows]
         for hit in hits:
             self._check_hit(hit.transition, query)
         return hits
@@ -167,8 +167,8 @@ class SqliteStore:
             if all_stay(writer, room):
                 return 0
             rows = writer.execute("select seq, provenance, recorded_at from places order by seq").fetchall()
-            kept = [Kept(seq, source == Source.REAL, at) for seq, source, at in rows]
-            return drop(writer, self._leaving(writer, to_evict(kept, room, now=moment)))
+            candidates = [Kept(seq, source == Source.REAL, at) for seq, source, at in rows]
+            return drop(writer, self._leaving(writer, to_evict(candidates, room, now=moment)))
 
     def make_room(self) -> int:
         """Let go what has no room now; gives how many rows did so since this store was opened."""
@@ -248,10 +248,10 @@ class SqliteStore:
     def _leaving(self, writer: sqlite3.Connection, seqs: Iterable[int]) -> Iterator[tuple[int, Transition]]:
         for seq in seqs:
             query, _ = page_query(SCHEMA, {})
-            found = writer.execute(query, (seq - 1, seq)).fetchone()
-            if found is None:
+            row = writer.execute(query, (seq - 1, seq)).fetchone()
+            if row is None:
                 raise damaged(self._path, f"row {seq}: it has a place and no content")
-            yield seq, read_row(self._path, SCHEMA, found)
+            yield seq, read_row(self._path, SCHEMA, row)
 
     @contextmanager
     def _writing_by(self) -> Iterator[float]:
@@ -300,11 +300,11 @@ class SqliteStore:
             self._writer = writer
         return self._writer
 
-    def _scan(self, asked: Mapping[str, object]) -> Iterator[Transition]:
+    def _scan(self, columns: Mapping[str, object]) -> Iterator[Transition]:
         version = self._version()
-        query, values = page_query(version, asked)
+        query, values = page_query(version, columns)
         # Of one call in one world there are few rows, and who asks for them takes all at once.
-        few = asked["key"] is not None
+        few = columns["key"] is not None
         last = _LARGEST if few else self._select("select max(seq) from transitions", ())[0][0]
         seq = 0
         while last is not None:
@@ -348,12 +348,12 @@ class SqliteStore:
                 with self._writing_by() as deadline, self._transaction(deadline) as writer:
                     more = merge_some(writer)
 
-    def _kept_embedder(self) -> tuple[str, int] | None:
+    def _stored_embedder(self) -> tuple[str, int] | None:
         if self._version() < 2:
             return None
         facts = self._select("select name, value from facts", ())
         with named(self._path):
-            return embedder_of(facts)
+            return stored_embedder(facts)
 
     def _version(self) -> int:
         """Of the file; once it is the newest, it stays that."""
@@ -367,11 +367,11 @@ class SqliteStore:
         rows = self._select(CHECKED, (json.dumps(list(seqs)),))
         return {row[0]: read_checked(self._path, row) for row in rows}
 
-    def _check_hit(self, found: Transition, query: HybridQuery) -> None:
+    def _check_hit(self, transition: Transition, query: HybridQuery) -> None:
         """What the index says of a row is compared with the row itself."""
-        if not fits(found, query):
+        if not fits(transition, query):
             raise damaged(
-                self._path, f"transition {found.id}: its place says something else than its content"
+                self._path, f"transition {transition.id}: its place says something else than its content"
             )
 
     def _select(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:

@@ -22,10 +22,10 @@ class FileEmbedder:
         kept: reads whose vectors the file keeps; None: nobody's yet.
     """
 
-    def __init__(self, path: Path | str, given: Embedder | None, kept: Callable[[], Named | None]) -> None:
+    def __init__(self, path: Path | str, given: Embedder | None, saved: Callable[[], Named | None]) -> None:
         self._path = path
         self._given = given
-        self._kept = kept
+        self._saved = saved
         self._chosen = given
 
     def check(self) -> None:
@@ -34,9 +34,9 @@ class FileEmbedder:
         Raises:
             StoreError: the file keeps vectors of another embedder than the one given.
         """
-        kept = self._kept() if self._given is not None else None
-        if kept is not None and self._given is not None and kept[0] != self._given.name:
-            raise self._another(kept, f"'{self._given.name}'")
+        saved = self._saved() if self._given is not None else None
+        if saved is not None and self._given is not None and saved[0] != self._given.name:
+            raise self._another(saved, f"'{self._given.name}'")
 
     def chosen(self) -> Embedder | None:
         """The one that was given, or the hashed one where the file is free for it or already its own."""
@@ -44,7 +44,7 @@ class FileEmbedder:
             from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 
             hashed = HashedEmbedder()
-            if self._kept() in (None, (hashed.name, hashed.dimension)):
+            if self._saved() in (None, (hashed.name, hashed.dimension)):
                 self._chosen = hashed
         return self._chosen
 
@@ -54,12 +54,12 @@ class FileEmbedder:
         Raises:
             StoreError: the file's vectors are not its own.
         """
-        embedder, kept = self.chosen(), self._kept()
-        if embedder is not None and kept is not None and kept != (embedder.name, embedder.dimension):
-            raise self._another(kept, f"'{embedder.name}' ({embedder.dimension})")
-        if embedder is None and kept is not None and not words_only:
+        embedder, saved = self.chosen(), self._saved()
+        if embedder is not None and saved is not None and saved != (embedder.name, embedder.dimension):
+            raise self._another(saved, f"'{embedder.name}' ({embedder.dimension})")
+        if embedder is None and saved is not None and not words_only:
             raise StoreError(
-                f"{self._path}: its vectors are of embedder '{kept[0]}' ({kept[1]} numbers), which was not "
+                f"{self._path}: its vectors are of embedder '{saved[0]}' ({saved[1]} numbers), which was not "
                 "given; open it with that one (setting replay.embedder), or search by words only"
             )
         return embedder
@@ -67,11 +67,11 @@ class FileEmbedder:
     @property
     def foreign(self) -> str | None:
         """Names the embedder of the file's vectors where it was not given."""
-        kept = self._kept()
-        return None if kept is None or self.chosen() is not None else kept[0]
+        saved = self._saved()
+        return None if saved is None or self.chosen() is not None else saved[0]
 
-    def _another(self, kept: Named, given: str) -> StoreError:
+    def _another(self, saved: Named, given: str) -> StoreError:
         return StoreError(
-            f"{self._path}: its vectors are of embedder '{kept[0]}' ({kept[1]} numbers), not {given}; open "
+            f"{self._path}: its vectors are of embedder '{saved[0]}' ({saved[1]} numbers), not {given}; open "
             "it with that one (setting replay.embedder), or export it and import the rows into a new buffer"
         )

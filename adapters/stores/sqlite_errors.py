@@ -39,9 +39,9 @@ def named(path: Path) -> Iterator[None]:
         raise damaged(path, "text that is not UTF-8") from error
 
 
-def damaged(path: Path, what: object) -> StoreError:
+def damaged(path: Path, problem: object) -> StoreError:
     """Say that the file is not what was written into it."""
-    return StoreError(f"{path}: {_damaged(what)}")
+    return StoreError(f"{path}: {_damaged(problem)}")
 
 
 def _words(error: sqlite3.Error) -> str:
@@ -51,9 +51,9 @@ def _words(error: sqlite3.Error) -> str:
     return _WORDS.get(code) or f"failed ({_short(error)}); {_KEPT}: repeat"
 
 
-def _short(what: object) -> str:
-    return " ".join(str(what).split())[:200]
+def _short(problem: object) -> str:
+    return " ".join(str(problem).split())[:200]
 
 
-def _damaged(what: object) -> str:
-    return f"is damaged ({_short(what)}); nothing was changed: import your last export into a new one"
+def _damaged(problem: object) -> str:
+    return f"is damaged ({_short(problem)}); nothing was changed: import your last export into a new one"

@@ -121,11 +121,11 @@ def check_own(connection: sqlite3.Connection, path: Path) -> None:
         StoreError: names one.
     """
     with named(path):
-        found = connection.execute(
+        row = connection.execute(
             "select type, name from sqlite_master where type in ('trigger', 'view') order by name limit 1"
         ).fetchone()
-    if found is not None:
-        kind, name = found
+    if row is not None:
+        kind, name = row
         raise StoreError(
             f"{path}: has a {kind} {str(name)[:60]!a} that dreamgym-kit did not make, which can change what "
             "is recorded; nothing was touched: remove it (sqlite3 FILE 'drop ...'), or name another file"

@@ -79,8 +79,8 @@ class Vectors:
 
 def searchable(transition: Transition, payload: str) -> Searchable:
     """Make what is kept for search of a transition that is written as this payload."""
-    found = may_be_found(transition)
-    text = search_text(transition) if found else ""
+    findable = may_be_found(transition)
+    text = search_text(transition) if findable else ""
     terms = terms_of(text)
     real = transition.answer.source is Source.REAL
     tenant, environment = spelled(transition.tenant), spelled(str(transition.environment))
@@ -91,7 +91,7 @@ def searchable(transition: Transition, payload: str) -> Searchable:
         scope(tenant, real, environment=environment),
     )
     place = (
-        *(tenant, environment, tool, spelled(transition.episode), int(found)),
+        *(tenant, environment, tool, spelled(transition.episode), int(findable)),
         *(
             transition.answer.source.on_disk,
             transition.recorded_at,
@@ -100,7 +100,7 @@ def searchable(transition: Transition, payload: str) -> Searchable:
             checksum(payload),
         ),
     )
-    return Searchable(place, " ".join((*scopes, *terms)) if found else None, text)
+    return Searchable(place, " ".join((*scopes, *terms)) if findable else None, text)
 
 
 def add(
@@ -112,10 +112,10 @@ def add(
     """
     whole = vectors is not None and not any_without_vector(connection)
     connection.executemany(_ADD_PLACE, ((seq, *row.place) for seq, _, row in rows))
-    found = [(seq, name, row.words) for seq, name, row in rows if row.words is not None]
-    connection.executemany(_ADD_WORDS, ((seq, words) for seq, _, words in found))
-    if whole and found and vectors is not None and _keeps(connection, vectors.embedder):
-        _add_vectors(connection, ((seq, vectors.of[name]) for seq, name, _ in found))
+    worded = [(seq, name, row.words) for seq, name, row in rows if row.words is not None]
+    connection.executemany(_ADD_WORDS, ((seq, words) for seq, _, words in worded))
+    if whole and worded and vectors is not None and _keeps(connection, vectors.embedder):
+        _add_vectors(connection, ((seq, vectors.of[name]) for seq, name, _ in worded))
 
 
 def fill_in(
@@ -134,7 +134,7 @@ def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Ve
     connection.executemany(_ADD_VECTOR, ((seq, vector.astype("<f2").tobytes()) for seq, vector in vectors))
 
 
-def embedder_of(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
+def stored_embedder(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
     """Name and dimension of the embedder whose vectors a file keeps, from its facts; None: none yet.
 
     Raises:
@@ -143,8 +143,8 @@ def embedder_of(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
     for name, value in facts:
         if name == "embedder":
             try:
-                kept = read_json(value)
-                return str(kept["name"]), int(kept["dimension"])
+                fact = read_json(value)
+                return str(fact["name"]), int(fact["dimension"])
             except (NotSerializable, TypeError, KeyError, ValueError) as error:
                 raise sqlite3.DatabaseError(f"the embedder's name: {type(error).__name__}") from error
     return None
@@ -152,11 +152,11 @@ def embedder_of(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:
 
 def _keeps(connection: sqlite3.Connection, embedder: Embedder) -> bool:
     """Whether the file keeps the vectors of this embedder; says so in it where it kept none."""
-    kept = embedder_of(connection.execute("select name, value from facts").fetchall())
-    if kept is None:
+    stored = stored_embedder(connection.execute("select name, value from facts").fetchall())
+    if stored is None:
         value = json.dumps({"name": embedder.name, "dimension": embedder.dimension})
         connection.execute("insert into facts values ('embedder', ?)", (value,))
-    return kept in (None, (embedder.name, embedder.dimension))
+    return stored in (None, (embedder.name, embedder.dimension))
 
 
 def any_without_vector(connection: sqlite3.Connection) -> bool:

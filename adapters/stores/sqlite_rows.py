@@ -98,14 +98,14 @@ def _spelled_name(text: str) -> str:
     return _spell(text)[1:-1]
 
 
-def page_query(version: int, asked: Mapping[str, object]) -> tuple[str, tuple[object, ...]]:
+def page_query(version: int, columns: Mapping[str, object]) -> tuple[str, tuple[object, ...]]:
     """The query for a page of rows after some row, up to another, and the values to bind after these two.
 
     Args:
         version: of the file.
-        asked: columns and what they have to be; with a key, all of them.
+        columns: columns and what they have to be; with a key, all of them.
     """
-    wanted = {column: value for column, value in asked.items() if value is not None}
+    wanted = {column: value for column, value in columns.items() if value is not None}
     way = "not indexed"  # one pass over the table in all; an index would be sorted for each page
     if "key" in wanted:
         way = "indexed by transitions_exact"
@@ -128,9 +128,9 @@ def read_row(path: Path, version: int, row: Sequence[object]) -> Transition:
     Raises:
         StoreError: it is not what was written.
     """
-    seq, name, *names, payload, kept = row
-    transition, said = _read(path, seq, payload, kept, checked=version >= 2)
-    if not _is_named(name, said) or tuple(names) != _names(transition):
+    seq, name, *names, payload, stored = row
+    transition, id_ = _read(path, seq, payload, stored, checked=version >= 2)
+    if not _is_named(name, id_) or tuple(names) != _names(transition):
         raise damaged(path, f"row {seq}: its columns say something else than its content")
     return transition
 
@@ -141,11 +141,11 @@ def read_checked(path: Path, row: Sequence[object]) -> Transition:
     Raises:
         StoreError: it is not what was written.
     """
-    seq, payload, kept = row
-    return _read(path, seq, payload, kept, checked=True)[0]
+    seq, payload, stored = row
+    return _read(path, seq, payload, stored, checked=True)[0]
 
 
-def asked_names(
+def column_filters(
     *, tenant: str | None, environment: Environment | None, tool: str | None, key: str | None = None
 ) -> dict[str, object]:
     """Filters as the columns spell them."""
@@ -158,12 +158,12 @@ def asked_names(
 
 
 def _read(
-    path: Path, seq: object, payload: object, kept: object, *, checked: bool
+    path: Path, seq: object, payload: object, stored: object, *, checked: bool
 ) -> tuple[Transition, JsonValue]:
     """A transition from its payload, and the id that the payload says."""
-    if checked and kept is None:
+    if checked and stored is None:
         raise damaged(path, f"row {seq}: it has content and no place")
-    if not isinstance(payload, str) or (checked and checksum(payload) != kept):
+    if not isinstance(payload, str) or (checked and checksum(payload) != stored):
         raise damaged(path, f"row {seq}: its content is not what was written")
     try:
         record = read_json(payload, checked=checked)
@@ -178,9 +178,9 @@ def _names(transition: Transition) -> tuple[str, str, str, str]:
     return (spelled(transition.tenant), spelled(str(transition.environment)), spelled(call.tool), call.key)
 
 
-def _is_named(name: object, said: JsonValue) -> bool:
+def _is_named(name: object, id_: JsonValue) -> bool:
     """Whether the column of the id says what the payload does; files before version 3 keep it as text."""
     try:
-        return name == said or name == packed(said)
+        return name == id_ or name == packed(id_)
     except (ValueError, AttributeError):  # damage: no id at all
         return False

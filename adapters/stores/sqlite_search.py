@@ -73,7 +73,7 @@ class SqliteSearch:
     def best(self, query: HybridQuery) -> list[Fused]:
         """The best rows for a query; `Fused.row` is their number in the file."""
         by_vector = self._embedder is not None and not query.words_only
-        asked = self._embedder.embed([query.text])[0] if self._embedder and by_vector else None
+        vector = self._embedder.embed([query.text])[0] if self._embedder and by_vector else None
         terms = terms_of(query.text)
         with self._lock:
             self._refresh()
@@ -83,31 +83,30 @@ class SqliteSearch:
             def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
                 wanted = _wanted(query, sources)
                 rankings = {"words": self._by_words(terms, wanted, depth)}
-                if asked is not None:
-                    rankings["vectors"] = self._index.nearest(asked, wanted, depth)
+                if vector is not None:
+                    rankings["vectors"] = self._index.nearest(vector, wanted, depth)
                 return rankings
 
             return retrieve(query, rank, self._index.same)
 
     def _by_words(self, terms: Sequence[str], wanted: Wanted, depth: int) -> list[int]:
-        asked = [*rarest(terms, self._rows_with), *self._new_terms(terms)]
-        if not asked:
+        rare = [*rarest(terms, self._rows_with), *self._new_terms(terms)]
+        if not rare:
             return []
         scopes = _scopes(wanted)
         matches = [
-            f'"{term}"' if self._rows_with.get(term, 1) <= _FEW else f'{scopes} AND "{term}"'
-            for term in asked
+            f'"{term}"' if self._rows_with.get(term, 1) <= _FEW else f'{scopes} AND "{term}"' for term in rare
         ]
         parts = " union all ".join(
             f"select {number}, rowid from words where words match ?"  # noqa: S608  # a number of ours
-            for number in range(len(asked))
+            for number in range(len(rare))
         )
         pairs = self._source.select(parts, matches)
         if not pairs:
             return []
         table = np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
         fits, lengths = self._index.fitting(table[:, 1], wanted)
-        weights = np.array([rarity(self._index.rows, self._rows_with.get(term, 1)) for term in asked])
+        weights = np.array([rarity(self._index.rows, self._rows_with.get(term, 1)) for term in rare])
         rows, numbers = table[fits, 1], table[fits, 0]
         return best(*score_words(rows, lengths, weights[numbers], self._index.average_terms), depth)
 

@@ -38,9 +38,9 @@ def open_weaviate(
         StoreError: it refuses, or what it holds cannot be read here.
         UserError: the address or the key is none.
     """
-    said = _options(address)
+    options = _options(address)
     if address.scheme == "weaviate+embedded":
-        running = start_embedded(address, binary=said.get("binary"))
+        running = start_embedded(address, binary=options.get("binary"))
         target, key, stop = running.target, running.key, running.stop
     else:
         key, target, stop = _key(settings), target_of(address), None
@@ -51,15 +51,15 @@ def open_weaviate(
                 target,
                 key,
                 key_name=settings.replay.weaviate_key_env or settings.replay.weaviate_key_file or _KEY,
-                timeout_s=float(said.get("timeout", TIMEOUT_S)),
+                timeout_s=float(options.get("timeout", TIMEOUT_S)),
             ),
             collection=COLLECTION if stop else address.path.strip("/") or COLLECTION,
-            tenant=said.get("tenant", TENANT),
+            tenant=options.get("tenant", TENANT),
             read_only=read_only,
             embedder=embedder,
             room=room,
-            consistency=said.get("consistency", "quorum").upper(),
-            replicas=int(said.get("replicas", "1")),
+            consistency=options.get("consistency", "quorum").upper(),
+            replicas=int(options.get("replicas", "1")),
             on_close=stop,
         )
     except BaseException:

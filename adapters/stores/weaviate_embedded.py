@@ -108,10 +108,10 @@ def _started(
     return process, Target(_HOST, http, _HOST, grpc)
 
 
-def _met_another(log: Path, said_before: int) -> bool:
-    with log.open("rb") as said:
-        said.seek(said_before)
-        return b"address already in use" in said.read(_LOG_BYTES).lower()
+def _met_another(log: Path, offset: int) -> bool:
+    with log.open("rb") as stream:
+        stream.seek(offset)
+        return b"address already in use" in stream.read(_LOG_BYTES).lower()
 
 
 def _program(address: Address, binary: str | None) -> str:
@@ -120,13 +120,13 @@ def _program(address: Address, binary: str | None) -> str:
         if not (Path(named).is_file() and os.access(named, os.X_OK)):
             raise StoreError(f"{address}: {named} is no program; name Weaviate's binary by binary=")
         return named
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
+    program = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if program is None:
         raise StoreError(
             f"{address}: there is no Weaviate on this machine; get its binary from its releases on GitHub "
             "and name it by WEAVIATE_BINARY or binary=, or use a server: weaviate://HOST"
         )
-    return found
+    return program
 
 
 def _locked(address: Address, folder: Path) -> RunLock:

@@ -96,8 +96,8 @@ def store_error(place: str, doing: str, error: BaseException, *, key: str) -> St
     low = f"{text} {status}".lower()
     if status in (401, 403) or not _is_not_now(error, status, low):
         words = _refusal(low, status)
-        told = words.format(key=key) if words else "the server refused it"
-        return StoreError(f"{place}: {doing}: {told} ({text})")
+        reason = words.format(key=key) if words else "the server refused it"
+        return StoreError(f"{place}: {doing}: {reason} ({text})")
     return StoreUnavailable(f"{place}: {doing}: the server cannot do it now; try again later ({text})")
 
 
@@ -141,18 +141,18 @@ def _status(error: BaseException) -> int | str | None:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
     each: BaseException | None = error
-    while each is not None and each not in found:
-        found.append(each)
+    while each is not None and each not in errors:
+        errors.append(each)
         each = each.__cause__ or each.__context__
-    return found
+    return errors
 
 
 def _short(error: BaseException) -> str:
-    said: object = getattr(error, "message", "") or error
+    text: object = getattr(error, "message", "") or error
     for each in _chain(error):  # gRPC's own text is as long as a page; the server's words are in it
         details = getattr(each, "details", None)
         if callable(details):
-            said = details() or said
-    return (" ".join(str(said).split()) or type(error).__name__)[:300]
+            text = details() or text
+    return (" ".join(str(text).split()) or type(error).__name__)[:300]

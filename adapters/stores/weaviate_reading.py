@@ -47,36 +47,36 @@ class Tenant:
 
     def search(self, doing: str, question: Callable[[Any], Any]) -> list[Any]:
         """Ask one of the client's queries; gives the objects."""
-        found: list[Any] = self.server.ask(doing, lambda client: question(self.of(client).query)).objects
-        return found
+        objects: list[Any] = self.server.ask(doing, lambda client: question(self.of(client).query)).objects
+        return objects
 
 
-def read_rows(at: Tenant, asked: Asked, *, upto: int | None = None) -> Iterator[Found]:
+def read_rows(at: Tenant, wanted: Asked, *, upto: int | None = None) -> Iterator[Found]:
     """The rows that are as asked, in the order recorded.
 
     Args:
         at: the buffer.
-        asked: what they have to be.
+        wanted: what they have to be.
         upto: the last place in that order that is of interest.
     """
     after, size = -1, PAGE
     while True:
         try:
-            objects = _page(at, asked, after, upto, size)
+            objects = _page(at, wanted, after, upto, size)
         except StoreError as error:
             if TOO_LARGE not in str(error) or size == 1:
                 raise
             size = max(1, size // 4)  # large rows: fewer of them fit into one message
             continue
-        found = sorted((read_object(at.server.place, item, asked) for item in objects), key=_number)
-        whole = len(found) < size
+        rows = sorted((read_object(at.server.place, item, wanted) for item in objects), key=_number)
+        whole = len(rows) < size
         if not whole and size > 1:  # of rows with one place, written by two at once, all or none
-            last = found[-1].order
-            found = [row for row in found if row.order < last] or found
-        yield from found
+            last = rows[-1].order
+            rows = [row for row in rows if row.order < last] or rows
+        yield from rows
         if whole:
             return
-        after = found[-1].order
+        after = rows[-1].order
 
 
 def newest(at: Tenant) -> int | None:
@@ -95,13 +95,13 @@ def newest(at: Tenant) -> int | None:
     return None if last is None else int(last.properties["order"])
 
 
-def first_found(at: Tenant, query: HybridQuery, sources: frozenset[Source], depth: int) -> list[Any]:
+def first_rows(at: Tenant, query: HybridQuery, sources: frozenset[Source], depth: int) -> list[Any]:
     """The first rows that a search may find, for a question that is like none more than another."""
     from weaviate.classes.query import Sort
 
     return at.search(
         "searching",
-        lambda asked: asked.fetch_objects(
+        lambda objects: objects.fetch_objects(
             limit=depth,
             filters=query_filter(query, sources),
             sort=Sort.by_property("order"),
@@ -135,20 +135,20 @@ def without_vectors(at: Tenant) -> list[tuple[Any, Found]]:
     return [(item, read_object(at.server.place, item, Asked())) for item in objects]
 
 
-def kept_rows(at: Tenant) -> list[tuple[str, Kept]]:
+def eviction_rows(at: Tenant) -> list[tuple[str, Kept]]:
     """Of every row, its id and what eviction asks, in the order recorded."""
     from weaviate.classes.query import Filter, Sort
 
     rows: dict[tuple[int, str], tuple[bool, float]] = {}
     after, more = -1, True
     while more:
-        asked = {
+        options = {
             "limit": _BARE_PAGE,
             "filters": Filter.by_property("order").greater_or_equal(after),
             "sort": Sort.by_property("order"),
             "return_properties": ["order", "provenance", "recorded_at"],
         }
-        objects = at.search("reading what may leave", partial(_fetched, **asked))
+        objects = at.search("reading what may leave", partial(_fetched, **options))
         before = len(rows)
         for item in objects:
             order, made, at_s = (item.properties[name] for name in ("order", "provenance", "recorded_at"))
@@ -172,7 +172,7 @@ def count(at: Tenant, *more: Any) -> int:
     return int(answer.total_count or 0)
 
 
-def _page(at: Tenant, asked: Asked, after: int, upto: int | None, size: int) -> list[Any]:
+def _page(at: Tenant, wanted: Asked, after: int, upto: int | None, size: int) -> list[Any]:
     from weaviate.classes.query import Filter, Sort
 
     bounds = [Filter.by_property("order").greater_than(after)]
@@ -182,15 +182,15 @@ def _page(at: Tenant, asked: Asked, after: int, upto: int | None, size: int) -> 
         "reading rows",
         lambda query: query.fetch_objects(
             limit=size,
-            filters=filter_of(asked.names(), *bounds),
+            filters=filter_of(wanted.names(), *bounds),
             sort=Sort.by_property("order"),
             return_properties=list(READ),
         ),
     )
 
 
-def _fetched(query: Any, **asked: Any) -> Any:
-    return query.fetch_objects(**asked)
+def _fetched(query: Any, **options: Any) -> Any:
+    return query.fetch_objects(**options)
 
 
 def _number(row: Found) -> int:

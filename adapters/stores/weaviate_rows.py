@@ -59,8 +59,8 @@ class Asked:
     def names(self) -> dict[str, str]:
         """The properties to filter by."""
         environment = None if self.environment is None else str(self.environment)
-        said = {"tenant": self.tenant, "world": environment, "tool": self.tool, "key": self.key}
-        return {name: named(value) for name, value in said.items() if value is not None}
+        values = {"tenant": self.tenant, "world": environment, "tool": self.tool, "key": self.key}
+        return {name: named(value) for name, value in values.items() if value is not None}
 
     def fits(self, row: Transition) -> bool:
         """Whether a row is what was asked for: the server's word is not taken for it."""
@@ -104,9 +104,9 @@ def row_of(transition: Transition, *, lifetime_s: float | None) -> Row:
     return Row(transition.id, len(payload), text, properties)
 
 
-def search_text_of(found: Found) -> str:
+def search_text_of(row: Found) -> str:
     """The text that a row's vector is made of."""
-    return search_text(found.transition)
+    return search_text(row.transition)
 
 
 def named(name: str) -> str:
@@ -117,32 +117,32 @@ def named(name: str) -> str:
     return "#" + hashlib.blake2b(spelled.encode(), digest_size=32).hexdigest()
 
 
-def read_object(place: str, item: Any, asked: Asked) -> Found:
+def read_object(place: str, item: Any, wanted: Asked) -> Found:
     """Turn an object with the properties `READ` into its transition.
 
     Raises:
         StoreError: it is not what was written, or not what was asked for.
     """
-    payload, kept, order = (item.properties.get(name) for name in READ)
-    if not isinstance(payload, str) or not isinstance(order, int) or _checksum(payload) != kept:
+    payload, stored, order = (item.properties.get(name) for name in READ)
+    if not isinstance(payload, str) or not isinstance(order, int) or _checksum(payload) != stored:
         raise _damaged(place, item, "its content is not what was written")
     try:
         record = read_json(payload, checked=True)
         transition = transition_from_record(record, checked=True)
     except NotSerializable as error:
         raise _damaged(place, item, str(error)) from error
-    if record.get("id") != str(item.uuid) or not asked.fits(transition):
+    if record.get("id") != str(item.uuid) or not wanted.fits(transition):
         raise _damaged(place, item, "it was found by something else than its content says")
     return Found((order << 128) | item.uuid.int, order, transition)
 
 
-def check_found(place: str, found: Found, query: HybridQuery) -> None:
+def check_match(place: str, match: Found, query: HybridQuery) -> None:
     """Compare a hit with what was asked: what is filtered out is never given, whatever the server says.
 
     Raises:
         StoreError: it does not fit.
     """
-    row = found.transition
+    row = match.transition
     if not fits(row, query):
         raise StoreError(
             f"{place}: row {row.id} is damaged: its properties say something else than its content"
@@ -196,5 +196,5 @@ def _checksum(payload: str) -> str:
     return hashlib.blake2b(payload.encode(), digest_size=16).hexdigest()
 
 
-def _damaged(place: str, item: Any, what: str) -> StoreError:
-    return StoreError(f"{place}: row {item.uuid} is damaged: {what}; delete it there and import it again")
+def _damaged(place: str, item: Any, problem: str) -> StoreError:
+    return StoreError(f"{place}: row {item.uuid} is damaged: {problem}; delete it there and import it again")

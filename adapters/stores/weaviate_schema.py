@@ -61,8 +61,8 @@ class Facts:
 
     def text(self) -> str:
         """The description."""
-        said = {"schema": self.version, "embedder": self.embedder, "dimension": self.dimension}
-        return _TITLE + json.dumps(said)
+        facts = {"schema": self.version, "embedder": self.embedder, "dimension": self.dimension}
+        return _TITLE + json.dumps(facts)
 
 
 class Schema:
@@ -98,13 +98,13 @@ class Schema:
         Raises:
             StoreError: another process was quicker, with another one.
         """
-        said = (embedder, dimension)
-        if (self._facts.embedder, self._facts.dimension) == said:
+        wanted = (embedder, dimension)
+        if (self._facts.embedder, self._facts.dimension) == wanted:
             return
         self._facts = self._read()  # another process may have said so meanwhile
         if self._facts.embedder is None:
             self._write(replace(self._facts, embedder=embedder, dimension=dimension))
-        if (self._facts.embedder, self._facts.dimension) != said:
+        if (self._facts.embedder, self._facts.dimension) != wanted:
             raise StoreError(
                 f"{self._server.place}: its vectors are of embedder '{self._facts.embedder}' "
                 f"({self._facts.dimension} numbers), not '{embedder}' ({dimension}); open it with that one "
@@ -156,8 +156,8 @@ class Schema:
         )
         text = config.description or ""
         try:
-            said = json.loads(text.removeprefix(_TITLE)) if text.startswith(_TITLE) else None
-            facts = Facts(said["schema"], said["embedder"], said["dimension"]) if said else None
+            parsed = json.loads(text.removeprefix(_TITLE)) if text.startswith(_TITLE) else None
+            facts = Facts(parsed["schema"], parsed["embedder"], parsed["dimension"]) if parsed else None
         except (ValueError, KeyError, TypeError):
             facts = None
         if facts is None or not isinstance(facts.version, int):

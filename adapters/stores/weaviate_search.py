@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, first_found
+from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, first_rows
 from dreamgym_kit.adapters.stores.weaviate_rows import (
     READ,
     VECTOR,
     Asked,
     Found,
-    check_found,
+    check_match,
     query_filter,
     read_object,
 )
@@ -28,13 +28,13 @@ from dreamgym_kit.types import Source, Transition
 _MAX_TERMS = 64  # of a question, the most telling parts come first; the server skips what cannot win
 
 
-def find(at: Tenant, query: HybridQuery, asked: NDArray[np.float32] | None) -> list[Hit]:
+def find(at: Tenant, query: HybridQuery, vector: NDArray[np.float32] | None) -> list[Hit]:
     """The best rows for a query.
 
     Args:
         at: the buffer.
         query: what is looked for.
-        asked: the vector of its text; None: by words only.
+        vector: the vector of its text; None: by words only.
 
     Raises:
         StoreError: the server gave a row that does not fit.
@@ -45,19 +45,19 @@ def find(at: Tenant, query: HybridQuery, asked: NDArray[np.float32] | None) -> l
     def numbers(ranked: Sequence[tuple[float, Any]]) -> list[int]:
         rows = [(score, read_object(at.server.place, item, Asked())) for score, item in ranked]
         for _, row in rows:
-            check_found(at.server.place, row, query)
+            check_match(at.server.place, row, query)
             seen[row.number] = row.transition
         return [row.number for _, row in sorted(rows, key=_best_first)]
 
     def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
         depth = min(depth, 10_000)  # the server gives no more
         rankings = {"words": numbers(_by_words(at, query, terms, sources, depth))}
-        if asked is not None:
-            rankings["vectors"] = numbers(_by_vectors(at, query, asked, sources, depth))
+        if vector is not None:
+            rankings["vectors"] = numbers(_by_vectors(at, query, vector, sources, depth))
         return rankings
 
-    found = retrieve(query, rank, lambda rows: [sameness(seen[row]) for row in rows])
-    return [Hit(seen[one.row], one.score, one.places) for one in found]
+    matches = retrieve(query, rank, lambda rows: [sameness(seen[row]) for row in rows])
+    return [Hit(seen[match.row], match.score, match.places) for match in matches]
 
 
 def _by_words(
@@ -69,7 +69,7 @@ def _by_words(
         return []
     objects = at.search(
         "searching by words",
-        lambda asked: asked.bm25(
+        lambda objects: objects.bm25(
             terms,
             query_properties=["terms"],
             filters=query_filter(query, sources),
@@ -84,18 +84,18 @@ def _by_words(
 def _by_vectors(
     at: Tenant,
     query: HybridQuery,
-    asked: NDArray[np.float32],
+    vector: NDArray[np.float32],
     sources: frozenset[Source],
     depth: int,
 ) -> list[tuple[float, Any]]:
     from weaviate.classes.query import MetadataQuery
 
-    if not asked.any():  # it says nothing: no row is nearer than another
-        return [(0.0, item) for item in first_found(at, query, sources, depth)]
+    if not vector.any():  # it says nothing: no row is nearer than another
+        return [(0.0, item) for item in first_rows(at, query, sources, depth)]
     objects = at.search(
         "searching by vectors",
         lambda rows: rows.near_vector(
-            asked.tolist(),
+            vector.tolist(),
             target_vector=VECTOR,
             filters=query_filter(query, sources),
             limit=depth,

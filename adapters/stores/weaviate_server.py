@@ -60,9 +60,9 @@ def target_of(address: Address) -> Target:
     host = read_host(address.host, source=str(address), form=_FORM)
     cloud = secure and host.endswith((_CLOUD, _OLD_CLOUD))
     grpc_host, grpc_port = (_grpc_of_cloud(host), 443) if cloud else (host, 50051)
-    said = address.options.get("grpc")
-    if said:
-        named, colon, port = said.rpartition(":")
+    grpc = address.options.get("grpc")
+    if grpc:
+        named, colon, port = grpc.rpartition(":")
         if not port.isdecimal() or int(port) > 65535 or (colon and not named):
             raise UserError(f"{address}: grpc is no port and no HOST:PORT")
         if named:
@@ -94,10 +94,10 @@ class GuardedLoop(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
         """See `asyncio`."""
-        found = await super().getaddrinfo(host, port, **how)
-        if any(is_metadata(str(entry[4][0])) for entry in found):
+        entries = await super().getaddrinfo(host, port, **how)
+        if any(is_metadata(str(entry[4][0])) for entry in entries):
             raise OSError(f"{host} leads to a cloud's metadata service; it was not asked")
-        return found
+        return entries
 
 
 class _Loop:
@@ -160,7 +160,7 @@ class WeaviateServer:
         """
         if self._closed:
             raise StoreError(f"{self.place}: this store was closed; open it again")
-        future = LOOP.submit(self._asked(doing, question))
+        future = LOOP.submit(self._answered(doing, question))
         try:
             return future.result(self._timeout_s + _GRACE_S)
         except FutureTimeout:
@@ -179,7 +179,7 @@ class WeaviateServer:
             except (FutureTimeout, RuntimeError, OSError):
                 return  # it is gone anyway
 
-    async def _asked(self, doing: str, question: Callable[[Any], Awaitable[_T]]) -> _T:
+    async def _answered(self, doing: str, question: Callable[[Any], Awaitable[_T]]) -> _T:
         try:
             async with asyncio.timeout(self._timeout_s):
                 ports = (self._target.http_port, self._target.grpc_port)
@@ -191,8 +191,8 @@ class WeaviateServer:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the boundary: whatever the client raises is told as ours
-            told = store_error(self.place, doing, error, key=self._key_name)
-            raise type(told)(self._key.mask(str(told))) from None
+            refusal = store_error(self.place, doing, error, key=self._key_name)
+            raise type(refusal)(self._key.mask(str(refusal))) from None
 
     async def _connected(self) -> Any:
         async with self._connecting:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from dreamgym_kit.adapters.stores.eviction_policy import Crowding
 from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
-from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, count, kept_rows, newest, read_rows
+from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, count, eviction_rows, newest, read_rows
 from dreamgym_kit.adapters.stores.weaviate_rows import Asked, Row, row_of
 from dreamgym_kit.adapters.stores.weaviate_schema import Schema
 from dreamgym_kit.adapters.stores.weaviate_search import find
@@ -77,7 +77,7 @@ class WeaviateStore:
         try:
             self._schema = Schema(server, collection, tenant, replicas=replicas, read_only=read_only)
             self._writer = Writer(self._at, self._schema)
-            self._embedder = FileEmbedder(server.place, embedder, self._kept_embedder)
+            self._embedder = FileEmbedder(server.place, embedder, self._stored_embedder)
             self._embedder.check()
         except BaseException:
             server.close()
@@ -106,8 +106,8 @@ class WeaviateStore:
         self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
     ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        asked = Asked(tenant=tenant, environment=environment, tool=tool, key=key)
-        return [row.transition for row in read_rows(self._at, asked)]
+        wanted = Asked(tenant=tenant, environment=environment, tool=tool, key=key)
+        return [row.transition for row in read_rows(self._at, wanted)]
 
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
@@ -143,8 +143,8 @@ class WeaviateStore:
         with self._turn():
             if self._all_stay(room):
                 return 0
-            rows = kept_rows(self._at)
-            leaving = to_evict([kept for _, kept in rows], room, now=moment)
+            rows = eviction_rows(self._at)
+            leaving = to_evict([candidate for _, candidate in rows], room, now=moment)
             return self._writer.delete([rows[place][0] for place in leaving])
 
     def make_room(self) -> int:
@@ -197,7 +197,7 @@ class WeaviateStore:
             return False
         return room.rows is None or count(self._at) <= room.rows
 
-    def _kept_embedder(self) -> tuple[str, int] | None:
+    def _stored_embedder(self) -> tuple[str, int] | None:
         facts = self._schema.facts
         if facts.embedder is None or facts.dimension is None:
             return None

@@ -62,7 +62,7 @@ class Writer:
         while time.monotonic() >= self._look_at:
             rows = without_vectors(self._at)
             if rows:
-                vectors = embedder.embed([search_text_of(found) for _, found in rows])
+                vectors = embedder.embed([search_text_of(row) for _, row in rows])
                 self._schema.claim(embedder.name, embedder.dimension)
                 objects = [
                     _object(str(item.uuid), {**item.properties, "embedded": True}, vector)
@@ -105,17 +105,17 @@ class Writer:
 
     def _vectors(self, rows: Sequence[Row], embedder: Embedder | None) -> dict[str, NDArray[np.float32]]:
         """Vectors by id; none where they cannot be made now."""
-        found = [row for row in rows if row.text]
-        if embedder is None or not found:
+        worded = [row for row in rows if row.text]
+        if embedder is None or not worded:
             return {}
         try:
-            vectors = embedder.embed([row.text for row in found])
+            vectors = embedder.embed([row.text for row in worded])
             dimension = embedder.dimension
         except UserError:
             self._look_at = 0.0
             return {}
         self._schema.claim(embedder.name, dimension)
-        return {row.id: vector for row, vector in zip(found, vectors, strict=True)}
+        return {row.id: vector for row, vector in zip(worded, vectors, strict=True)}
 
     def _places(self, rows: int) -> range:
         """Places in the order recorded: microseconds, after those of this writer and those there were."""

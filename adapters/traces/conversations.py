@@ -50,18 +50,18 @@ Said = Asked | Told | Unclear
 
 
 def joined(
-    said: Iterable[Said], *, episode: str, line: int, descriptions: Mapping[str, str]
+    items: Iterable[Said], *, episode: str, line: int, descriptions: Mapping[str, str]
 ) -> Iterator[SeenCall | Unread]:
     """Give every call with its answer, in the order asked, and every answer that has no call."""
-    asked: list[Asked] = []
+    calls: list[Asked] = []
     open_calls: list[int] = []
     answers: dict[int, Reply] = {}
-    for item in said:
+    for item in items:
         if isinstance(item, Asked):
-            open_calls.append(len(asked))
-            asked.append(item)
+            open_calls.append(len(calls))
+            calls.append(item)
         elif isinstance(item, Told):
-            place = _find(item, asked, open_calls)
+            place = _find(item, calls, open_calls)
             if place is None:
                 yield Unread(line, f"an answer{_named(item)} to no call in this conversation")
             else:
@@ -69,7 +69,7 @@ def joined(
                 answers[place] = item.reply
         else:
             yield Unread(line, item.why)
-    for place, call in enumerate(asked):
+    for place, call in enumerate(calls):
         read = arguments(call.args)
         yield SeenCall(
             line=line,
@@ -84,20 +84,20 @@ def joined(
         )
 
 
-def _find(told: Told, asked: list[Asked], open_calls: list[int]) -> int | None:
+def _find(result: Told, calls: list[Asked], open_calls: list[int]) -> int | None:
     """The open call that an answer belongs to."""
-    if told.call_id is not None:
-        fitting = [place for place in open_calls if asked[place].call_id == told.call_id]
+    if result.call_id is not None:
+        fitting = [place for place in open_calls if calls[place].call_id == result.call_id]
     else:
-        fitting = [place for place in open_calls if told.tool in (None, asked[place].tool)]
+        fitting = [place for place in open_calls if result.tool in (None, calls[place].tool)]
     if not fitting:
         return None
-    latest = asked[fitting[-1]].turn
-    return next(place for place in fitting if asked[place].turn == latest)
+    latest = calls[fitting[-1]].turn
+    return next(place for place in fitting if calls[place].turn == latest)
 
 
-def _named(told: Told) -> str:
-    return f" of {told.tool}" if told.tool else f" ({told.call_id})" if told.call_id else ""
+def _named(result: Told) -> str:
+    return f" of {result.tool}" if result.tool else f" ({result.call_id})" if result.call_id else ""
 
 
 _TOOL_ROLES = frozenset({"tool", "function"})
@@ -118,21 +118,21 @@ def read_conversation(record: Record) -> Iterator[Item]:
         before = asked_with.get("input") if isinstance(asked_with, dict) else None
         messages = [*(before if isinstance(before, list) else []), *responses]
         tools = asked_with.get("tools") if isinstance(asked_with, dict) else tools
-    yield from _calls_of(record, said_in(messages), tools)
+    yield from _calls_of(record, items_in(messages), tools)
 
 
-def _calls_of(record: Record, said: Iterable[Said], tools: JsonValue) -> Iterator[Item]:
+def _calls_of(record: Record, items: Iterable[Said], tools: JsonValue) -> Iterator[Item]:
     """Give the calls of a conversation that stands in a record."""
-    found = False
+    any_calls = False
     for item in joined(
-        said,
+        items,
         episode=episode_of(record.value),
         line=record.line,
         descriptions=descriptions_in(tools),
     ):
-        found = True
+        any_calls = True
         yield item
-    if not found:
+    if not any_calls:
         yield Passed("conversation without calls")
 
 
@@ -147,31 +147,31 @@ def episode_of(value: Mapping[str, JsonValue]) -> str:
 
 def descriptions_in(tools: JsonValue) -> dict[str, str]:
     """Tool descriptions by name, from a list of tool schemas or its JSON text."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     listed = decoded(tools)
     for tool in listed if isinstance(listed, list) else []:
         spec = tool.get("function", tool) if isinstance(tool, dict) else None
         if isinstance(spec, dict) and isinstance(spec.get("name"), str):
-            found[spec["name"]] = text_of(spec.get("description")) or ""
-    return found
+            descriptions[spec["name"]] = text_of(spec.get("description")) or ""
+    return descriptions
 
 
-def said_in(messages: Sequence[JsonValue]) -> Iterator[Said]:
+def items_in(messages: Sequence[JsonValue]) -> Iterator[Said]:
     """What a list of messages or Responses items says, in order."""
-    turn, told = 0, True
+    turn, answered = 0, True
     for message in messages:
         if not isinstance(message, dict):
             yield Unclear("a message that is no object")
             continue
         if message.get("type") == "function_call":  # items: calls of one turn stand side by side
-            turn += told
-            told = False
-            yield _asked(turn, message, message.get("call_id"))
+            turn += answered
+            answered = False
+            yield _call(turn, message, message.get("call_id"))
         elif message.get("type") == "function_call_output":
-            told = True
+            answered = True
             yield Told(reply(message.get("output")), text_of(message.get("call_id")))
         else:
-            told = True
+            answered = True
             turn += 1
             yield from _message(turn, message)
 
@@ -184,19 +184,19 @@ def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Said]:
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         spec = call.get("function", call) if isinstance(call, dict) else None
-        yield _asked(turn, spec, call.get("id") if isinstance(call, dict) else None)
+        yield _call(turn, spec, call.get("id") if isinstance(call, dict) else None)
     if isinstance(message.get("function_call"), dict):
-        yield _asked(turn, message["function_call"], None)
+        yield _call(turn, message["function_call"], None)
     content = message.get("content")
     for block in content if isinstance(content, list) else []:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_use" and not calls:
-            yield _asked(turn, block, block.get("id"))
+            yield _call(turn, block, block.get("id"))
         elif kind == "tool_result":
             yield _result_block(block)
 
 
-def _asked(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
+def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
     name = spec.get("name") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(name, str) or not name:
         return Unclear("a call without a tool's name")
@@ -206,18 +206,18 @@ def _asked(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
 
 def _tool_message(message: Mapping[str, JsonValue]) -> Told:
     content = message.get("content")
-    found = reply(
+    unwrapped = reply(
         {**message, "tool_call_id": message.get("tool_call_id"), "content": content}
     )  # status "error" is LangChain's
-    return Told(found, text_of(message.get("tool_call_id")), text_of(message.get("name")))
+    return Told(unwrapped, text_of(message.get("tool_call_id")), text_of(message.get("name")))
 
 
 def _result_block(block: Mapping[str, JsonValue]) -> Told:
     failed = block.get("is_error") is True
-    found = reply(
+    unwrapped = reply(
         {"content": block.get("content"), "tool_call_id": "", "status": "error" if failed else None}
     )
-    return Told(Reply(found.content, found.error), text_of(block.get("tool_use_id")))
+    return Told(Reply(unwrapped.content, unwrapped.error), text_of(block.get("tool_use_id")))
 
 
 def _responses(value: Mapping[str, JsonValue]) -> list[JsonValue] | None:
@@ -248,32 +248,32 @@ def read_row(record: Record) -> Iterator[Item]:
     """Give the calls of one row."""
     value = record.value
     if isinstance(value.get("conversations"), list):
-        yield from _calls_of(record, _sharegpt_said(value["conversations"]), value.get("tools"))
+        yield from _calls_of(record, _sharegpt_items(value["conversations"]), value.get("tools"))
     elif (steps := _steps(value)) is not None:
         yield from _text_steps(record, steps)
     else:
-        said = said_in([*value["prompt"], *value["completion"]])
-        yield from _calls_of(record, said, value.get("tools"))
+        items = items_in([*value["prompt"], *value["completion"]])
+        yield from _calls_of(record, items, value.get("tools"))
 
 
-def _sharegpt_said(parts: list[JsonValue]) -> Iterator[Said]:
-    turn, told = 0, True
+def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Said]:
+    turn, answered = 0, True
     for part in parts:
-        who = part.get("from") if isinstance(part, dict) else None
-        if who in _SHAREGPT_CALLS:
-            turn += told
-            told = False
-            asked = decoded(part.get("value"))
-            for call in asked if isinstance(asked, list) else [asked]:
+        sender = part.get("from") if isinstance(part, dict) else None
+        if sender in _SHAREGPT_CALLS:
+            turn += answered
+            answered = False
+            calls = decoded(part.get("value"))
+            for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict) and isinstance(call.get("name"), str):
                     yield Asked(turn, call["name"], call.get("arguments", call.get("parameters")))
                 else:
                     yield Unclear("a function_call whose value is no JSON object with a name")
-        elif who in _SHAREGPT_ANSWERS:
-            told = True
+        elif sender in _SHAREGPT_ANSWERS:
+            answered = True
             yield Told(reply(part.get("value")))
         else:
-            told = True
+            answered = True
 
 
 def _steps(value: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:

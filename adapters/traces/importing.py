@@ -129,8 +129,8 @@ class _Read:
             self.unread.append(item)
 
     def lines(self, path: Path, *, unanswered: bool) -> tuple[str, ...]:
-        of_kind = [one for one in self.unread if one.unanswered is unanswered]
-        return tuple(f"{path}:{one.line}: {one.why}" for one in sorted(of_kind, key=lambda one: one.line))
+        items = [item for item in self.unread if item.unanswered is unanswered]
+        return tuple(f"{path}:{item.line}: {item.why}" for item in sorted(items, key=lambda item: item.line))
 
     def _call(self, call: SeenCall) -> None:
         name = (call.episode, call.span, call.call_id)
@@ -148,8 +148,8 @@ def looks_like(path: Path) -> Format | None:
         UserError: the file cannot be read.
     """
     for number, item in enumerate(read_records(path)):
-        if isinstance(item, Record) and (found := format_of(item.value)) is not None:
-            return found
+        if isinstance(item, Record) and (form := format_of(item.value)) is not None:
+            return form
         if number >= _ASKED:
             break
     return None
@@ -182,7 +182,7 @@ def import_traces(
     redactor = Redactor(redaction, key=_file_digest(path)) if redaction is not None else None
     if redactor is not None:
         _redact(read, redactor)
-    rows = [_belongs(one, belonging) for one in read.recorded]
+    rows = [_belongs(row, belonging) for row in read.recorded]
     for item in transitions_of(read.calls, read.turns, belonging, effects):
         if isinstance(item, Unread):
             read.add(item)
@@ -217,11 +217,11 @@ def _everything(path: Path, form: Format) -> _Read:
             continue
         read.formats[kind] += 1
         items = list(_items(item, kind, runs))
-        read.take(_told_apart(items, met) if kind in _CONVERSATIONS else items)
+        read.take(_with_own_names(items, met) if kind in _CONVERSATIONS else items)
     read.take(runs.calls())
     read.calls, missing = spans.completed(read.calls, read.turns)
-    for one in missing:
-        read.add(one)
+    for unread in missing:
+        read.add(unread)
     return read
 
 
@@ -253,7 +253,7 @@ def _items(record: Record, kind: Format, runs: Runs) -> Iterator[Item]:
     return read_row(record)
 
 
-def _told_apart(items: list[Item], met: Counter[str]) -> list[Item]:
+def _with_own_names(items: list[Item], met: Counter[str]) -> list[Item]:
     """Give the second conversation of one id a name of its own: siblings of a group share it."""
     names = {item.episode for item in items if isinstance(item, SeenCall)}
     met.update(names)
@@ -313,8 +313,8 @@ def _put(path: Path, store: TransitionStore, rows: list[Transition]) -> int:
         try:
             new += store.put(rows[start : start + _BATCH])
         except StoreError as error:
-            kept = f"{start} transitions of {path} are in it; import again for the rest"
-            raise StoreError(f"{error} ({kept})") from error
+            progress = f"{start} transitions of {path} are in it; import again for the rest"
+            raise StoreError(f"{error} ({progress})") from error
     return new
 
 

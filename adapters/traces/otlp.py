@@ -41,7 +41,7 @@ class Span:
 
     def text(self, *keys: str) -> str | None:
         """The first of these attributes that is a text."""
-        return next((found for key in keys if (found := text_of(self.attributes.get(key)))), None)
+        return next((text for key in keys if (text := text_of(self.attributes.get(key)))), None)
 
     def first(self, *keys: str) -> JsonValue:
         """The first of these attributes that is there."""
@@ -66,7 +66,7 @@ def read_span(record: Record) -> Span:
     attributes = _attributes(_first(value, "attributes", "tags"))
     listed = _first(value, "events", "span_events", "logs")
     events = tuple(
-        _event(one) for one in (listed if isinstance(listed, list) else []) if isinstance(one, dict)
+        _event(event) for event in (listed if isinstance(listed, list) else []) if isinstance(event, dict)
     )
     start = seconds(_first(value, "startTimeUnixNano", "start_time_unix_nano", "startTime", "start_time"))
     end = seconds(_first(value, "endTimeUnixNano", "end_time_unix_nano", "endTime", "end_time"))
@@ -92,20 +92,20 @@ def _first(value: Mapping[str, JsonValue], *keys: str) -> JsonValue:
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 
-def _attributes(found: JsonValue) -> dict[str, JsonValue]:
+def _attributes(attributes: JsonValue) -> dict[str, JsonValue]:
     """Attributes by name: key and value (typed in OTLP, plain in Jaeger), an object, or its text."""
-    found = decoded(found)
-    if isinstance(found, dict):
-        return found
-    pairs = [pair for pair in found if isinstance(pair, dict)] if isinstance(found, list) else []
+    attributes = decoded(attributes)
+    if isinstance(attributes, dict):
+        return attributes
+    pairs = [pair for pair in attributes if isinstance(pair, dict)] if isinstance(attributes, list) else []
     return {str(pair["key"]): _value(pair.get("value")) for pair in pairs if "key" in pair}
 
 
-def _value(found: JsonValue) -> JsonValue:
+def _value(typed: JsonValue) -> JsonValue:
     """An OTLP AnyValue as plain data."""
-    if not isinstance(found, dict) or len(found) != 1:
-        return found
-    kind, value = next(iter(found.items()))
+    if not isinstance(typed, dict) or len(typed) != 1:
+        return typed
+    kind, value = next(iter(typed.items()))
     if kind == "intValue":
         return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdigit() else value
     if kind in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
@@ -115,7 +115,7 @@ def _value(found: JsonValue) -> JsonValue:
         return [_value(item) for item in values] if isinstance(values, list) else []
     if kind == "kvlistValue" and isinstance(value, dict):
         return _attributes(value.get("values"))
-    return found
+    return typed
 
 
 def _event(value: Mapping[str, JsonValue]) -> Event:

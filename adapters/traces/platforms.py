@@ -71,7 +71,7 @@ def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | 
     if name is None or not _episode(value):
         return Unread(line, f"run {run}: a tool run without a {'trace' if name else 'name'}")
     read = arguments(value.get("inputs"))
-    found = _reply(value.get("outputs"))
+    result = _reply(value.get("outputs"))
     failed = text_of(value.get("error"))
     error, kind = failure(failed) if failed else (None, None)
     start = seconds(value.get("start_time"))
@@ -80,8 +80,8 @@ def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | 
         episode=_episode(value),
         tool=name,
         args=read.args,
-        answer=answer(found, error=error, error_type=kind),
-        call_id=text_of(extra.get("tool_call_id")) or (found.call_id if found else None),
+        answer=answer(result, error=error, error_type=kind),
+        call_id=text_of(extra.get("tool_call_id")) or (result.call_id if result else None),
         node=text_of(metadata.get("langgraph_node")) if isinstance(metadata, dict) else None,
         start_s=start,
         end_s=max(start, seconds(value.get("end_time"))),
@@ -91,12 +91,12 @@ def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | 
 
 
 def _reply(outputs: JsonValue) -> Reply | None:
-    found = decoded(outputs)
-    if found is None or found == {}:
+    output = decoded(outputs)
+    if output is None or output == {}:
         return None
-    if isinstance(found, dict) and list(found) == ["output"]:
-        return reply(found["output"])
-    return reply(found, is_json=True)
+    if isinstance(output, dict) and list(output) == ["output"]:
+        return reply(output["output"])
+    return reply(output, is_json=True)
 
 
 def _episode(value: Mapping[str, JsonValue]) -> str:
@@ -146,8 +146,8 @@ def read_observation(record: Record) -> Iterator[Item]:
 
 
 def _attributes(metadata: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    found = decoded(metadata.get("attributes"))
-    return found if isinstance(found, dict) else {}
+    attributes = decoded(metadata.get("attributes"))
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _tool(value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> str | None:
@@ -170,7 +170,7 @@ def _observed_call(record: Record, trace: str, name: str, metadata: Mapping[str,
     attributes = _attributes(metadata)
     read = arguments(value.get("input"))
     output = value.get("output")
-    found = None if output is None else reply(_unquoted(output), is_json=True)
+    result = None if output is None else reply(_unquoted(output), is_json=True)
     failed = value.get("level") == "ERROR"
     error = (text_of(value.get("statusMessage")) or "the tool failed") if failed else None
     start = seconds(value.get("startTime"))
@@ -180,9 +180,9 @@ def _observed_call(record: Record, trace: str, name: str, metadata: Mapping[str,
         episode=trace,
         tool=name,
         args=read.args,
-        answer=answer(found, error=error),
-        call_id=next((one for key in ids if (one := text_of(attributes.get(key)))), None)
-        or (found.call_id if found else None),
+        answer=answer(result, error=error),
+        call_id=next((text for key in ids if (text := text_of(attributes.get(key)))), None)
+        or (result.call_id if result else None),
         node=text_of(metadata.get("langgraph_node")),
         start_s=start,
         end_s=max(start, seconds(value.get("endTime"))),

@@ -184,8 +184,8 @@ class _Splitter:
 
     def _element(self, holder: _Open, at: int) -> Iterator[Unread]:
         """Tell of an element that is no object; those that are were given when they closed."""
-        if not holder.filled and (found := _NOT_SPACE.search(self._data, holder.since, at)) is not None:
-            yield self._unread(found.start(), "an object was expected here")
+        if not holder.filled and (match := _NOT_SPACE.search(self._data, holder.since, at)) is not None:
+            yield self._unread(match.start(), "an object was expected here")
         holder.filled, holder.since = False, at + 1
 
     def _end(self) -> Iterator[Unread]:

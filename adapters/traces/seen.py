@@ -70,7 +70,7 @@ class SeenTurn:
     line: int
     episode: str
     end_s: float
-    asked: tuple[tuple[str | None, str, Mapping[str, JsonValue]], ...] = ()  # (call id, tool, arguments)
+    calls: tuple[tuple[str | None, str, Mapping[str, JsonValue]], ...] = ()  # (call id, tool, arguments)
 
 
 Item = SeenCall | SeenTurn | Unread | Passed | Transition
@@ -119,10 +119,10 @@ def _with_turns(calls: Sequence[SeenCall], ends: Sequence[float]) -> list[SeenCa
         model_calls, latest = before, max(latest, call.end_s)
         numbered.append(replace(call, turn=turn))
     by_turn = groupby(numbered, key=lambda call: call.turn)
-    return [call for _, together in by_turn for call in _as_asked(list(together))]
+    return [call for _, together in by_turn for call in _in_order(list(together))]
 
 
-def _as_asked(together: list[SeenCall]) -> list[SeenCall]:
+def _in_order(together: list[SeenCall]) -> list[SeenCall]:
     """Calls of one turn in the order asked, where all of them tell it: threads start them in any order."""
     if any(call.index is None for call in together):
         return together

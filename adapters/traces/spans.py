@@ -64,11 +64,11 @@ def read_record(record: Record) -> Iterator[Item]:
     elif _is_openinference_tool(span):
         yield _openinference_call(span)
     elif _is_openinference_model(span):
-        yield SeenTurn(record.line, span.trace, span.end_s, _openinference_asked(span))
+        yield SeenTurn(record.line, span.trace, span.end_s, _openinference_calls(span))
     elif _is_genai_tool(span):
         yield _genai_call(span)
     elif _is_genai_model(span):
-        yield SeenTurn(record.line, span.trace, span.end_s, _genai_asked(span))
+        yield SeenTurn(record.line, span.trace, span.end_s, _genai_calls(span))
     elif _is_logged(span) and (logged := _read_logged(span)):
         yield from logged
     else:
@@ -84,34 +84,34 @@ def _own(span: Span) -> Item:
 
 def completed(calls: list[SeenCall], turns: Iterable[SeenTurn]) -> tuple[list[SeenCall], list[Unread]]:
     """Give back argument names that tool spans lost, and tell of calls that no tool span shows."""
-    found = list(calls)
+    filled = list(calls)
     open_places: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, call in enumerate(found):
+    for place, call in enumerate(filled):
         open_places[call.episode, call.tool].append(place)
     missing: list[Unread] = []
-    for turn in sorted(turns, key=lambda one: one.end_s):
-        for index, (call_id, tool, args) in enumerate(turn.asked):
+    for turn in sorted(turns, key=lambda turn: turn.end_s):
+        for index, (call_id, tool, args) in enumerate(turn.calls):
             places = open_places[turn.episode, tool]
-            at = _place(found, places, call_id, args)
+            at = _place(filled, places, call_id, args)
             if at is None:
                 named = f"{tool} ({call_id})" if call_id else tool
                 why = f"call of {named}: asked for, but no tool span shows it"
                 missing.append(Unread(turn.line, why, unanswered=True))
                 continue
             places.remove(at)
-            call = found[at]
+            call = filled[at]
             known = args if call.bare else call.args
-            found[at] = replace(call, args=known, bare=False, call_id=call.call_id or call_id, index=index)
-    return found, missing
+            filled[at] = replace(call, args=known, bare=False, call_id=call.call_id or call_id, index=index)
+    return filled, missing
 
 
-def _place(found: list[SeenCall], places: list[int], call_id: str | None, args: object) -> int | None:
+def _place(calls: list[SeenCall], places: list[int], call_id: str | None, args: object) -> int | None:
     """The tool span of a call: by id; else one without an id and with the same arguments."""
     for place in places:
-        if call_id is not None and found[place].call_id == call_id:
+        if call_id is not None and calls[place].call_id == call_id:
             return place
     for place in places:
-        call = found[place]
+        call = calls[place]
         if (call.call_id is None or call_id is None) and (call.bare or call.args == args):
             return place
     return None
@@ -143,16 +143,16 @@ def _genai_call(span: Span) -> SeenCall | Unread:
     args = span.first(*_ARGS, "traceloop.entity.input")
     if args is None and (sent := span.event("gen_ai.tool.message")) is not None:
         args = sent.get("content")
-    found = _genai_reply(span)
+    result = _genai_reply(span)
     about = span.text("gen_ai.tool.description") or ""
-    return _seen(span, name, arguments(args), found, call_id=span.text(*_ID), description=about)
+    return _seen(span, name, arguments(args), result, call_id=span.text(*_ID), description=about)
 
 
 def _seen(
     span: Span,
     tool: str,
     read: Arguments,
-    found: Reply | None,
+    result: Reply | None,
     *,
     call_id: str | None = None,
     node: str | None = None,
@@ -164,8 +164,8 @@ def _seen(
         episode=span.trace,
         tool=tool,
         args=read.args,
-        answer=_answer_of(span, found),
-        call_id=call_id or (found.call_id if found else None),
+        answer=_answer_of(span, result),
+        call_id=call_id or (result.call_id if result else None),
         node=node,
         description=description,
         start_s=span.start_s,
@@ -175,32 +175,32 @@ def _seen(
     )
 
 
-def _answer_of(span: Span, found: Reply | None) -> Answer | None:
+def _answer_of(span: Span, result: Reply | None) -> Answer | None:
     """What the tool answered: what was found, or how the span failed; None when the span tells neither."""
     error, kind = span.error, span.error_type
     if error is not None and not error:
-        said = found.content if found is not None else None
-        error = said if isinstance(said, str) and said else (kind or "the tool failed")
+        text = result.content if result is not None else None
+        error = text if isinstance(text, str) and text else (kind or "the tool failed")
     elif error is not None and kind is None:
         error, kind = failure(error)
-    return answer(found, error=error, error_type=kind)
+    return answer(result, error=error, error_type=kind)
 
 
-def _genai_asked(span: Span) -> tuple[Asked, ...]:
+def _genai_calls(span: Span) -> tuple[Asked, ...]:
     """The calls that a model span asks for: its output messages, in an attribute or an event."""
     output = span.first("gen_ai.output.messages")
     if output is None:
         details = span.event("gen_ai.client.inference.operation.details") or {}
         output = details.get("gen_ai.output.messages")
     messages = decoded(output)
-    found: list[Asked] = []
+    calls: list[Asked] = []
     for message in messages if isinstance(messages, list) else []:
         parts = message.get("parts") if isinstance(message, dict) else None
         for part in parts if isinstance(parts, list) else []:
             if isinstance(part, dict) and part.get("type") == "tool_call" and text_of(part.get("name")):
                 args = arguments(part.get("arguments")).args
-                found.append((text_of(part.get("id")), part["name"], args))
-    return tuple(found)
+                calls.append((text_of(part.get("id")), part["name"], args))
+    return tuple(calls)
 
 
 def _genai_reply(span: Span) -> Reply | None:
@@ -210,9 +210,9 @@ def _genai_reply(span: Span) -> Reply | None:
         return reply(value, is_json=True)
     if (chosen := span.event("gen_ai.choice")) is not None and "message" in chosen:
         failed = span.attributes.get("gen_ai.tool.status") == "error"
-        found = reply(chosen["message"], is_json=True)
-        said = found.content if isinstance(found.content, str) else "the tool failed"
-        return Reply(found.content, said if failed else None)
+        result = reply(chosen["message"], is_json=True)
+        text = result.content if isinstance(result.content, str) else "the tool failed"
+        return Reply(result.content, text if failed else None)
     return None
 
 
@@ -246,12 +246,12 @@ def _openinference_call(span: Span) -> SeenCall | Unread:
     )
 
 
-def _openinference_asked(span: Span) -> tuple[Asked, ...]:
+def _openinference_calls(span: Span) -> tuple[Asked, ...]:
     """The calls that a model span asks for."""
     parts: dict[tuple[int, int], dict[str, JsonValue]] = {}
     for key, value in span.attributes.items():
-        if (found := _ASKED_KEY.fullmatch(key)) is not None:
-            parts.setdefault((int(found[1]), int(found[2])), {})[found[3]] = value
+        if (match := _ASKED_KEY.fullmatch(key)) is not None:
+            parts.setdefault((int(match[1]), int(match[2])), {})[match[3]] = value
     return tuple(
         (text_of(part.get("id")), part["function.name"], arguments(part.get("function.arguments")).args)
         for _, part in sorted(parts.items())
@@ -266,14 +266,14 @@ def _is_logged(span: Span) -> bool:
 
 def _read_logged(span: Span) -> list[SeenCall]:
     """The tool calls among a span's log events: those that put out a ToolMessage."""
-    found = []
+    calls = []
     for event in span.events:
         message = tool_message(decoded(_content(event.body.get("output"))))
         if message is None or not text_of(message.get("name")):
             continue
         args = arguments(_content(event.body.get("input")))
-        found.append(_seen(span, str(message["name"]), args, reply(dict(message))))
-    return found
+        calls.append(_seen(span, str(message["name"]), args, reply(dict(message))))
+    return calls
 
 
 def _content(side: JsonValue) -> JsonValue:
@@ -286,6 +286,6 @@ def _parameters(span: Span) -> list[str]:
     """The names of a tool's parameters, where its span has their schema (smolagents)."""
     schema = decoded(span.attributes.get("tool.parameters"))
     typed = isinstance(schema, dict) and all(
-        isinstance(one, dict) and "type" in one for one in schema.values()
+        isinstance(spec, dict) and "type" in spec for spec in schema.values()
     )
     return list(schema) if typed and isinstance(schema, dict) else []

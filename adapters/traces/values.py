@@ -72,23 +72,23 @@ def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
         value: an object, JSON or Python text of one, or one bare value.
         names: the tool's parameters in order, where the trace tells them: names for positional values.
     """
-    found = decoded(value)
-    if found is None or found == "":
+    content = decoded(value)
+    if content is None or content == "":
         return Arguments({})
-    if not isinstance(found, dict):
-        return Arguments({names[0] if len(names) == 1 else "input": to_json(found)}, bare=len(names) != 1)
-    if "input_str" in found:  # OpenLLMetry over LangChain
-        inner = found.get("inputs")
-        return arguments(inner if isinstance(inner, dict) else found["input_str"], names=names)
-    if isinstance(found.get("args"), list) and isinstance(found.get("kwargs"), dict):  # smolagents
+    if not isinstance(content, dict):
+        return Arguments({names[0] if len(names) == 1 else "input": to_json(content)}, bare=len(names) != 1)
+    if "input_str" in content:  # OpenLLMetry over LangChain
+        inner = content.get("inputs")
+        return arguments(inner if isinstance(inner, dict) else content["input_str"], names=names)
+    if isinstance(content.get("args"), list) and isinstance(content.get("kwargs"), dict):  # smolagents
         positional = {
             names[place] if place < len(names) else f"arg{place}": item
-            for place, item in enumerate(found["args"])
+            for place, item in enumerate(content["args"])
         }
-        return Arguments(to_json({**positional, **found["kwargs"]}), bare=len(names) < len(positional))
-    if list(found) == ["input"] and isinstance(inner := decoded(found["input"]), dict):  # LangSmith
+        return Arguments(to_json({**positional, **content["kwargs"]}), bare=len(names) < len(positional))
+    if list(content) == ["input"] and isinstance(inner := decoded(content["input"]), dict):  # LangSmith
         return Arguments(to_json(inner))
-    return Arguments(to_json(found))
+    return Arguments(to_json(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +109,32 @@ def reply(value: JsonValue, *, is_json: bool = False) -> Reply:
         value: what the trace holds.
         is_json: the trace says that text in it is JSON; else only a wrapping is undone, and text stays text.
     """
-    found = decoded(value)
-    if isinstance(found, dict):
-        if (message := tool_message(found)) is not None:
+    content = decoded(value)
+    if isinstance(content, dict):
+        if (message := tool_message(content)) is not None:
             return _from_message(message)
-        if _is_mcp(found):
-            text = _blocks(found["content"])
-            failed = found.get("isError") is True or found.get("is_error") is True
+        if _is_mcp(content):
+            text = _blocks(content["content"])
+            failed = content.get("isError") is True or content.get("is_error") is True
             return Reply(text, error=_as_text(text) if failed else None)
     if is_json or not isinstance(value, str):
-        return Reply(to_json(_blocks(found)))
+        return Reply(to_json(_blocks(content)))
     return Reply(to_json(value))
 
 
-def tool_message(found: JsonValue) -> Mapping[str, JsonValue] | None:
+def tool_message(fields: JsonValue) -> Mapping[str, JsonValue] | None:
     """The fields of a ToolMessage in any of its spellings, or None."""
     for _ in range(4):
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             return None
-        if "tool_call_id" in found and "content" in found:
-            return found
-        if found.get("type") == "constructor" and isinstance(found.get("kwargs"), dict):
-            found = found["kwargs"]
-        elif isinstance(found.get("data"), dict) and found.get("type") == "tool":
-            found = found["data"]
-        elif "output" in found and set(found) <= {"output", "kwargs"}:
-            found = decoded(found["output"])
+        if "tool_call_id" in fields and "content" in fields:
+            return fields
+        if fields.get("type") == "constructor" and isinstance(fields.get("kwargs"), dict):
+            fields = fields["kwargs"]
+        elif isinstance(fields.get("data"), dict) and fields.get("type") == "tool":
+            fields = fields["data"]
+        elif "output" in fields and set(fields) <= {"output", "kwargs"}:
+            fields = decoded(fields["output"])
         else:
             return None
     return None
@@ -153,13 +153,13 @@ def _from_message(message: Mapping[str, JsonValue]) -> Reply:
     )
 
 
-def _is_mcp(found: Mapping[str, JsonValue]) -> bool:
-    content = found.get("content")
+def _is_mcp(fields: Mapping[str, JsonValue]) -> bool:
+    content = fields.get("content")
     return (
         isinstance(content, list)
         and bool(content)
         and all(isinstance(block, dict) and "type" in block for block in content)
-        and set(found) <= {"content", "isError", "is_error", "structuredContent", "_meta", "meta"}
+        and set(fields) <= {"content", "isError", "is_error", "structuredContent", "_meta", "meta"}
     )
 
 
@@ -177,17 +177,17 @@ def _as_text(content: JsonValue) -> str:
     return content if isinstance(content, str) and content else "the tool failed"
 
 
-def answer(found: Reply | None, *, error: str | None = None, error_type: str | None = None) -> Answer | None:
+def answer(result: Reply | None, *, error: str | None = None, error_type: str | None = None) -> Answer | None:
     """An answer with its failure, beside it or in its wrapping; None where the trace tells neither."""
-    if found is None and error is None:
+    if result is None and error is None:
         return None
-    found = found or Reply(None)
-    said = error if error is not None else found.error
+    result = result or Reply(None)
+    reason = error if error is not None else result.error
     return Answer(
-        escaped(found.content),
-        artifact=escaped(found.artifact),
-        error=None if said is None else said[:10_000],
-        error_type=None if said is None else (error_type or "ToolException"),
+        escaped(result.content),
+        artifact=escaped(result.artifact),
+        error=None if reason is None else reason[:10_000],
+        error_type=None if reason is None else (error_type or "ToolException"),
     )
 
 

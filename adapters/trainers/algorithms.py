@@ -72,9 +72,9 @@ class KitDpo(KitGrpo):
         whole = max(1, inputs["kit_pairs_in_all"])
         if self.noted is not None:
             part = 1 / (whole * self._options.minibatches)
-            told = margins.detach()[here]
-            self.noted.tell("margin", float(told.sum()) * part)
-            self.noted.tell("preferred", float((told > 0).sum()) * part)
+            actual = margins.detach()[here]
+            self.noted.tell("margin", float(actual.sum()) * part)
+            self.noted.tell("preferred", float((actual > 0).sum()) * part)
         return losses.sum() * self.ranks.number / whole
 
 
@@ -120,13 +120,13 @@ class KitPpo(KitGrpo):
         advantages = torch.zeros_like(tensors["old_per_token_logps"])
         for place, row in enumerate(piece):
             own = tensors["sampled"][place]
-            found = generalised_advantages(
+            estimates = generalised_advantages(
                 values[place][own].tolist(),
                 row.reward,
                 discount=self._options.discount,
                 decay=self._options.gae,
             )
-            advantages[place][own] = torch.tensor(found, dtype=advantages.dtype, device=advantages.device)
+            advantages[place][own] = torch.tensor(estimates, dtype=advantages.dtype, device=advantages.device)
         tensors["advantages"] = advantages
         tensors["returns"] = (advantages + values) * tensors["sampled"]
 
@@ -136,13 +136,13 @@ class KitPpo(KitGrpo):
         Where all rewards are equal they stay as they are, in units of reward: nothing stands out there, and
         what the value head is off by would be blown up to the size of a signal.
         """
-        weight, mean, square = self._moments([(one["advantages"], one["tool_mask"]) for _, one in made])
-        _, told, spread = self._moments([(one["returns"], one["tool_mask"]) for _, one in made])
+        weight, mean, square = self._moments([(part["advantages"], part["tool_mask"]) for _, part in made])
+        _, average, spread = self._moments([(part["returns"], part["tool_mask"]) for _, part in made])
         deviation = max(0.0, square - mean * mean) ** 0.5
         for _, tensors in made if self._differ() else ():
             tensors["advantages"] = (tensors["advantages"] - mean) / (deviation + _EPSILON)
             tensors["advantages"] = tensors["advantages"] * tensors["sampled"]
-        spread -= told * told
+        spread -= average * average
         if self.noted is not None and weight and spread > _EPSILON:  # 0: no better than one number for all
             self.noted.tell("value_explains", (1 - square / spread) / self.ranks.number)
 
@@ -165,7 +165,7 @@ class KitPpo(KitGrpo):
         """Last hidden states of what the model computes meanwhile."""
         seen: list[Any] = []
         hook = self._whole_model().base_model.register_forward_hook(
-            lambda _module, _given, told: seen.append(told.last_hidden_state)
+            lambda _module, _given, output: seen.append(output.last_hidden_state)
         )
         try:
             yield seen
@@ -216,7 +216,7 @@ class KitPpo(KitGrpo):
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         self._head.load_state_dict(load_file(Path(resume_from_checkpoint) / _FILE))
 
-    def _kept_apart(self) -> set[str]:
+    def _extras(self) -> set[str]:
         return {f"{VALUE_HEAD}.{name}" for name in self._head.state_dict()}
 
 

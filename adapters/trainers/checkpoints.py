@@ -119,8 +119,8 @@ def _verified(folder: Path, step: int) -> Checkpoint:
 
 def _files(folder: Path) -> list[str]:
     """Names of all files below, but for the manifest; a link is a file that nothing has hashed."""
-    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return sorted(path.relative_to(folder).as_posix() for path in found if path != folder / MANIFEST)
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(path.relative_to(folder).as_posix() for path in paths if path != folder / MANIFEST)
 
 
 def _hash(path: Path) -> str:
@@ -130,7 +130,7 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _refused(path: Path, what: str) -> UserError:
+def _refused(path: Path, why: str) -> UserError:
     return UserError(
-        f"{path}: {what}; nothing of it was loaded. Remove {path.parent} to go on from the checkpoint before."
+        f"{path}: {why}; nothing of it was loaded. Remove {path.parent} to go on from the checkpoint before."
     )

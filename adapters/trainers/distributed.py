@@ -102,14 +102,14 @@ class Others:
             self._tell(_Failed(why))
 
     @contextmanager
-    def learning(self, steps: int, told: Callable[[], bool]) -> Iterator[None]:
-        """In the block they learn; `told`: whether what ended it early was told to them, too."""
+    def learning(self, steps: int, others_know: Callable[[], bool]) -> Iterator[None]:
+        """In the block they learn; `others_know`: whether what ended it early was told to them, too."""
         self._tell(_Fit(steps))
         self._listen = False
         try:
             yield
         except BaseException as error:
-            self._listen = told()
+            self._listen = others_know()
             if _is_lost(error):
                 raise UserError(
                     "another process of this training is gone; steps up to the last checkpoint are kept: "
@@ -175,7 +175,7 @@ class _Led(TrlTrainer):
         self, source: Callable[[int], Batch], *, steps: int, after: Callable[[UpdateFacts], None]
     ) -> None:
         """See `TrlTrainer.fit`."""
-        with self._others.learning(steps, lambda: self.told):
+        with self._others.learning(steps, lambda: self.others_know):
             super().fit(source, steps=steps, after=after)
 
 
@@ -194,8 +194,8 @@ def _is_lost(error: BaseException) -> bool:
     """Whether this says that another process is gone; gloo has only words for it."""
     from torch.distributed import DistError
 
-    told = str(error)
-    lost = any(words in told for words in ("reset by peer", "closed by peer", "Broken pipe"))
+    text = str(error)
+    lost = any(words in text for words in ("reset by peer", "closed by peer", "Broken pipe"))
     return isinstance(error, DistError) or (isinstance(error, RuntimeError) and lost)
 
 

@@ -45,11 +45,11 @@ def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -
     """The card as Markdown; texts in it are data, none of their marks count."""
     library = "transformers" if merged else "peft"
     kit = version("dreamgym-kit")
-    what = "weights" if merged else "a LoRA adapter"
+    kind = "weights" if merged else "a LoRA adapter"
     lines = [
         *("---", f"library_name: {library}", f"tags: [dreamgym-kit, {algorithm}, tool-use]", "---", ""),
         *(f"# {quiet(card.name)}", ""),
-        f"These are {what}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
+        f"These are {kind}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
         "",
         f"- Base: {quiet(card.base)}",
         f"- Data: {quiet(card.data)}",

@@ -33,7 +33,7 @@ def load_model(folder: Path, *, dtype: str = "float32") -> Any:
     read_files(folder)
     try:
         with quiet():
-            model, told = AutoModelForCausalLM.from_pretrained(
+            model, info = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, dtype),
                 use_safetensors=True,
@@ -46,14 +46,12 @@ def load_model(folder: Path, *, dtype: str = "float32") -> Any:
         raise UserError(
             f"{folder / CONFIG}: no causal language model that can be loaded ({one_line(error)})."
         ) from None
-    for what, said in (("missing_keys", "lack"), ("mismatched_keys", "have another shape for")):
-        if told.get(what):
-            raise UserError(
-                f"{folder}: the weights {said} '{_first(told[what])}'; they are of another model."
-            )
-    if told.get("unexpected_keys"):
-        one = _first(told["unexpected_keys"])
-        raise UserError(f"{folder}: the model has no place for '{one}'; the weights are of another model.")
+    for key, verb in (("missing_keys", "lack"), ("mismatched_keys", "have another shape for")):
+        if info.get(key):
+            raise UserError(f"{folder}: the weights {verb} '{_first(info[key])}'; they are of another model.")
+    if info.get("unexpected_keys"):
+        name = _first(info["unexpected_keys"])
+        raise UserError(f"{folder}: the model has no place for '{name}'; the weights are of another model.")
     return model.train()
 
 

@@ -27,7 +27,7 @@ from dreamgym_kit.adapters.trainers.ranks import Ranks
 from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
 from dreamgym_kit.adapters.trainers.trl_trainers import (
     SealsCheckpoints,
-    arguments_of,
+    grpo_config,
     no_reward,
     own_loggers,
     rate_of,
@@ -83,7 +83,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         super().__init__(
             model=model,
             reward_funcs=no_reward,
-            args=arguments_of(options, checkpoints.folder, own_logs=logs is not None),
+            args=grpo_config(options, checkpoints.folder, own_logs=logs is not None),
             train_dataset=Dataset.from_dict({"prompt": ["-"] * rows_a_step(options)}),
             processing_class=tokenizer,
             peft_config=peft_config,
@@ -136,7 +136,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
             for piece, tensors in made:
                 self._prepare_piece(piece, tensors, samples)
             self._pieces.append(made)
-        self._prepare_batch([one for made in self._pieces for one in made])
+        self._prepare_batch([pair for made in self._pieces for pair in made])
 
     # What an algorithm makes of a batch
 
@@ -166,8 +166,8 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         width = inputs["completion_ids"].size(1)
-        found = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
-        return found[0].masked_fill(~inputs["sampled"], 0.0)
+        scores = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
+        return scores[0].masked_fill(~inputs["sampled"], 0.0)
 
     def _tokens_a_share(self, inputs: Mapping[str, Any]) -> Any:
         """What sums over a piece's weighed tokens are divided by: the mean over episodes comes of it."""
@@ -227,14 +227,14 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         **others: Any,
     ) -> Any:
         if self.plain_head and self._scored is not None and not others.get("compute_aux_loss"):
-            found = self._of_sampled(model, input_ids, logits_to_keep, self._scored["sampled"])
+            scores = self._of_sampled(model, input_ids, logits_to_keep, self._scored["sampled"])
         else:
-            found = super()._get_per_token_logps_and_entropies(
+            scores = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others
             )
         if compute_entropy and self._scored is not None and self.noted is not None:
-            self._note(self._scored, found[0].detach(), found[1].detach(), self.noted)
-        return found
+            self._note(self._scored, scores[0].detach(), scores[1].detach(), self.noted)
+        return scores
 
     def _of_sampled(self, model: Any, ids: Any, width: int, sampled: Any) -> Any:
         """Log-probs and entropies of sampled tokens from ordinary logits; 0 for what was given.
@@ -244,11 +244,11 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         bare = self.accelerator.unwrap_model(model)
         with _head_only_where(bare.get_output_embeddings(), sampled):
             logits = model(input_ids=ids, logits_to_keep=width + 1, use_cache=False).logits
-        told = (logits.to(self._numbers) / self.temperature).log_softmax(-1)
-        chosen = told.gather(-1, ids[:, -width:][sampled][:, None])[:, 0]
-        kept = told if self._entropy_bonus_enabled else told.detach()
-        entropies = -(kept.exp() * kept).sum(-1)
-        blank = torch.zeros(sampled.shape, dtype=told.dtype, device=told.device)
+        logprobs = (logits.to(self._numbers) / self.temperature).log_softmax(-1)
+        chosen = logprobs.gather(-1, ids[:, -width:][sampled][:, None])[:, 0]
+        for_entropy = logprobs if self._entropy_bonus_enabled else logprobs.detach()
+        entropies = -(for_entropy.exp() * for_entropy).sum(-1)
+        blank = torch.zeros(sampled.shape, dtype=logprobs.dtype, device=logprobs.device)
         return blank.masked_scatter(sampled, chosen), blank.masked_scatter(sampled, entropies), None
 
     def _note(self, tensors: Mapping[str, Any], logps: Any, entropies: Any, noted: Noted) -> None:
@@ -280,12 +280,12 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         model = self.accelerator.unwrap_model(self.model)
         tied = model.config.get_text_config().tie_word_embeddings
         once = set(getattr(model, "_tied_weights_keys", None) or ()) if tied else set()
-        wrong = (set(load_result.missing_keys) - once - self._kept_apart()) | set(load_result.unexpected_keys)
+        wrong = (set(load_result.missing_keys) - once - self._extras()) | set(load_result.unexpected_keys)
         if wrong:
             where = self.kit_checkpoints.folder
             raise UserError(f"{where}: the last checkpoint does not fit the model ({min(wrong)}).")
 
-    def _kept_apart(self) -> set[str]:
+    def _extras(self) -> set[str]:
         """Weights that are no part of the model's own file."""
         return set()
 

@@ -32,7 +32,7 @@ class Ranks:
         self._accelerator = accelerator
         self.rank = int(accelerator.process_index)
         self.number = int(accelerator.num_processes)
-        self.told: BaseException | None = None  # what failed here, and was told to the others
+        self.shared_failure: BaseException | None = None  # what failed here, and was told to the others
 
     @property
     def first(self) -> bool:
@@ -59,7 +59,7 @@ class Ranks:
                 box[1] = f"{type(error).__name__}: {error}"
         broadcast_object_list(box, from_process=0)
         if failure is not None:
-            self.told = failure
+            self.shared_failure = failure
             raise failure
         if box[1]:
             raise FirstStopped(box[1])
@@ -82,8 +82,8 @@ class Ranks:
         import torch
 
         given = torch.tensor([value], dtype=torch.float64, device=self._accelerator.device)
-        found = [float(one) for one in self._accelerator.gather(given) if not isnan(float(one))]
-        return max(found, default=nan)
+        values = [float(item) for item in self._accelerator.gather(given) if not isnan(float(item))]
+        return max(values, default=nan)
 
 
 def part_at_exit() -> None:

@@ -119,8 +119,8 @@ def train_sft(
 
     with threads(options.threads), calm():
         model, tokenizer = _opened(model_dir, options), load_tokenizer(model_dir)
-        kept = None if checkpoints is None else _Kept.of(checkpoints, model_dir, table, options)
-        steps = _fit(model, tokenizer, table, options, hear, kept)
+        saved = None if checkpoints is None else _Kept.of(checkpoints, model_dir, table, options)
+        steps = _fit(model, tokenizer, table, options, hear, saved)
         whole, tensors = merged(model)
         write_model(out_dir, whole, tokenizer, tensors=tensors, texts=texts)
     if checkpoints is not None:
@@ -140,11 +140,11 @@ class _Kept:
     def of(cls, folder: Path, model_dir: Path, table: Mapping[str, Any], options: SftOptions) -> "_Kept":
         place = Checkpoints(folder, keep=1)
         free = {"threads", "save_every"}
-        told = {name: value for name, value in asdict(options).items() if name not in free}
+        named = {name: value for name, value in asdict(options).items() if name not in free}
         made_of: dict[str, JsonValue] = {
             "model": digest_of_folder(model_dir),
             "lessons": _digest(table),
-            **{name: canonical(value) for name, value in told.items()},
+            **{name: canonical(value) for name, value in named.items()},
         }
         last, _ = place.last()
         for name, now in made_of.items() if last is not None else ():
@@ -175,8 +175,8 @@ def _opened(folder: Path, options: SftOptions) -> Any:
     try:
         return get_peft_model(model, options.lora.config())
     except ValueError as error:
-        said = str(error).strip().partition("\n")[0][:300]
-        raise UserError(f"{folder}: cannot get an adapter like this: {said}") from error
+        reason = str(error).strip().partition("\n")[0][:300]
+        raise UserError(f"{folder}: cannot get an adapter like this: {reason}") from error
 
 
 def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
@@ -216,7 +216,7 @@ def _fit(
     table: Mapping[str, Any],
     options: SftOptions,
     hear: Callable[[SftStep], None],
-    kept: _Kept | None,
+    saved: _Kept | None,
 ) -> list[SftStep]:
     import torch
     from datasets import Dataset
@@ -235,10 +235,10 @@ def _fit(
         options,
         (optimizer, schedule),
         hear,
-        None if kept is None else (kept.place, kept.made_of),
+        None if saved is None else (saved.place, saved.made_of),
     )
     with no_bars():
-        trainer.train(resume_from_checkpoint=str(kept.last.folder) if kept and kept.last else None)
+        trainer.train(resume_from_checkpoint=str(saved.last.folder) if saved and saved.last else None)
     return trainer.kit_steps
 
 

@@ -63,7 +63,7 @@ class TrlTrainer:
         self._checkpoints = Checkpoints(folder, keep=options.keep)
         self.ignored: tuple[Path, ...] = ()  # folders of checkpoints that are none
         self._used = False
-        self.told = True  # whether what ended the last `fit` was told to the other processes
+        self.others_know = True  # whether what ended the last `fit` was told to the other processes
         self._open()
 
     @property
@@ -112,7 +112,7 @@ class TrlTrainer:
                 trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
         except BaseException as error:
             # an update that is no number is found by all alike
-            self.told = trl.ranks.told is error or isinstance(error, TrainingStopped)
+            self.others_know = trl.ranks.shared_failure is error or isinstance(error, TrainingStopped)
             with suppress(UserError):  # what ended the training says more
                 self._open()
             raise
@@ -155,10 +155,10 @@ class TrlTrainer:
         from dreamgym_kit.adapters.trainers.weights import score
 
         rows = batch.samples[:: max(1, min(_LOOKED_AT, len(batch.samples) // 4))]
-        told = score(self._bare, [row.ids for row in rows], temperature=self._options.temperature)
+        logprobs = score(self._bare, [row.ids for row in rows], temperature=self._options.temperature)
         return distance(
             now[row.start - 1 + place] - sampled
-            for row, now in zip(rows, told, strict=True)
+            for row, now in zip(rows, logprobs, strict=True)
             for place, (own, sampled) in enumerate(zip(row.mask, row.logprobs, strict=True))
             if own
         )
@@ -194,8 +194,8 @@ class TrlTrainer:
                 logs=self._logs,
             )
         except (ValueError, ImportError, RuntimeError) as error:  # a logger, an optimiser, a module by name
-            said = str(error).strip().partition("\n")[0][:300]
-            raise UserError(f"[train]: cannot be trained like this: {said}") from error
+            reason = str(error).strip().partition("\n")[0][:300]
+            raise UserError(f"[train]: cannot be trained like this: {reason}") from error
 
     def _made_of(self) -> dict[str, JsonValue]:
         lora = self._options.lora
@@ -234,4 +234,4 @@ def distance(log_ratios: Iterable[float]) -> float:
     moved = [abs(ratio) for ratio in log_ratios]
     if not moved:
         return math.nan
-    return math.fsum(one + math.expm1(-one) for one in moved) / len(moved)
+    return math.fsum(size + math.expm1(-size) for size in moved) / len(moved)

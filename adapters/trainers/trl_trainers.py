@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ALARM = "not_finite"
 
 
-def arguments_of(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOConfig:
+def grpo_config(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOConfig:
     """TRL's arguments; `own_logs`: TensorBoard's logger is one of ours."""
     loggers = [name for name in options.report_to if not (own_logs and name == "tensorboard")]
     per_batch = options.minibatches * options.micro_batches
@@ -126,21 +126,21 @@ class SealsCheckpoints(Trainer):  # type: ignore[misc]  # their types are not re
         return str(self._place) if self._place is not None else super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        kept = self.kit_checkpoints
-        self._place = kept.incoming
+        checkpoints = self.kit_checkpoints
+        self._place = checkpoints.incoming
         try:
             if self.args.should_save:
-                kept.clear_incoming()
+                checkpoints.clear_incoming()
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                made = kept.incoming / f"checkpoint-{self.state.global_step}"
+                made = checkpoints.incoming / f"checkpoint-{self.state.global_step}"
                 (made / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing reads
-                kept.commit(made, self.kit_step, self.kit_made_of)
+                checkpoints.commit(made, self.kit_step, self.kit_made_of)
         except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors raise their own
             raise RunDirectoryError(
-                f"{kept.folder}: the checkpoint of step {self.kit_step} cannot be written "
+                f"{checkpoints.folder}: the checkpoint of step {self.kit_step} cannot be written "
                 f"({str(error).strip().partition(chr(10))[0][:200]}); free some space or mend the disk, "
                 "then resume."
             ) from error

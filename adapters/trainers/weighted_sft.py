@@ -32,9 +32,9 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
         options: SftOptions,
         optimizers: tuple[Any, Any],
         hear: Callable[[SftStep], None],
-        kept: tuple[Checkpoints, Mapping[str, JsonValue]] | None = None,
+        saved: tuple[Checkpoints, Mapping[str, JsonValue]] | None = None,
     ) -> Self:
-        """Make it with everything that `options` do not name switched off; `kept`: its checkpoints."""
+        """Make it with everything that `options` do not name switched off; `saved`: its checkpoints."""
         trainer = cls(
             model=model,
             args=SFTConfig(
@@ -44,7 +44,7 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
                 max_steps=options.steps,
                 max_grad_norm=options.max_grad_norm,
                 seed=options.seed,
-                save_strategy="no" if kept is None else "steps",
+                save_strategy="no" if saved is None else "steps",
                 save_steps=options.save_every,
                 report_to=[],
                 logging_steps=1,
@@ -64,15 +64,15 @@ class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their 
             callbacks=[_Heard(hear)],
         )
         trainer.remove_callback(PrinterCallback)
-        if kept is not None:
-            trainer.kit_checkpoints, trainer.kit_made_of = kept
+        if saved is not None:
+            trainer.kit_checkpoints, trainer.kit_made_of = saved
         trainer.model_accepts_loss_kwargs = False  # so that the losses of a batch's pieces are averaged
         return trainer
 
     @property
     def kit_steps(self) -> list[SftStep]:
         """All steps so far, those before a checkpoint included."""
-        return [told for logs in self.state.log_history if (told := _step_of(logs["step"], logs))]
+        return [step for logs in self.state.log_history if (step := _step_of(logs["step"], logs))]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         rows: Any = train_dataset if train_dataset is not None else self.train_dataset
@@ -97,9 +97,9 @@ class _Heard(TrainerCallback):  # type: ignore[misc]
         self._hear = hear
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        told = _step_of(state.global_step, logs or {})
-        if told is not None:
-            self._hear(told)
+        step = _step_of(state.global_step, logs or {})
+        if step is not None:
+            self._hear(step)
 
 
 def _step_of(step: int, logs: Mapping[str, Any]) -> SftStep | None:

@@ -62,7 +62,7 @@ def score(model: Any, ids: Sequence[Sequence[int]], *, temperature: float = 1.0)
     """Natural log-prob of each id after the first; rows are padded at the right, so no mask is needed."""
     order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
     tokens = min(_TOKENS_A_PASS, _NUMBERS_A_PASS // model.config.get_text_config().vocab_size)
-    found: list[list[float]] = [[] for _ in ids]
+    scores: list[list[float]] = [[] for _ in ids]
     training = model.training
     model.eval()
     try:
@@ -70,13 +70,13 @@ def score(model: Any, ids: Sequence[Sequence[int]], *, temperature: float = 1.0)
             while order:
                 rows = max(1, tokens // max(1, len(ids[order[0]])))
                 taken, order = order[:rows], order[rows:]
-                for place, told in zip(
+                for place, logprobs in zip(
                     taken, _pass(model, [ids[place] for place in taken], temperature), strict=True
                 ):
-                    found[place] = told
+                    scores[place] = logprobs
     finally:
         model.train(training)
-    return found
+    return scores
 
 
 def _pass(model: Any, rows: Sequence[Sequence[int]], temperature: float) -> list[list[float]]:
@@ -85,5 +85,5 @@ def _pass(model: Any, rows: Sequence[Sequence[int]], temperature: float) -> list
         return [[] for _ in rows]
     padded = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=model.device)
     logits = model(input_ids=padded, use_cache=False).logits[:, :-1].float() / temperature
-    told = logits.log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].tolist()
-    return [one[: max(0, len(row) - 1)] for one, row in zip(told, rows, strict=True)]
+    logprobs = logits.log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].tolist()
+    return [scored[: max(0, len(row) - 1)] for scored, row in zip(logprobs, rows, strict=True)]

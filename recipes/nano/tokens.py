@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.models.local import read_said
+from dreamgym_kit.adapters.models.local import parse_answer
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import (
     AMOUNTS,
@@ -214,7 +214,7 @@ class Stream:
     def read(self, ids: Sequence[int]) -> Said:
         """Read what a model said; `ids` may end with the end token."""
         shown = ids[:-1] if ids and ids[-1] == self.end else ids
-        found = read_said(self.tokenizer.decode(shown, skip_special_tokens=False), "")
+        found = parse_answer(self.tokenizer.decode(shown, skip_special_tokens=False), "")
         return Said(tuple((call.name, json.loads(call.args)) for call in found.calls), found.content)
 
 

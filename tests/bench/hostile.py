@@ -107,7 +107,7 @@ BEGUN = (
 def matchers() -> Mapping[str, Callable[[str], Any]]:
     """What of the kit reads texts that tools, models and files bring, by name."""
     from dreamgym_kit.adapters.langgraph.intercept.answers import failure as raised
-    from dreamgym_kit.adapters.models.local import read_said
+    from dreamgym_kit.adapters.models.local import parse_answer
     from dreamgym_kit.adapters.traces import values as traced
     from dreamgym_kit.bounded_json import read_json
     from dreamgym_kit.dream.decision import read_decision
@@ -137,7 +137,7 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
         "trace value": traced.decoded,
         "trace reply": traced.reply,
         "trace failure": traced.failure,
-        "tool call": lambda text: read_said(text, "t"),
+        "tool call": lambda text: parse_answer(text, "t"),
         "decision": read_decision,
         "rule": form,
         "terms": terms_of,

@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
 from dreamgym_kit.adapters.langgraph.run.llm_experience import with_model
 from dreamgym_kit.adapters.models.endpoint import open_endpoint
-from dreamgym_kit.adapters.models.named_models import learned_of, open_experience
+from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.call_facts import met
@@ -175,7 +175,11 @@ def test_a_learned_model_and_a_language_model_share_a_section(tmp_path: Path) ->
     folder, _ = written(tmp_path)
     both = ExperienceSettings(dir=str(folder), urls=("http://h/v1",), model="qwen")
     alone = ExperienceSettings(dir=str(folder), urls=("http://h/v1",))
-    assert learned_of(Settings(experience=both)) == learned_of(Settings(experience=alone)) == folder
+    assert (
+        learned_directory(Settings(experience=both))
+        == learned_directory(Settings(experience=alone))
+        == folder
+    )
     assert open_endpoint(Settings(experience=alone)) is None
     assert open_endpoint(Settings(experience=both)) is not None
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.adapters.models.local import read_said
+from dreamgym_kit.adapters.models.local import parse_answer
 
 CALL = '<tool_call>\n{"name": "get_order", "arguments": {"order": "O-7"}}\n</tool_call>'
 
 
 def test_one_call_has_its_name_arguments_and_an_id_of_its_turn() -> None:
-    said = read_said(CALL, "ab12")
+    said = parse_answer(CALL, "ab12")
     assert said.content == ""
     assert [(call.name, call.args, call.id) for call in said.calls] == [
         ("get_order", '{"order": "O-7"}', "call_ab12_0")
@@ -20,7 +20,7 @@ def test_one_call_has_its_name_arguments_and_an_id_of_its_turn() -> None:
 
 
 def test_several_calls_and_the_text_before_them() -> None:
-    said = read_said(f"Let me look.\n{CALL}\n{CALL}", "t")
+    said = parse_answer(f"Let me look.\n{CALL}\n{CALL}", "t")
     assert (said.content, [call.id for call in said.calls]) == ("Let me look.", ["call_t_0", "call_t_1"])
 
 
@@ -39,7 +39,7 @@ def test_several_calls_and_the_text_before_them() -> None:
     ],
 )
 def test_what_is_malformed_stays_content(text: str) -> None:
-    said = read_said(text, "t")
+    said = parse_answer(text, "t")
     assert (said.content, said.calls) == (text, ())
 
 
@@ -59,5 +59,5 @@ def test_what_was_written_is_read(calls: list[tuple[str, dict]]) -> None:
     )
     if any("tool_call>" in json.dumps(one) for one in calls):
         return
-    said = read_said(text, "t")
+    said = parse_answer(text, "t")
     assert [(call.name, json.loads(call.args)) for call in said.calls] == [(n, a) for n, a in calls]

@@ -115,7 +115,7 @@ def test_a_line_that_was_broken_by_hand_is_named(tmp_path: Path, name: str, line
 
 def test_an_answer_that_is_none_is_refused_before_a_test_runs(tmp_path: Path) -> None:
     cassette = Cassette(tmp_path / "t.jsonl")
-    put(cassette, "t", turns=(replace(turn("t"), said={"content": "x", "lc_kwargs": {}}),))
+    put(cassette, "t", turns=(replace(turn("t"), answer={"content": "x", "lc_kwargs": {}}),))
     with pytest.raises(UserError, match=r"said: unknown field 'lc_kwargs'"):
         cassette.turns()
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, name_of_part
-from dreamgym_kit.adapters.models.named_models import learned_of
+from dreamgym_kit.adapters.models.named_models import learned_directory
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import RunDirectoryError, StoreUnavailable, UserError
 from dreamgym_kit.replay.masking import process_masker
@@ -135,7 +135,7 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
     if request.mode is Mode.DREAM:
         matters |= _of_the_dream(settings)
     said = settings.experience
-    if request.mode is Mode.DREAM and learned_of(settings) is not None:
+    if request.mode is Mode.DREAM and learned_directory(settings) is not None:
         other = said.no_reasoning_model if "reasoning" in settings.simulate.disable else None
         matters["learned"] = other or said.dir
     if request.mode is Mode.DREAM and said.urls and said.model is not None:

@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.langgraph.run.api import (
 )
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
-from dreamgym_kit.adapters.models.named_models import Named, opened_policy, weights_of, with_policy
+from dreamgym_kit.adapters.models.named_models import Named, opened_policy, weights_digest, with_policy
 from dreamgym_kit.dream.faults import rules_at
 from dreamgym_kit.errors import NoTaskSelected, UserError
 from dreamgym_kit.interfaces import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
@@ -102,7 +102,7 @@ async def aevaluate(
             experience=experience,
             policy=answers,
             real_faults=faults is not None,
-            weights=weights_of(policy, known),
+            weights=weights_digest(policy, known),
         )
         result = await run(request, events=events or NoEvents(), stop=stop)
     return evaluation_of(result, chosen, against=before)

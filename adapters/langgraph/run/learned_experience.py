@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from dreamgym_kit.adapters.models.named_models import learned_of
+from dreamgym_kit.adapters.models.named_models import learned_directory
 from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.fallback import FallbackChain
@@ -24,7 +24,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
         MissingExtra: the packages of the extra `train` are not installed, and it is to run in this process.
         UserError: the directory cannot be read, or the server is named wrongly; nothing was run.
     """
-    said, folder = settings.experience, learned_of(settings)
+    said, folder = settings.experience, learned_directory(settings)
     if folder is None:
         yield first
         return

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.models.named_models import learned_of, open_experience
+from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
 from dreamgym_kit.adapters.stores.factory import is_far
 from dreamgym_kit.dream.ablation import without
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
@@ -70,7 +70,7 @@ def servers_watched(
         policy: whether a policy of the settings acts.
     """
     inner = chat.endpoint if isinstance(chat, BudgetedEndpoint) else chat
-    learned = mode is Mode.DREAM and learned_of(settings) is not None
+    learned = mode is Mode.DREAM and learned_directory(settings) is not None
     sections = ["experience"] if learned or getattr(inner, "is_vllm", False) else []
     sections += ["policy"] if policy else []
     if not sections:

@@ -199,9 +199,7 @@ class ServedWeights:
         """Ask for the weights that another process brought to the servers; nothing is brought from here.
 
         Every replica proves that it serves them before it is asked: one that was away when they came may be
-        back with others. Until the other process brings it some, it is left out.
-
-        `spec`: what `spec` gave there.
+        back with others. Until the other process brings it some, it is left out. `spec`: what `spec` gave.
         """
         adapter = Path(spec["adapter"]) if spec["adapter"] is not None else None
         expected = Expected(spec["scores"], unpacked(spec["after"]))
