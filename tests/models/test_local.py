@@ -68,7 +68,7 @@ async def test_a_turn_goes_on_from_what_the_last_one_left(policy) -> None:
         said = second.tokens
         (cold,) = await policy.score([(*said.prompt_ids, *said.ids)])
         assert said.logprobs == pytest.approx(cold[len(said.prompt_ids) - 1 :], abs=1e-5)
-    assert policy._kept.find("a", said.prompt_ids) == (None, 0)
+    assert policy._cache.find("a", said.prompt_ids) == (None, 0)
 
 
 async def test_a_rewritten_history_takes_only_what_is_still_true(policy) -> None:
@@ -94,9 +94,9 @@ async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: 
     policy = opened(kept_bytes=60_000)
     for number in range(6):
         await conversation(policy, f"e{number}", 1)
-    assert 0 < policy._kept.bytes <= 60_000
+    assert 0 < policy._cache.bytes <= 60_000
     await policy.load(folder, "v1")
-    assert policy._kept.bytes == 0
+    assert policy._cache.bytes == 0
 
 
 async def test_new_weights_wait_for_the_answer_under_way(
