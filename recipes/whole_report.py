@@ -111,7 +111,7 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     found = outcome.after.beating
     assert found is not None  # it was held against the start
     yield Lead(outcome.sentence, good=outcome.promoted)
-    said_before = found.told("what is deployed", "the candidate")  # the same, in other words
+    said_before = found.phrase("what is deployed", "the candidate")  # the same, in other words
     reasons = [reason for reason in outcome.event.reasons if reason != said_before]
     if reasons and not outcome.promoted:
         yield Points(reasons)

@@ -63,7 +63,7 @@ class Outcome:
         """Whether it is in use, and whether it got better."""
         assert self.after.beating is not None  # it was held against the start
         in_use = "It is in use." if self.promoted else "It is not in use: the start stays."
-        return f"{in_use} {self.after.beating.told('the start', 'the trained model')}"
+        return f"{in_use} {self.after.beating.phrase('the start', 'the trained model')}"
 
 
 class WholeWay:

@@ -70,7 +70,7 @@ def test_t4_one_planted_fault_is_named(tmp_path: Path, fault: str) -> None:
     ran = run_loop(tmp_path / "run", planted=Planted(fault, AT))
     assert ran.trained.alarm is not None
     assert ran.trained.alarm.alarm == NAMED[fault]
-    assert ran.trained.kept == max(0, ran.trained.alarm.step - 1)
+    assert ran.trained.checkpoint == max(0, ran.trained.alarm.step - 1)
 
 
 def test_t4_wrong_log_probs_are_named_though_rollouts_overlap_the_update(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_t4_wrong_log_probs_are_named_though_rollouts_overlap_the_update(tmp_pat
     planted = Planted("log-probs off by 1 %", AT)
     ran = run_loop(tmp_path / "run", replace(QUICK, staleness=1), planted=planted)
     assert alarm_of(ran) == "logprobs"
-    assert ran.trained.kept == AT - 1
+    assert ran.trained.checkpoint == AT - 1
 
 
 def test_t4_reward_hacking_is_named_once_it_is_a_trend(tmp_path: Path) -> None:

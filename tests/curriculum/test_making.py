@@ -7,7 +7,7 @@ import pytest
 from curriculum.making_doubles import MakerDouble, asking, bounds, workshop
 
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.curriculum.making import fault_of, patterns_of
+from dreamgym_kit.curriculum.making import patterns_of, rejection_reason
 from dreamgym_kit.curriculum.task_sampler import Estimate, Standing
 from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.types import Environment, Split, Task
@@ -41,7 +41,7 @@ def test_a_made_task_is_taken_only_if_nothing_speaks_against_it(task: Task, faul
     found = bounds(
         held_out, [GIVEN], recorded=lambda world: world.variant in (1, 2), embedder=HashedEmbedder()
     )
-    assert fault_of(task, PATTERN, [GIVEN], found) == fault
+    assert rejection_reason(task, PATTERN, [GIVEN], found) == fault
 
 
 async def test_made_tasks_are_named_after_their_pattern_and_counted_where_they_are_refused(

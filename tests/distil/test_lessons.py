@@ -13,7 +13,7 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.decision import read_decision
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.training.annotation import Annotation
-from dreamgym_kit.training.distil.lessons import Leaving, Lesson, asked_of, balanced, situation_of
+from dreamgym_kit.training.distil.lessons import Leaving, Lesson, balanced, query_for, situation_of
 from dreamgym_kit.training.distil.pointing import Target, spelled
 from dreamgym_kit.types import Answer, Source, Transition
 
@@ -185,7 +185,7 @@ def test_whatever_is_found_a_call_is_not_shown_itself_nor_its_episode(tmp_path: 
     _, _, made = taught(tmp_path, shop())
     own, other = episode(4, 0), episode(2, 1)
     sight = made.sight._replace(retrieve=lambda call, situation: [*own, *other])
-    assert asked_of(own[2], own[:2], sight, SPECS["get_order"]).examples == tuple(other)
+    assert query_for(own[2], own[:2], sight, SPECS["get_order"]).examples == tuple(other)
 
 
 def test_rare_classes_come_more_often() -> None:

@@ -2,7 +2,7 @@
 
 from pages.runs import call, double_refund
 
-from dreamgym_kit.report.page.steps import Told, steps_of
+from dreamgym_kit.report.page.steps import SeenFacts, steps_of
 from dreamgym_kit.types import Effect, Source
 
 
@@ -15,14 +15,14 @@ def test_a_write_is_told_as_before_and_after() -> None:
 
 
 def test_a_read_that_tells_nothing_new_changes_nothing() -> None:
-    told = Told()
+    told = SeenFacts()
     order = {"order_id": "O1", "status": "sent"}
     assert told.changes(call(1, "get_order", {}, order)) == []
     assert told.changes(call(2, "get_order", {}, order)) == []
 
 
 def test_a_read_that_tells_otherwise_is_seen() -> None:
-    told = Told()
+    told = SeenFacts()
     told.changes(call(1, "get_order", {}, [{"order_id": "O1", "status": "packed"}]))
     later = told.changes(call(2, "get_order", {}, '{"order_id": "O1", "status": "sent"}'))
     assert later == [{"entity": "O1", "field": "status", "before": "packed", "after": "sent"}]
@@ -30,12 +30,12 @@ def test_a_read_that_tells_otherwise_is_seen() -> None:
 
 def test_what_a_write_makes_has_no_before() -> None:
     made = call(1, "create_ticket", {}, {"ticket_id": "T1", "state": "open"}, effect=Effect.WRITE)
-    assert Told().changes(made) == [{"entity": "T1", "field": "state", "after": "open"}]
+    assert SeenFacts().changes(made) == [{"entity": "T1", "field": "state", "after": "open"}]
 
 
 def test_a_failed_call_tells_of_no_change() -> None:
     failed = call(1, "cancel", {}, {"id": "O1", "state": "x"}, effect=Effect.WRITE, error="no")
-    assert Told().changes(failed) == []
+    assert SeenFacts().changes(failed) == []
 
 
 def test_a_model_that_says_what_its_write_changed_is_believed_once() -> None:
@@ -49,4 +49,4 @@ def test_a_model_that_says_what_its_write_changed_is_believed_once() -> None:
         source=Source.MODEL,
         changes=said,
     )
-    assert Told().changes(written) == [{"entity": "O1", "field": "status", "after": "cancelled"}]
+    assert SeenFacts().changes(written) == [{"entity": "O1", "field": "status", "after": "cancelled"}]

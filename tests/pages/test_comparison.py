@@ -51,7 +51,7 @@ def test_page_terminal_and_json_tell_the_same() -> None:
     page = blocks(comparison_page(comparison))[0]["compare"]
     assert page["sentence"] == told["sentence"]
     assert page["sentence"] in text
-    assert page["stamp"] == comparison.word.told
+    assert page["stamp"] == comparison.word.label
     assert page["stamp"] in text
     rows = {row["name"]: row for row in [*page["figures"], *page["tools"], *page["findings"]]}
     said = {"pass rate": told["pass_rate"], "inconclusive": told["inconclusive"], "USD": told["cost_usd"]}

@@ -8,7 +8,7 @@ import pytest
 from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
 from pages.schema import Report, blocks, unpacked
 
-from dreamgym_kit.report.page.overview import rules_told
+from dreamgym_kit.report.page.overview import rules_to_json
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.report.summary import curve_from_json, summarise
 from dreamgym_kit.report.terminal import episode_list, render_run
@@ -73,7 +73,7 @@ def test_the_rules_say_together_what_the_verdict_says(
     manifest = {"matters": {"mode": mode}, "gate": {"fail_on": list(asked)}}
     for episodes in (small_run(), [episode("a", violations=violations)], []):
         summary = summarise(episodes, manifest)
-        rules = rules_told(summary)
+        rules = rules_to_json(summary)
         assert all(rule["passed"] is not False for rule in rules) == (summary.verdict is Verdict.PASSED)
         if any(line.violations for line in episodes):
             assert summary.verdict is Verdict.FAILED

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.report.gate_rules import gate_of, gate_to_record, unmatched
+from dreamgym_kit.report.gate_rules import gate_from_record, gate_to_record, unmatched
 from dreamgym_kit.report.junit import junit
 from dreamgym_kit.report.markdown import code, markdown, plain
 from dreamgym_kit.report.summary import RunMetrics, summarise
@@ -218,21 +218,21 @@ def test_the_gate_in_a_manifest_reads_back_the_same() -> None:
         max_calls_per_tool={"refund_payment": 1},
         max_contradictions=0,
     )
-    assert gate_of(json.loads(json.dumps(gate_to_record(gate)))) == gate
-    assert gate_of(gate_to_record(NO_GATE)) == NO_GATE
+    assert gate_from_record(json.loads(json.dumps(gate_to_record(gate)))) == gate
+    assert gate_from_record(gate_to_record(NO_GATE)) == NO_GATE
 
 
 def test_the_gate_of_an_older_run_is_mapped_and_asks_for_nothing_more_than_it_did() -> None:
     old = {"success_low": 0.5, "undetermined": 0.2, "findings": ["critical"], "max": {"pay": 1}, "usd": 2.0}
-    assert gate_of(old) == GateSettings(
+    assert gate_from_record(old) == GateSettings(
         min_pass_rate_low=0.5,
         max_inconclusive=0.2,
         fail_on=("critical",),
         max_calls_per_tool={"pay": 1},
         max_usd=2.0,
     )
-    assert gate_of({"success": 0.5}) == GateSettings(min_pass_rate=0.5, max_inconclusive=None)
-    assert gate_of({}, judges=False) == NO_GATE
+    assert gate_from_record({"success": 0.5}) == GateSettings(min_pass_rate=0.5, max_inconclusive=None)
+    assert gate_from_record({}, judges=False) == NO_GATE
     failed = episode("bad", verdict=Verdict.FAILED, reason="no")
     assert summarise([failed], {"mode": "dream", "gate": {}}).verdict is Verdict.FAILED
     assert summarise([failed], {"mode": "record", "gate": {}}).verdict is Verdict.PASSED

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pages.runs import call, episode
 
-from dreamgym_kit.report.episode import Said, render_episode, telling
+from dreamgym_kit.report.episode import Utterance, render_episode, telling
 from dreamgym_kit.report.page.steps import steps_of
 from dreamgym_kit.types import Effect, Episode, Transition, UserTurn
 
@@ -53,7 +53,7 @@ def test_each_is_told_once_wherever_it_stood() -> None:
     ]
     silent = replace(approved(*odd), messages=())
     assert order(silent) == ["? first", "look", "pay", "? last", "? very last"]
-    assert all(isinstance(one, Said) for one in telling(replace(approved(), transitions=())))
+    assert all(isinstance(one, Utterance) for one in telling(replace(approved(), transitions=())))
 
 
 def test_terminal_and_page_tell_it_at_the_same_place() -> None:

@@ -73,16 +73,16 @@ def test_two_writes_of_one_turn_are_not_held_against_the_dream(
 def test_a_call_that_began_before_or_amid_a_write_ran_beside_it() -> None:
     writes = RealWrites()
     before = writes.now()
-    with writes.one(writes=True):
+    with writes.under_way(writes=True):
         amid = writes.now()
         assert writes.beside(before, writes=False)
         assert not writes.beside(before, writes=True)  # its own
-        with writes.one(writes=False):
+        with writes.under_way(writes=False):
             assert writes.beside(amid, writes=False)
     after = writes.now()
-    with writes.one(writes=True):
+    with writes.under_way(writes=True):
         assert not writes.beside(after, writes=True)
-        with writes.one(writes=True):
+        with writes.under_way(writes=True):
             assert writes.beside(after, writes=True)
     assert writes.now() == 3
 
@@ -90,5 +90,5 @@ def test_a_call_that_began_before_or_amid_a_write_ran_beside_it() -> None:
 def test_reads_beside_each_other_are_compared() -> None:
     writes = RealWrites()
     since = writes.now()
-    with writes.one(writes=False), writes.one(writes=False):
+    with writes.under_way(writes=False), writes.under_way(writes=False):
         assert not writes.beside(since, writes=False)

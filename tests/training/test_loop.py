@@ -25,7 +25,7 @@ def test_a_training_learns_and_says_so_by_held_out_tasks(tmp_path: Path) -> None
     assert (first.step, last.step) == (0, 12)
     assert last.success / last.decided > first.success / first.decided + 0.3
     assert ran.trained.alarm is None
-    assert ran.trained.kept == 12
+    assert ran.trained.checkpoint == 12
 
 
 def test_each_step_has_its_line_and_its_weights_are_the_servers(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_asked_to_stop_it_ends_at_a_checkpoint_and_goes_on_from_it(tmp_path: Pat
     pressing = run_loop_pressed(tmp_path / "run", stop, at=3)
     assert pressing.trained.stopped == "SIGINT"
     assert pressing.trained.alarm is None
-    assert pressing.trained.kept == 3
+    assert pressing.trained.checkpoint == 3
     resumed = run_loop(tmp_path / "run")
     assert resumed.trainer.logits == run_loop(tmp_path / "whole").trainer.logits
 
@@ -157,7 +157,7 @@ def test_an_alarm_before_the_first_step_of_a_leg_keeps_what_the_leg_before_left(
     run_loop(tmp_path / "run", replace(QUICK, steps=4))
     ran = run_loop(tmp_path / "run", planted=Planted("wrong tokenizer"))
     assert ran.trained.alarm is not None
-    assert (ran.trained.kept, len(ran.trained.steps)) == (4, 4)
+    assert (ran.trained.checkpoint, len(ran.trained.steps)) == (4, 4)
     assert ran.trained.weights == tmp_path / "run" / "weights" / "step-000004"
 
 

@@ -19,14 +19,14 @@ def test_equal_rewards_end_only_the_algorithms_that_compare(
 ) -> None:
     settings = replace(QUICK, algorithm=algorithm)
     ran = run_loop(tmp_path / "run", settings, planted=Planted("equal rewards", 5), alarms=STRICT)
-    assert ran.trained.kept == kept
+    assert ran.trained.checkpoint == kept
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sft"])
 def test_where_nothing_could_be_judged_nobody_learns(tmp_path: Path, algorithm: str) -> None:
     settings = replace(QUICK, algorithm=algorithm)
     ran = run_loop(tmp_path / "run", settings, planted=Planted("nothing decided", 3), alarms=STRICT)
-    assert ran.trained.kept == 2
+    assert ran.trained.checkpoint == 2
     assert ran.trained.alarm is not None
     assert ran.trained.alarm.alarm == "no_signal"
     assert "2 draws of tasks in a row without an episode that could be judged" in ran.trained.alarm.text

@@ -26,7 +26,7 @@ def trained_run(
         directory.write_report(
             {
                 "kind": "train",
-                "kept": done.kept,
+                "kept": done.checkpoint,
                 "weights": None if done.weights is None else str(done.weights.relative_to(directory.path)),
                 "alarm": None
                 if alarm is None

@@ -28,10 +28,10 @@ def test_a_clear_gain_is_told_in_points_over_the_same_tasks() -> None:
 
 def test_the_two_can_be_called_by_other_names() -> None:
     found = beaten(tasks(*["xx"] * 20), tasks(*[".."] * 19, ".-"))
-    assert found.told("the start", "the trained model").startswith(
+    assert found.phrase("the start", "the trained model").startswith(
         "The trained model solves 100 points more than the start on the same 20 tasks (95 %: "
     )
-    assert "1 of 40 episodes of the trained model is inconclusive" in found.told("a", "the trained model")
+    assert "1 of 40 episodes of the trained model is inconclusive" in found.phrase("a", "the trained model")
 
 
 def test_a_clear_loss_is_told_as_one() -> None:

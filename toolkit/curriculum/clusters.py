@@ -83,5 +83,5 @@ def _texts(value: JsonValue) -> list[str]:
         inner = value["content"] if "content" in value else list(value.values())
         return _texts(inner)
     if isinstance(value, (list, tuple)):
-        return [text for one in value for text in _texts(one)]
+        return [text for item in value for text in _texts(item)]
     return []

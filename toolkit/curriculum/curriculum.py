@@ -18,7 +18,7 @@ from dreamgym_kit.curriculum.records import (
     Draw,
     GroupSeen,
     Made,
-    decided_of,
+    conclusive_shares,
     failed_at,
     failures_of,
     seen_in,
@@ -84,9 +84,9 @@ class Curriculum:
 
     def restore(self, courses: Mapping[int, JsonValue]) -> None:
         """Take up what earlier legs remembered, by step."""
-        self._draws = {step: [DRAWS.read(one) for one in _list(course)] for step, course in courses.items()}
+        self._draws = {step: [DRAWS.read(item) for item in _list(course)] for step, course in courses.items()}
         for step in sorted(self._draws):
-            self._admit([one.task for draw in self._draws[step] for one in draw.made])
+            self._admit([synthetic.task for draw in self._draws[step] for synthetic in draw.made])
 
     def course(self, step: int) -> JsonValue:
         """What a later leg has to know of the step."""
@@ -99,7 +99,7 @@ class Curriculum:
             made = await self._made(step)
         else:
             made = Draw(draw)
-        earlier = [group.task for one in self._draws[step] for group in one.groups]
+        earlier = [group.task for previous in self._draws[step] for group in previous.groups]
         self._draws[step].append(replace(made, draw=draw))
         standings = self.standings(step)
         resting = Counter(standing.rests for standing in standings if standing.rests)
@@ -122,15 +122,15 @@ class Curriculum:
         estimates = self._estimates(step)
         most = self._plan.settings.doubtful
         left = frozenset(group.task for group in seen if estimates[group.task].impossible > most)
-        kept = tuple(replace(group, left_out=group.task in left) for group in seen)
-        self._draws[step][-1] = replace(now, groups=kept)
+        marked = tuple(replace(group, left_out=group.task in left) for group in seen)
+        self._draws[step][-1] = replace(now, groups=marked)
         return left
 
     def standings(self, step: int) -> list[Standing]:
         """How each task stands before a draw of this step."""
         settings, met = self._plan.settings, self._met(step)
         made = self._made_ids(step)
-        estimates, decided = self._estimates(step), decided_of(self._told(step))
+        estimates, decided = self._estimates(step), conclusive_shares(self._draws_until(step))
         whole = self._estimates(step, half_life=inf) if made else {}
         return [
             Standing(
@@ -147,14 +147,14 @@ class Curriculum:
     async def _made(self, step: int) -> Draw:
         """Have tasks made where it is time, and while not enough wait to be tried already."""
         workshop, settings = self._plan.workshop, self._plan.settings
-        told = self._told(step)
+        draws = self._draws_until(step)
         if workshop is None or step == 1 or (step - 1) % settings.every:
             return Draw(1)
         met, made = self._met(step), self._made_ids(step)
         waiting = sum(identity not in met for identity in made)
         if waiting >= settings.synthetic * self._plan.per_step * settings.every:
             return Draw(1)
-        failures = failures_of(told, step=step, half_life=settings.half_life)
+        failures = failures_of(draws, step=step, half_life=settings.half_life)
         patterns = patterns_of(self.standings(step), failures, self._plan.clusters.of, settings.seeds)
         done = await workshop.make(
             patterns,
@@ -163,7 +163,7 @@ class Curriculum:
             count=settings.candidates,
             seed=int(digest(["made", self._plan.seed, step])[:12], 16),
         )
-        self._admit([one.task for one in done.made])
+        self._admit([synthetic.task for synthetic in done.made])
         return done
 
     def _admit(self, tasks: Sequence[Task]) -> None:
@@ -171,27 +171,27 @@ class Curriculum:
             self._plan.workshop.admit(tasks)
         self._plan.clusters.add(tasks)
 
-    def _told(self, step: int) -> dict[int, list[Draw]]:
+    def _draws_until(self, step: int) -> dict[int, list[Draw]]:
         """What was seen up to now, earlier draws of this step included."""
         return {at: draws for at, draws in self._draws.items() if at <= step}
 
     def _pool(self, step: int) -> list[Task]:
-        return [*self._plan.tasks, *(one.task for one in self._all_made(step))]
+        return [*self._plan.tasks, *(synthetic.task for synthetic in self._all_made(step))]
 
     def _all_made(self, step: int) -> list[Made]:
-        told = self._told(step)
-        return [one for at in sorted(told) for draw in told[at] for one in draw.made]
+        draws = self._draws_until(step)
+        return [synthetic for at in sorted(draws) for draw in draws[at] for synthetic in draw.made]
 
     def _made_ids(self, step: int) -> frozenset[str]:
-        return frozenset(one.task.id for one in self._all_made(step))
+        return frozenset(synthetic.task.id for synthetic in self._all_made(step))
 
     def _estimates(self, step: int, half_life: float | None = None) -> dict[str, Estimate]:
         """Of every task."""
         plan, made = self._plan, self._made_ids(step)
-        seen = seen_in(self._told(step))
+        seen = seen_in(self._draws_until(step))
         own = evidence_of(seen, step=step, half_life=half_life or plan.settings.half_life)
         likes, clusters = pooled(own, plan.clusters.of), plan.clusters.of
-        found = {}
+        estimates = {}
         for task in self._pool(step):
             mine, error = own.get(task.id, Evidence()), plan.error(task)
             theirs = likes.get(clusters[task.id], Evidence()) - mine
@@ -199,16 +199,16 @@ class Curriculum:
             if error:  # where none of its likes was ever done, one more that looks done proves little
                 never = estimated(theirs, Evidence(), doubt).impossible
                 doubt = replace(doubt, impossible=max(doubt.impossible, never))
-            found[task.id] = estimated(mine, theirs, doubt)
+            estimates[task.id] = estimated(mine, theirs, doubt)
             if plan.by_cluster:
                 together = estimated(mine + theirs, Evidence(), replace(doubt, impossible=0.0))
-                found[task.id] = replace(together, impossible=found[task.id].impossible)
-        return found
+                estimates[task.id] = replace(together, impossible=estimates[task.id].impossible)
+        return estimates
 
     def _met(self, step: int) -> dict[str, int]:
         """The step that each task was drawn in last."""
-        told = self._told(step)
-        return {group.task: at for at in sorted(told) for draw in told[at] for group in draw.groups}
+        draws = self._draws_until(step)
+        return {group.task: at for at in sorted(draws) for draw in draws[at] for group in draw.groups}
 
 
 def _seen(group: Group, pick: Pick) -> GroupSeen:
@@ -225,5 +225,5 @@ def _seen(group: Group, pick: Pick) -> GroupSeen:
     )
 
 
-def _list(told: Any) -> list[Any]:
-    return told if isinstance(told, list) else []
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

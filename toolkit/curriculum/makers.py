@@ -87,7 +87,7 @@ class ModelMaker:
             if not texts:
                 return []
             numbered = [f"{number}. {text}" for number, text in enumerate(texts, start=1)]
-            said = await request_output(
+            reply = await request_output(
                 self._endpoint,
                 _CHOOSE,
                 fenced([given[0], ("variations", numbered)]),
@@ -97,15 +97,15 @@ class ModelMaker:
             )
         except (BudgetExceeded, EndpointError, NotSerializable):
             return []
-        chosen = int(said["selection"])
+        chosen = int(reply["selection"])
         task = _saying(pattern.task, texts[chosen - 1]) if chosen else None
         return [task] if task is not None else []
 
     async def _proposed(self, given: list[tuple[str, JsonValue]], count: int, seed: int) -> list[str]:
-        said = await request_output(
+        reply = await request_output(
             self._endpoint, _PROPOSE, fenced(given), _variations(count), name="variations", seed=seed
         )
-        texts = [" ".join(text.split()) for text in said["variations"]]
+        texts = [" ".join(text.split()) for text in reply["variations"]]
         return list(dict.fromkeys(text for text in texts if text))[:count]
 
 
@@ -170,18 +170,18 @@ class Agreed:
 
     async def __call__(self, outcome: Outcome) -> Judgement:
         """The verdict that all of them come to."""
-        told = {name: await judge(outcome, checker) for name, checker in self._judges.items()}
-        verdicts = {one.verdict for one in told.values()}
+        votes = {name: await judge(outcome, checker) for name, checker in self._judges.items()}
+        verdicts = {vote.verdict for vote in votes.values()}
         verdict = next(iter(verdicts))
         if len(verdicts) == 1 and verdict.conclusive:
-            reason = next(iter(told.values())).reason
+            reason = next(iter(votes.values())).reason
             return Judgement(
-                verdict, f"{' and '.join(told)} agree: {reason}", float(verdict is Verdict.PASSED)
+                verdict, f"{' and '.join(votes)} agree: {reason}", float(verdict is Verdict.PASSED)
             )
-        said = "; ".join(f"{name}: {one.verdict} ({one.reason})" for name, one in told.items())
+        details = "; ".join(f"{name}: {vote.verdict} ({vote.reason})" for name, vote in votes.items())
         if Verdict.ERROR in verdicts:
-            return Judgement(Verdict.ERROR, f"one of its judges failed: {said}"[:600])
-        return Judgement(Verdict.INCONCLUSIVE, f"its judges do not agree: {said}"[:600])
+            return Judgement(Verdict.ERROR, f"one of its judges failed: {details}"[:600])
+        return Judgement(Verdict.INCONCLUSIVE, f"its judges do not agree: {details}"[:600])
 
 
 class OfGiven:

@@ -64,7 +64,7 @@ class Bounds:
     embedder: Embedder | None = None
 
 
-def fault_of(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds) -> str:
+def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds) -> str:
     """Why a made task is not taken, "" where nothing speaks against it; `taken`: all tasks so far."""
     if not _well_formed(task, pattern):
         return MALFORMED
@@ -77,7 +77,7 @@ def fault_of(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds
     if _held_out(task, known, bounds):
         return HELD_OUT
     return _repeats(
-        task, known, [one for one in taken if one.environment == task.environment], bounds.embedder
+        task, known, [other for other in taken if other.environment == task.environment], bounds.embedder
     )
 
 
@@ -117,31 +117,31 @@ def _words(values: Collection[str]) -> Iterable[str]:
 
 
 def _held_out(task: Task, known: Collection[str], bounds: Bounds) -> bool:
-    said = _said(task)
-    if any(_said(one) == said and one.environment.name == task.environment.name for one in bounds.held_out):
+    own = _text(task)
+    if any(_text(held) == own and held.environment.name == task.environment.name for held in bounds.held_out):
         return True
-    there = [one for one in bounds.held_out if one.environment == task.environment]
+    there = [held for held in bounds.held_out if held.environment == task.environment]
     if _repeats(task, known, there, bounds.embedder):
         return True
-    return any(one.environment == task.environment for one in bounds.held_out) and not any(
-        one.environment == task.environment for one in bounds.given
+    return any(held.environment == task.environment for held in bounds.held_out) and not any(
+        other.environment == task.environment for other in bounds.given
     )
 
 
-def _said(task: Task) -> tuple[str, ...]:
+def _text(task: Task) -> tuple[str, ...]:
     return tuple(_WORD.findall(text_of(task).casefold()))
 
 
 def _repeats(task: Task, known: Collection[str], others: Sequence[Task], embedder: Embedder | None) -> str:
-    if any(_said(other) == _said(task) for other in others):
+    if any(_text(other) == _text(task) for other in others):
         return TWICE
     if embedder is None:
         return ""
     mine = _things(task, known)
-    same = [one for one in others if _things(one, known) == mine]
+    same = [other for other in others if _things(other, known) == mine]
     if not same:
         return ""
-    own, *rest = embedder.embed([text_of(task), *(text_of(one) for one in same)])
+    own, *rest = embedder.embed([text_of(task), *(text_of(other) for other in same)])
     return REWORDED if any(float(own @ row) >= _NEARLY for row in rest) else ""
 
 
@@ -176,11 +176,11 @@ class Workshop:
 
         What was made for the very same patterns before is taken again; see the module.
         """
-        asked = digest([step, count, seed, [[one.task.id, dict(one.failed_at)] for one in patterns]])
-        path = self.folder / f"step-{step:06d}-{asked[:12]}.json"
-        kept = _read(path)
-        if kept is not None:
-            return kept
+        key = digest([step, count, seed, [[each.task.id, dict(each.failed_at)] for each in patterns]])
+        path = self.folder / f"step-{step:06d}-{key[:12]}.json"
+        earlier = _read(path)
+        if earlier is not None:
+            return earlier
         made: list[Made] = []
         refused: Counter[str] = Counter()
         for pattern in patterns:
@@ -194,10 +194,8 @@ class Workshop:
                 ),
             )
             for maker in self.makers:
-                for task in await maker.like(
-                    known, count, seed=int(digest([asked, pattern.task.id])[:12], 16)
-                ):
-                    others = [*taken, *(one.task for one in made)]
+                for task in await maker.like(known, count, seed=int(digest([key, pattern.task.id])[:12], 16)):
+                    others = [*taken, *(synthetic.task for synthetic in made)]
                     wrong, fit = self._held_up(task, known, others)
                     if fit is None:
                         refused[wrong] += 1
@@ -211,7 +209,7 @@ class Workshop:
         return draw
 
     def _held_up(self, task: Task, pattern: Pattern, others: Sequence[Task]) -> tuple[str, Task | None]:
-        wrong = fault_of(task, pattern, others, self.bounds)
+        wrong = rejection_reason(task, pattern, others, self.bounds)
         if wrong:
             return wrong, None
         judged = self.judged(task)
@@ -233,38 +231,38 @@ def patterns_of(
         count: how many at most.
     """
     by_tool: Counter[str] = Counter()
-    for told in failures.values():
-        for place, often in told.items():
+    for places in failures.values():
+        for place, often in places.items():
             by_tool[tool_of(place)] += often  # type: ignore[assignment]  # faded counts
     most = max(by_tool.values(), default=0) or 1
 
-    def promise(one: Standing) -> float:
-        told = failures.get(one.task.id, {})
-        worst = max((by_tool[tool_of(place)] for place in told), default=0)
-        return one.estimate.value * (1 + worst / most)
+    def promise(standing: Standing) -> float:
+        failed = failures.get(standing.task.id, {})
+        worst = max((by_tool[tool_of(place)] for place in failed), default=0)
+        return standing.estimate.value * (1 + worst / most)
 
     fresh = sorted(
         (standing for standing in standings if not standing.rests),
-        key=lambda one: (-promise(one), one.task.id),
+        key=lambda standing: (-promise(standing), standing.task.id),
     )
     rounds: Counter[int] = Counter()
     ranked = []
-    for one in fresh:
-        cluster = clusters[one.task.id]
-        ranked.append((rounds[cluster], one))
+    for standing in fresh:
+        cluster = clusters[standing.task.id]
+        ranked.append((rounds[cluster], standing))
         rounds[cluster] += 1
     ranked.sort(key=lambda pair: pair[0])  # stable: the best of each cluster, then the second best ...
     return [
-        Pattern(one.task, round(one.estimate.mean, 6), _whole(failures.get(one.task.id, {})))
-        for _, one in ranked[:count]
+        Pattern(standing.task, round(standing.estimate.mean, 6), _whole(failures.get(standing.task.id, {})))
+        for _, standing in ranked[:count]
     ]
 
 
-def _whole(told: Mapping[str, float]) -> dict[str, int]:
+def _whole(counts: Mapping[str, float]) -> dict[str, int]:
     """Most first; faded counts as whole ones, at least 1."""
     return {
         place: max(1, round(often))
-        for place, often in sorted(told.items(), key=lambda pair: (-pair[1], pair[0]))
+        for place, often in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     }
 
 

@@ -70,10 +70,10 @@ def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, in
     ]
 
 
-def decided_of(draws: Mapping[int, Sequence[Draw]]) -> dict[str, float]:
+def conclusive_shares(draws: Mapping[int, Sequence[Draw]]) -> dict[str, float]:
     """Share of each task's episodes that could be judged; a few that could are taken for granted."""
     counts: dict[str, tuple[int, int]] = {}
-    for group in (group for told in draws.values() for draw in told for group in draw.groups):
+    for group in (group for step_draws in draws.values() for draw in step_draws for group in draw.groups):
         decided, of_all = counts.get(group.task, (_GRANTED, _GRANTED))
         now = group.success + group.failure
         counts[group.task] = (decided + now, of_all + now + group.inconclusive)
@@ -84,13 +84,13 @@ def failures_of(
     draws: Mapping[int, Sequence[Draw]], *, step: int, half_life: float
 ) -> dict[str, dict[str, float]]:
     """By task, how often it failed at what; a failure counts half after `half_life` steps."""
-    found: dict[str, dict[str, float]] = {}
+    failures: dict[str, dict[str, float]] = {}
     for at in sorted(draws):
         for group in (group for draw in draws[at] for group in draw.groups):
-            told = found.setdefault(group.task, {})
+            places = failures.setdefault(group.task, {})
             for place, often in group.failed_at.items():
-                told[place] = told.get(place, 0.0) + often * 0.5 ** ((step - at) / half_life)
-    return {task: told for task, told in found.items() if told}
+                places[place] = places.get(place, 0.0) + often * 0.5 ** ((step - at) / half_life)
+    return {task: places for task, places in failures.items() if places}
 
 
 MISSING, EXTRA, OTHERWISE, REFUSED, ASKS, ENDED = "missing", "extra", "otherwise", "refused", "asks", "ended"
@@ -109,9 +109,9 @@ def failed_at(episodes: Sequence[Episode]) -> dict[str, int]:
     where it ended. A word on where to look, for choosing what to practise; no verdict is made of it.
     """
     good = [episode for episode in episodes if episode.verdict is Verdict.PASSED]
-    bad = [one for one in episodes if one.verdict is Verdict.FAILED]
-    told = Counter(place for one in bad if (place := _place(one, good)))
-    return dict(sorted(told.items()))
+    bad = [episode for episode in episodes if episode.verdict is Verdict.FAILED]
+    places = Counter(place for episode in bad if (place := _place(episode, good)))
+    return dict(sorted(places.items()))
 
 
 def tool_of(place: str) -> str:
@@ -123,18 +123,18 @@ def _place(episode: Episode, good: Sequence[Episode]) -> str:
     if not good:
         return _alone(episode)
     called = {entry.call.tool for entry in episode.transitions}
-    always = set.intersection(*({entry.call.tool for entry in one.transitions} for one in good))
+    always = set.intersection(*({entry.call.tool for entry in peer.transitions} for peer in good))
     for entry in good[0].transitions:  # in the order that a good one calls them
         if entry.call.tool in always - called:
             return f"{MISSING} {entry.call.tool}"
-    known = {entry.call.tool for one in good for entry in one.transitions}
-    keys = {entry.call.key for one in good for entry in one.transitions}
-    told = {entry.call.tool for one in good for entry in one.transitions if entry.answer.error is not None}
+    known = {entry.call.tool for peer in good for entry in peer.transitions}
+    keys = {entry.call.key for peer in good for entry in peer.transitions}
+    erred = {entry.call.tool for peer in good for entry in peer.transitions if entry.answer.error is not None}
     for entry in episode.transitions:
         tool = entry.call.tool
         if entry.effect.changes_environment and tool not in known:
             return f"{EXTRA} {tool}"
-        if entry.answer.error is not None and tool not in told:
+        if entry.answer.error is not None and tool not in erred:
             return f"{REFUSED} {tool}"
         if entry.effect.changes_environment and entry.call.key not in keys:
             return f"{OTHERWISE} {tool}"

@@ -92,8 +92,8 @@ def estimated(evidence: Evidence, likes: Evidence, doubt: Doubt) -> Estimate:
     prior = np.exp(prior - prior.max())
     mass = np.concatenate(([doubt.impossible], (1 - doubt.impossible) * prior / prior.sum()))
     with np.errstate(divide="ignore", invalid="ignore"):
-        told = _times(evidence.success, success) + _times(evidence.failure, failure) + np.log(mass)
-    mass = np.exp(told - told.max())
+        logs = _times(evidence.success, success) + _times(evidence.failure, failure) + np.log(mass)
+    mass = np.exp(logs - logs.max())
     mass /= mass.sum()
     rates = np.concatenate(([0.0], grid))
     first, second = float(mass @ rates), float(mass @ rates**2)
@@ -110,21 +110,21 @@ def evidence_of(
         step: that is chosen for; what was seen in it counts whole.
         half_life: steps after which what was seen counts half.
     """
-    found: dict[str, Evidence] = {}
+    by_task: dict[str, Evidence] = {}
     for at, task, success, failure in seen:
         share = 0.5 ** (max(0, step - at) / half_life)
-        found[task] = found.get(task, Evidence()) + Evidence(success * share, failure * share)
-    return found
+        by_task[task] = by_task.get(task, Evidence()) + Evidence(success * share, failure * share)
+    return by_task
 
 
 def pooled(evidence: Mapping[str, Evidence], clusters: Mapping[str, int]) -> dict[int, Evidence]:
     """What was seen of each cluster's tasks together."""
-    found: dict[int, Evidence] = {}
-    for task, one in evidence.items():
+    by_cluster: dict[int, Evidence] = {}
+    for task, seen in evidence.items():
         cluster = clusters.get(task)
         if cluster is not None:
-            found[cluster] = found.get(cluster, Evidence()) + one
-    return found
+            by_cluster[cluster] = by_cluster.get(cluster, Evidence()) + seen
+    return by_cluster
 
 
 @lru_cache(maxsize=1)
@@ -205,38 +205,39 @@ def drawn(
         without: ids drawn already in this step; they come again only where nothing else is left.
     """
     again = frozenset(without)
-    fresh = [one for one in standings if not one.rests and one.task.id not in again]
-    given = [one for one in fresh if not one.made]
-    waiting = sorted(given, key=lambda one: (one.met, _dice(one, key)))[
+    fresh = [standing for standing in standings if not standing.rests and standing.task.id not in again]
+    given = [standing for standing in fresh if not standing.made]
+    waiting = sorted(given, key=lambda standing: (standing.met, _dice(standing, key)))[
         : round(settings.round_robin_share * count)
     ]
-    picks = [Pick(one.task, TURN, one.score) for one in waiting]
+    picks = [Pick(standing.task, TURN, standing.score) for standing in waiting]
     took = {pick.task.id for pick in picks}
     by_luck = sorted(
-        (one for one in fresh if one.task.id not in took), key=lambda one: _luck(one, key, settings.focus)
+        (standing for standing in fresh if standing.task.id not in took),
+        key=lambda standing: _luck(standing, key, settings.focus),
     )
     spare = sorted(
         (standing for standing in standings if standing.rests or standing.task.id in again),
-        key=lambda one: (one.task.id in again, one.made, one.met, _dice(one, key)),
+        key=lambda standing: (standing.task.id in again, standing.made, standing.met, _dice(standing, key)),
     )
     room = int(settings.synthetic * count)  # for made ones
-    for one in [*by_luck, *spare]:
+    for standing in [*by_luck, *spare]:
         if len(picks) >= count:
             break
-        if one.made:
+        if standing.made:
             if room <= 0:
                 continue
             room -= 1
-        picks.append(Pick(one.task, SCORE, one.score))
+        picks.append(Pick(standing.task, SCORE, standing.score))
     return picks[:count]
 
 
-def _luck(one: Standing, key: Sequence[str | int], focus: float) -> float:
+def _luck(standing: Standing, key: Sequence[str | int], focus: float) -> float:
     """The smallest are taken: an exponential waiting time whose rate is the weight."""
-    return _dice(one, key) / float(max(one.score, _LEAST) ** focus)
+    return _dice(standing, key) / float(max(standing.score, _LEAST) ** focus)
 
 
-def _dice(one: Standing, key: Sequence[str | int]) -> float:
+def _dice(standing: Standing, key: Sequence[str | int]) -> float:
     """An exponential draw of mean 1 that follows from the key and the task alone."""
-    share = int(digest([*key, one.task.id])[:13], 16) / 16**13
+    share = int(digest([*key, standing.task.id])[:13], 16) / 16**13
     return -log1p(-share)

@@ -46,7 +46,7 @@ def story_of(training: Training, *, run: str) -> Story:
         ("seed", str(matters.get("seed"))),
         ("trained", where),
         ("training run", run),
-        ("versions", ", ".join(f"{name} {said}" for name, said in _part(about, "versions").items())),
+        ("versions", ", ".join(f"{name} {version}" for name, version in _part(about, "versions").items())),
     ]
     lora = matters.get("lora")
     if isinstance(lora, int):
@@ -161,32 +161,32 @@ def _what(facts: CardFacts) -> list[tuple[str, str]]:
 
 
 def _scores(facts: CardFacts) -> str:
-    found = facts.evaluation
+    measured = facts.evaluation
     parts = []
-    if found is not None:
-        rows = [("this one", found.b)] + ([("what it is held against", found.a)] if found.a else [])
-        told = [
-            (name, quiet(one.agent), "the real tools" if one.real else "a dream", f"{len(one.outcomes)}",
-             f"{one.episodes}", share(one.once), quiet(one.run))
-            for name, one in rows
+    if measured is not None:
+        rows = [("this one", measured.b)] + ([("what it is held against", measured.a)] if measured.a else [])
+        cells = [
+            (name, quiet(side.agent), "the real tools" if side.real else "a dream", f"{len(side.outcomes)}",
+             f"{side.episodes}", share(side.once), quiet(side.run))
+            for name, side in rows
         ]  # fmt: skip
-        parts.append(_table(("", "agent", "on", "tasks", "episodes", "solved (95 %)", "run"), told))
+        parts.append(_table(("", "agent", "on", "tasks", "episodes", "solved (95 %)", "run"), cells))
     if facts.promotion is not None and facts.promotion.families:
         parts.append(_families(facts.promotion))
     parts += [f"{quiet(label)}: {quiet(text)}" for label, text in facts.story.scores]
     return "## Scores\n\n" + "\n\n".join(parts) if parts else ""
 
 
-def _families(found: Promotion) -> str:
+def _families(promotion: Promotion) -> str:
     rows = [
         (
             quiet(name),
-            f"{one.tasks}",
-            f"{100 * one.a:.0f} %",
-            f"{100 * one.b:.0f} %",
-            f"{100 * one.change:+.0f} ({100 * one.low:+.0f} to {100 * one.high:+.0f})",
+            f"{paired.tasks}",
+            f"{100 * paired.a:.0f} %",
+            f"{100 * paired.b:.0f} %",
+            f"{100 * paired.change:+.0f} ({100 * paired.low:+.0f} to {100 * paired.high:+.0f})",
         )
-        for name, one in ((each.name, each.found) for each in found.families)
+        for name, paired in ((each.name, each.paired) for each in promotion.families)
     ]
     sure = 100 * (1 - 0.05 / max(1, len(rows)))
     return _table(("kind of task", "tasks", "before", "now", f"points ({sure:.1f} % interval)"), rows)
@@ -199,11 +199,11 @@ def _use(facts: CardFacts) -> str:
     return f"## Use\n\n{lines}\n\n{key} Back to the version before:\n\n{back}"
 
 
-def share(told: Share | None) -> str:
+def share(value: Share | None) -> str:
     """A share with its interval, in a cell."""
-    if told is None:
+    if value is None:
         return "not known"
-    return f"{100 * told.mean:.0f} % ({100 * told.low:.0f} to {100 * told.high:.0f})"
+    return f"{100 * value.mean:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -222,25 +222,25 @@ def _day(at: float) -> str:
 _SHOWN = 12  # names in a sentence
 
 
-def untested(found: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]:
+def untested(evaluation: Evaluation | None, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Sentences, the most telling first; `tasks` are all that there are, on both sides of the line."""
-    if found is None:
+    if evaluation is None:
         return ("Everything: it was deployed without an evaluation on the real tools.",)
-    return tuple(_told(found, tasks))
+    return tuple(_sentences(evaluation, tasks))
 
 
-def _told(found: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
-    summary, tried = found.b.summary, {outcome.task for outcome in found.b.outcomes}
+def _sentences(evaluation: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
+    summary, tried = evaluation.b.summary, {outcome.task for outcome in evaluation.b.outcomes}
     environments = sorted({task.environment.name for task in tasks if task.id in tried})
-    kinds = f" of {len(found.b.families)} kinds" if found.b.families else ""
-    if not found.b.real:
+    kinds = f" of {len(evaluation.b.families)} kinds" if evaluation.b.families else ""
+    if not evaluation.b.real:
         yield "The real tools: it was tried in a dream only."
     others = f"environments other than {_named(environments)}"
     yield f"Requests other than these {len(tried)} tasks{kinds}, and {others}."
     families = {
         str(task.meta["family"]) for task in tasks if task.split is Split.TRAIN and "family" in task.meta
     }
-    left = sorted(families - set(found.b.families))
+    left = sorted(families - set(evaluation.b.families))
     if left:
         yield f"Kinds of tasks that it learned from and was not tried on: {_named(left)}."
     effects = summary.fact("effects")
@@ -256,11 +256,11 @@ def _told(found: Evaluation, tasks: Sequence[Task]) -> Iterator[str]:
             f"{policy.get('max_output')} tokens an answer; and the server that it will be used behind."
         )
     yield "Input that is meant to mislead it, other languages, and load."
-    if found.b.inconclusive:
-        yield f"{found.b.inconclusive} of its {found.b.episodes} episodes could not be judged."
+    if evaluation.b.inconclusive:
+        yield f"{evaluation.b.inconclusive} of its {evaluation.b.episodes} episodes could not be judged."
 
 
 def _named(names: Collection[str]) -> str:
-    told = list(names)
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return ", ".join(f"'{name}'" for name in told[:_SHOWN]) + more
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in listed[:_SHOWN]) + more

@@ -22,11 +22,11 @@ def model_files(folder: Path) -> list[Path]:
     """
     if not (folder / CONFIG).is_file() or not any(folder.glob("*.safetensors")):
         raise UserError(f"{folder}: is no model directory (it needs {CONFIG} and *.safetensors).")
-    found = {path for pattern in _ANSWERS for path in folder.glob(pattern) if path.name not in _TOLD_ONLY}
-    for path in found:
+    files = {path for pattern in _ANSWERS for path in folder.glob(pattern) if path.name not in _TOLD_ONLY}
+    for path in files:
         if path.is_symlink() or not path.is_file():
             raise UserError(f"{path}: is not a plain file; a model directory that is deployed holds its own.")
-    return sorted(found)
+    return sorted(files)
 
 
 def model_digest(folder: Path) -> str:
@@ -68,8 +68,8 @@ def must_be_whole(folder: Path) -> None:
         if path.suffix == ".safetensors":
             _must_be_whole_weights(path)
     for name in (CONFIG, _INDEX):
-        told = _object(folder / name) if (folder / name) in files else {}
-        shards = told.get("weight_map") if name == _INDEX else None
+        content = _object(folder / name) if (folder / name) in files else {}
+        shards = content.get("weight_map") if name == _INDEX else None
         for shard in sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else ():
             if folder / shard not in files:
                 raise UserError(f"{folder}: is half of a model: {_INDEX} names {shard}, which is missing.")
@@ -90,7 +90,7 @@ def _must_be_whole_weights(path: Path) -> None:
         header = None
     if not isinstance(header, dict):
         raise UserError(f"{path}: is no file of weights, or half of one; write or copy the model again.")
-    ends = [_end(one) for name, one in header.items() if name != "__metadata__"]
+    ends = [_end(tensor) for name, tensor in header.items() if name != "__metadata__"]
     if size != 8 + length + max(ends, default=0):
         raise UserError(f"{path}: is cut off, or more than it says; write or copy the model again.")
 
@@ -103,11 +103,11 @@ def _end(tensor: JsonValue) -> int:
 
 def _object(path: Path) -> dict[str, JsonValue]:
     try:
-        told = read_json(path.read_bytes(), max_bytes=_MAX_HEADER)
+        value = read_json(path.read_bytes(), max_bytes=_MAX_HEADER)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except NotSerializable as error:
         raise UserError(f"{path}: is damaged ({error}); write or copy the model again.") from None
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         raise UserError(f"{path}: is damaged (no object); write or copy the model again.")
-    return told
+    return value

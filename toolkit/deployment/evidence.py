@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.report.evaluation import Evaluation, Scores
-from dreamgym_kit.report.executed import executed_of
+from dreamgym_kit.report.executed import executed_sentence
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Split, Task
@@ -30,63 +30,63 @@ class Evidence:
 
 def gaps(evidence: Evidence) -> tuple[str, ...]:
     """Why it is no comparison to promote by, sentence by sentence; empty where it is one."""
-    found = evidence.evaluation
-    if found is None:
+    evaluation = evidence.evaluation
+    if evaluation is None:
         return ("There is no evaluation of these weights: name the run of one (--evaluation RUN).",)
-    if found.a is None:
+    if evaluation.a is None:
         return (
             "The evaluation is held against nothing: name the run of what it is to replace (--baseline RUN).",
         )
     return (
-        *_of_weights(evidence, found.b, found.a),
-        *_of_runs(evidence, found, found.a),
-        *_of_tasks(evidence, found, found.a),
+        *_of_weights(evidence, evaluation.b, evaluation.a),
+        *_of_runs(evidence, evaluation, evaluation.a),
+        *_of_tasks(evidence, evaluation, evaluation.a),
     )
 
 
 def _of_weights(evidence: Evidence, b: Scores, a: Scores) -> Iterator[str]:
     tried, replaced = weights_tried(b), weights_tried(a)
     if tried != evidence.candidate:
-        what = "other weights than these" if tried else "weights that it does not name"
-        yield f"{b.run}: tried {what}; evaluate these with --policy DIR."
+        weights = "other weights than these" if tried else "weights that it does not name"
+        yield f"{b.run}: tried {weights}; evaluate these with --policy DIR."
     if evidence.current and replaced != evidence.current:
-        what = "other weights than those in use" if replaced else "weights that it does not name"
-        yield f"{a.run}: tried {what}; evaluate what is in use, with --policy of its directory."
+        weights = "other weights than those in use" if replaced else "weights that it does not name"
+        yield f"{a.run}: tried {weights}; evaluate what is in use, with --policy of its directory."
     if tried and tried == replaced:
         yield f"{a.run}: tried the same weights as {b.run}; there is nothing to compare."
 
 
-def _of_runs(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
-    for side in (found.b, a):
+def _of_runs(evidence: Evidence, evaluation: Evaluation, a: Scores) -> Iterator[str]:
+    for side in (evaluation.b, a):
         if not side.real:
             yield f"{side.run}: was dreamed; only what the real tools say can promote (evaluate --real)."
         elif dreamt := _not_from_tools(side):
             yield f"{side.run}: says that its tools were real, and {dreamt} of its calls no tool answered."
         if side.summary.executed:
-            yield f"{side.run}: {executed_of(side.summary)}; nothing is deployed on such a run."
+            yield f"{side.run}: {executed_sentence(side.summary)}; nothing is deployed on such a run."
         elif side.summary.not_run:
             yield f"{side.run}: {side.summary.not_run} of its episodes were not run; resume it."
-    graphs = found.b.summary.fact("graph"), a.summary.fact("graph")
+    graphs = evaluation.b.summary.fact("graph"), a.summary.fact("graph")
     if evidence.current and graphs[0] != graphs[1]:
         yield f"The two runs were of other graphs ({graphs[0]} and {graphs[1]}); evaluate both in one."
-    for difference in found.differs:
+    for difference in evaluation.differs:
         yield f"The two runs were not made alike: {difference}."
 
 
 def _not_from_tools(side: Scores) -> int:
     counts = [tool.sources for tool in side.summary.tools]
-    return sum(count for one in counts for said, count in one.items() if said not in _FROM_TOOLS)
+    return sum(count for sources in counts for source, count in sources.items() if source not in _FROM_TOOLS)
 
 
-def _of_tasks(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]:
-    for side in (found.b, a):
+def _of_tasks(evidence: Evidence, evaluation: Evaluation, a: Scores) -> Iterator[str]:
+    for side in (evaluation.b, a):
         tried = {outcome.task for outcome in side.outcomes}
-        if _tasks_of(side) != tasks_digest([task for task in evidence.tasks if task.id in tried]):
+        if _run_digest(side) != tasks_digest([task for task in evidence.tasks if task.id in tried]):
             yield (
                 f"{side.run}: was made with other tasks than those named here, or with more of them; "
                 "name the file that it was made with (--tasks), as it was."
             )
-    tried = {one.task for one in found.b.outcomes}
+    tried = {outcome.task for outcome in evaluation.b.outcomes}
     seen = sorted(tried & (evidence.learned_from or frozenset()))
     if seen:
         yield f"{_count(seen)} it was tried on was learned from ({_named(seen)}); evaluate on unseen tasks."
@@ -101,11 +101,11 @@ def _of_tasks(evidence: Evidence, found: Evaluation, a: Scores) -> Iterator[str]
 
 def weights_tried(scores: Scores) -> str:
     """The digest of the weights that a run tried; "" where it does not say."""
-    told = scores.summary.fact("weights")
-    return told if isinstance(told, str) else ""
+    weights = scores.summary.fact("weights")
+    return weights if isinstance(weights, str) else ""
 
 
-def _tasks_of(scores: Scores) -> JsonValue:
+def _run_digest(scores: Scores) -> JsonValue:
     """The digest of all tasks that a run was made with; None where it does not say."""
     matters = scores.summary.manifest.get("matters")
     return matters.get("tasks") if isinstance(matters, Mapping) else None

@@ -132,7 +132,7 @@ class ModelRegistry:
         weights = self._weights()
         baseline = weights.get(self._in_use())
         looked = [event for event in self._events if event.look and weights.get(event.before) == baseline]
-        return tuple(dict.fromkeys((one.evaluated, one.against) for one in looked))
+        return tuple(dict.fromkeys((event.evaluated, event.against) for event in looked))
 
     @property
     def before(self) -> str:
@@ -202,7 +202,7 @@ class ModelRegistry:
 
     def next_name(self) -> str:
         """What the next version is called."""
-        numbers = [int(found[1]) for name in self.known() if (found := _NAME.fullmatch(name))]
+        numbers = [int(match[1]) for name in self.known() if (match := _NAME.fullmatch(name))]
         return f"v{max(numbers, default=0) + 1:03d}"
 
     def put(self, version: Version, fill: Callable[[Path], None]) -> None:
@@ -210,8 +210,8 @@ class ModelRegistry:
 
         def write(beside: Path) -> None:
             fill(beside)
-            kept = replace(version, card=card_digest(beside / MERGED))
-            (beside / RECORD).write_bytes(line_of(VERSIONS.write(kept)))
+            recorded = replace(version, card=card_digest(beside / MERGED))
+            (beside / RECORD).write_bytes(line_of(VERSIONS.write(recorded)))
 
         place = self.place(version.name)
         try:

@@ -37,9 +37,9 @@ def render_ablation(rows: Sequence[Row]) -> str:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in body
     ]
-    told = [f"  without {row.part}: {row.against_whole}" for row in rows if row.against_whole]
-    told += [f"  without {row.part}: an alarm ended its training: {row.alarm}" for row in rows if row.alarm]
-    return "\n".join([*(f" {line}".rstrip() for line in lines), *([""] if told else []), *told])
+    notes = [f"  without {row.part}: {row.against_whole}" for row in rows if row.against_whole]
+    notes += [f"  without {row.part}: an alarm ended its training: {row.alarm}" for row in rows if row.alarm]
+    return "\n".join([*(f" {line}".rstrip() for line in lines), *([""] if notes else []), *notes])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

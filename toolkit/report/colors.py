@@ -56,7 +56,7 @@ GLUE = "\ue000"  # a blank that no line is broken at
 
 def fold(text: str, *, indent: int) -> str:
     """Fold at the width, never inside a word: ids, paths, commands and settings stay whole."""
-    whole = _SETTING.sub(lambda found: glued(found[0]), text)
+    whole = _SETTING.sub(lambda match: glued(match[0]), text)
     lines = textwrap.wrap(
         whole, WIDTH.get(), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )

@@ -88,13 +88,13 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The one sentence about it."""
-        return self.beating.told("the run before", "the run after")
+        return self.beating.phrase("the run before", "the run after")
 
     @property
     def pass_rate(self) -> Change | None:
         """None where no task is conclusive in both runs."""
-        told = self.beating
-        return Change(told.a, told.b, told.change, told.low, told.high) if told.tasks else None
+        paired = self.beating
+        return Change(paired.a, paired.b, paired.change, paired.low, paired.high) if paired.tasks else None
 
     def to_json(self) -> dict[str, JsonValue]:
         """Give it as one JSON object."""
@@ -132,7 +132,7 @@ def compared(before: RunMetrics, after: RunMetrics, *, names: tuple[str, str]) -
     return Comparison(
         before=names[0],
         after=names[1],
-        tasks=tuple(sorted(tasks, key=lambda one: (order[one.word], natural(one.task)))),
+        tasks=tuple(sorted(tasks, key=lambda task: (order[task.word], natural(task.task)))),
         only_before=tuple(sorted(old.keys() - new.keys(), key=natural)),
         only_after=tuple(sorted(new.keys() - old.keys(), key=natural)),
         beating=beaten(
@@ -185,13 +185,13 @@ def _change(old: list[float], new: list[float], interval: Interval) -> Change | 
 def _tools(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Change]:
     """Calls of an episode by tool, destructive first, then by how much changed."""
     effects = {tool.name: tool.effect for summary in (before, after) for tool in summary.tools}
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for name in effects:
         change = _means(pairs, lambda lines, name=name: _calls(lines, name))  # type: ignore[misc]
         if change is not None and (change.before or change.after):
-            found[name] = change
+            changes[name] = change
     ranked = sorted(
-        found.items(),
+        changes.items(),
         key=lambda item: (EFFECT_ORDER.index(effects[item[0]]), -abs(item[1].change), item[0]),
     )
     return dict(ranked)
@@ -207,14 +207,14 @@ def _kinds(before: RunMetrics, after: RunMetrics, pairs: Pairs) -> dict[str, Cha
         for group in summary.findings:
             episodes = places.setdefault(group.kind, [set(), set()])
             episodes[side] |= {episode for episode, _ in group.at}
-    found = {}
+    changes = {}
     for kind, (old, new) in places.items():
         olds = [sum(line.id in old for line in lines) / len(lines) for lines, _ in pairs]
         news = [sum(line.id in new for line in lines) / len(lines) for _, lines in pairs]
         change = _change(olds, news, share_change)
         if change is not None:
-            found[kind] = change
-    return dict(sorted(found.items(), key=lambda item: (-item[1].change, item[0])))
+            changes[kind] = change
+    return dict(sorted(changes.items(), key=lambda item: (-item[1].change, item[0])))
 
 
 def differing(
@@ -225,8 +225,8 @@ def differing(
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return []
     sides = [
-        {name: _but_the_model(name, value) for name, value in one.items() if name not in _EXPECTED}
-        for one in (old, new)
+        {name: _but_the_model(name, value) for name, value in matters.items() if name not in _EXPECTED}
+        for matters in (old, new)
     ]
     if "policy" not in sides[0] or "policy" not in sides[1]:
         sides = [{name: value for name, value in side.items() if name != "policy"} for side in sides]
@@ -237,62 +237,62 @@ def _but_the_model(name: str, value: JsonValue) -> JsonValue:
     """How a policy was asked; which model it is belongs to the agent."""
     if name != "policy" or not isinstance(value, Mapping):
         return value
-    return {key: said for key, said in value.items() if key != "model"}
+    return {key: setting for key, setting in value.items() if key != "model"}
 
 
 def _change_json(change: Change | None) -> JsonValue:
     return None if change is None else asdict(change) | {"clear": change.clear}
 
 
-def render_comparison(found: Comparison, *, paint: Paint = PLAIN, limit: int = _TASKS) -> str:
+def render_comparison(comparison: Comparison, *, paint: Paint = PLAIN, limit: int = _TASKS) -> str:
     """Give the whole comparison; at most `limit` tasks."""
     parts = [
-        _head(found, paint),
-        _block("calls an episode", found.tools, share=False, paint=paint),
-        _block("episodes with finding", found.findings, share=True, paint=paint),
-        _task_lines(found, paint, limit),
+        _head(comparison, paint),
+        _block("calls an episode", comparison.tools, share=False, paint=paint),
+        _block("episodes with finding", comparison.findings, share=True, paint=paint),
+        _task_lines(comparison, paint, limit),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(found: Comparison, paint: Paint) -> str:
-    lines = [first_line(found.word, found.sentence, paint)]
-    lines += [paint.red(fold(f"  ! {one_line(told)}", indent=4)) for told in executed_compared(found)]
-    lines.append(f"  before       {one_line(found.before)}")
-    lines.append(f"  after        {one_line(found.after)}")
-    for name, change in (("pass rate", found.pass_rate), ("inconclusive", found.inconclusive)):
+def _head(comparison: Comparison, paint: Paint) -> str:
+    lines = [first_line(comparison.word, comparison.sentence, paint)]
+    lines += [paint.red(fold(f"  ! {one_line(text)}", indent=4)) for text in executed_compared(comparison)]
+    lines.append(f"  before       {one_line(comparison.before)}")
+    lines.append(f"  after        {one_line(comparison.after)}")
+    for name, change in (("pass rate", comparison.pass_rate), ("inconclusive", comparison.inconclusive)):
         if change is not None:
             lines.append(f"  {name:<13}{_row(change, share=True)}")
-    if found.cost_usd is not None and (found.cost_usd.before or found.cost_usd.after):
-        lines.append(f"  {'USD':<13}{_row(found.cost_usd, share=False)}")
-    lines += [fold(f"  not compared {text}", indent=15) for text in left_out(found)]
-    lines += [f"  {'faults':<13}{told}" for told in faults_compared(found)]
-    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
+    if comparison.cost_usd is not None and (comparison.cost_usd.before or comparison.cost_usd.after):
+        lines.append(f"  {'USD':<13}{_row(comparison.cost_usd, share=False)}")
+    lines += [fold(f"  not compared {text}", indent=15) for text in left_out(comparison)]
+    lines += [f"  {'faults':<13}{text}" for text in faults_compared(comparison)]
+    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in comparison.differs]
     return "\n".join(lines)
 
 
 def first_line(word: Conclusion, sentence: str, paint: Paint = PLAIN) -> str:
     """What can be said of one run against another, and the sentence that says why."""
     colour = {Conclusion.BETTER: paint.green, Conclusion.WORSE: paint.red}.get(word, paint.yellow)
-    line = fold(f"{word.told}  {one_line(sentence)}", indent=4)
-    return line.replace(word.told, colour(word.told), 1)
+    line = fold(f"{word.label}  {one_line(sentence)}", indent=4)
+    return line.replace(word.label, colour(word.label), 1)
 
 
-def left_out(found: Comparison) -> list[str]:
+def left_out(comparison: Comparison) -> list[str]:
     """What was not compared."""
-    sides = ((found.only_before, "before"), (found.only_after, "after"))
+    sides = ((comparison.only_before, "before"), (comparison.only_after, "after"))
     return [f"{len(names)} tasks that only the run {side} has" for names, side in sides if names]
 
 
-def executed_compared(found: Comparison) -> list[str]:
+def executed_compared(comparison: Comparison) -> list[str]:
     """Real calls that ran in either run, where none may."""
-    sides = zip(("before", "after"), found.executed, strict=True)
+    sides = zip(("before", "after"), comparison.executed, strict=True)
     return [f"{side}: FAILED  {executed_short(calls)}" for side, calls in sides if calls]
 
 
-def faults_compared(found: Comparison) -> list[str]:
+def faults_compared(runs: Comparison) -> list[str]:
     """What was made to fail in either run: a change may be due to that, and not to the agent."""
-    return [f"{found.faults[0]} -> {found.faults[1]} calls made to fail by plan"] if any(found.faults) else []
+    return [f"{runs.faults[0]} -> {runs.faults[1]} calls made to fail by plan"] if any(runs.faults) else []
 
 
 def format_figures(change: Change, *, share: bool) -> tuple[str, str, str]:
@@ -323,8 +323,8 @@ def _block(title: str, changes: Mapping[str, Change], *, share: bool, paint: Pai
     return "\n".join(lines)
 
 
-def _task_lines(found: Comparison, paint: Paint, limit: int) -> str:
-    moved = [task for task in found.tasks if task.word != "same"]
+def _task_lines(comparison: Comparison, paint: Paint, limit: int) -> str:
+    moved = [task for task in comparison.tasks if task.word != "same"]
     if not moved:
         return ""
     width = max(len(one_line(task.task)) for task in moved[:limit])

@@ -43,31 +43,31 @@ def changes(recorded: JsonValue, now: JsonValue, where: str = "", most: int = _M
     return [f"{clean(where) or 'value'}: recorded {shown(recorded, most)}, now {shown(now, most)}"]
 
 
-def format_nearest(call: Call, found: Nearest, history: Iterable[Transition], most: int = _MOST) -> list[str]:
+def format_nearest(call: Call, near: Nearest, history: Iterable[Transition], most: int = _MOST) -> list[str]:
     """Lines below an unanswered call: which recording came nearest, and what differs.
 
     Args:
         call: the call of now.
-        found: the recording.
+        near: the recording.
         history: the episode's calls before.
         most: characters shown of a value.
     """
-    lines = [f"nearest recording ({clean(found.episode)}, call {found.step}):"]
+    lines = [f"nearest recording ({clean(near.episode)}, call {near.step}):"]
     lines += [
         f"  {change}"
-        for name in found.differs
-        for change in changes(found.call.args.get(name, MISSING), call.args.get(name, MISSING), name, most)
+        for name in near.differs
+        for change in changes(near.call.args.get(name, MISSING), call.args.get(name, MISSING), name, most)
     ]
-    replied, now = ([reply.reply for reply in each.replies] for each in (found.call, call))
-    lines += [f"  {told}" for told in changes(replied, now, "replies", most)]
-    if found.elsewhere:
-        writes = [one.call for one in history if one.effect.changes_environment]
+    replied, now = ([reply.reply for reply in each.replies] for each in (near.call, call))
+    lines += [f"  {change}" for change in changes(replied, now, "replies", most)]
+    if near.elsewhere:
+        writes = [step.call for step in history if step.effect.changes_environment]
         lines += [
-            f"  changed before it: recorded {_calls(found.writes)}",
+            f"  changed before it: recorded {_calls(near.writes)}",
             f"                     now      {_calls(writes)}",
         ]
-    answer = found.content if found.error is None else found.error
-    lines.append(f"  {'answer' if found.error is None else 'error'}: {shown(answer, most)}")
+    answer = near.content if near.error is None else near.error
+    lines.append(f"  {'answer' if near.error is None else 'error'}: {shown(answer, most)}")
     return lines
 
 

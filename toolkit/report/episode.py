@@ -75,7 +75,7 @@ class _Layout:
         self._same: dict[str, int] = {}
 
     def head(self) -> str:
-        asked = next(
+        request = next(
             (
                 text_of(message.get("content"))
                 for message in self._episode.messages
@@ -84,21 +84,21 @@ class _Layout:
             "",
         )
         name = f" {one_line(self._episode.id)}"
-        return hung(f"{name}  ", self._quoted(asked)) if asked else name
+        return hung(f"{name}  ", self._quoted(request)) if request else name
 
     def body(self) -> Iterator[str]:
         """What happened, in its order; what the task itself asked stands in the head."""
-        for told in telling(self._episode):
-            if isinstance(told, Transition):
-                yield from self._call(told)
-            elif isinstance(told, UserTurn):
-                yield from self._interrupt(told)
-            elif told.turn is not None:
-                yield self._line("user", text_of(told.message.get("content")), told.turn.by)
-            elif told.message.get("role") == "assistant":
-                said = text_of(told.message.get("content")).strip()
-                if said:
-                    yield self._line("agent", said)
+        for item in telling(self._episode):
+            if isinstance(item, Transition):
+                yield from self._call(item)
+            elif isinstance(item, UserTurn):
+                yield from self._interrupt(item)
+            elif item.turn is not None:
+                yield self._line("user", text_of(item.message.get("content")), item.turn.by)
+            elif item.message.get("role") == "assistant":
+                text = text_of(item.message.get("content")).strip()
+                if text:
+                    yield self._line("agent", text)
 
     def end(self) -> Iterator[str]:
         episode, paint = self._episode, self._paint
@@ -106,23 +106,23 @@ class _Layout:
             if not finding.steps:
                 yield self._finding(finding)
         for call in episode.executed:
-            told = f"  ! executed: {one_line(str(call))}{f': {call.how}' if call.how else ''}"
-            yield paint.red(fold(told, indent=4))
+            line = f"  ! executed: {one_line(str(call))}{f': {call.how}' if call.how else ''}"
+            yield paint.red(fold(line, indent=4))
         for text in episode.violations:
             yield paint.red(fold(f"  ! blocked: {one_line(text)}", indent=4))
         word = str(episode.verdict)
-        told = fold(f" {word}  {one_line(episode.reason)}", indent=2)
-        yield told.replace(word, paint.verdict(episode.verdict, word), 1)
+        line = fold(f" {word}  {one_line(episode.reason)}", indent=2)
+        yield line.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
         calls = format_count(len(episode.transitions), "call")
         model_calls = format_count(episode.model_calls, "model call")
         yield f" {calls}, {model_calls}, {duration(episode.elapsed_s)}{stop}"
 
-    def _line(self, who: str, text: str, by: str = "") -> str:
+    def _line(self, speaker: str, text: str, by: str = "") -> str:
         """Something said; `by`: who stood in for a user."""
         tail = glued(f"[{one_line(by)}]") if by else ""
-        return self._tagged(hung(f"{_BESIDE}{who}: ", f"{self._quoted(text)}  {tail}".rstrip()), tail)
+        return self._tagged(hung(f"{_BESIDE}{speaker}: ", f"{self._quoted(text)}  {tail}".rstrip()), tail)
 
     def _quoted(self, text: str) -> str:
         return f'"{cut_end(json.dumps(clean(text))[1:-1], self._most, _HOW)}"'
@@ -130,8 +130,8 @@ class _Layout:
     def _tagged(self, text: str, tail: str, colour: Callable[[str], str] | None = None) -> str:
         """The text with its last part in a colour of its own."""
         tail = tail.replace(GLUE, " ")
-        head, found, rest = text.rpartition(tail) if tail else (text, "", "")
-        return f"{head}{(colour or self._paint.dim)(found)}{rest}" if found else text
+        head, last, rest = text.rpartition(tail) if tail else (text, "", "")
+        return f"{head}{(colour or self._paint.dim)(last)}{rest}" if last else text
 
     def _interrupt(self, turn: UserTurn) -> Iterator[str]:
         yield self._line("waits for", text_of(turn.asked))
@@ -144,8 +144,8 @@ class _Layout:
         tail = glued(f"[{step.effect}, {step.answer.source}]")
         args = {one_line(name): value for name, value in step.call.args.items()}
         called = call_text(one_line(step.call.tool), args, most=self._most, how=_HOW)
-        told = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
-        yield self._tagged(told, tail, self._colour(step))
+        text = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
+        yield self._tagged(text, tail, self._colour(step))
         if step.answer.nearest is not None:
             history = [transition for transition in self._episode.transitions if transition.step < step.step]
             for line in format_nearest(step.call, step.answer.nearest, history, self._most):
@@ -187,14 +187,14 @@ def _is_text(block: JsonValue) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """One message; `turn` where it is what somebody said in place of a user."""
 
     message: Mapping[str, Any]
     turn: UserTurn | None = None
 
 
-def telling(episode: Episode) -> Iterator[Said | Transition | UserTurn]:
+def telling(episode: Episode) -> Iterator[Utterance | Transition | UserTurn]:
     """Give messages, calls and interrupts, each once, in the order in which an episode is told.
 
     What the agent said stands before the calls that it asked for with it; an interrupt stands where the graph
@@ -205,19 +205,19 @@ def telling(episode: Episode) -> Iterator[Said | Transition | UserTurn]:
     waits = deque(turn for turn in episode.user_turns if turn.kind != "reply")
     by_id = {step.call.call_id: step.step for step in left if step.call.call_id is not None}
 
-    def calls(last: int, said: int) -> Iterator[Transition | UserTurn]:
+    def calls(last: int, seen: int) -> Iterator[Transition | UserTurn]:
         while left and left[0].step <= last:
-            while waits and waits[0].after < left[0].step and waits[0].said <= said:
+            while waits and waits[0].after < left[0].step and waits[0].said <= seen:
                 yield waits.popleft()
             yield left.popleft()
 
     for place, message in enumerate(episode.messages):
-        asked = [by_id[call["id"]] for call in _calls(message) if call.get("id") in by_id]
-        yield from calls(min(asked, default=1) - 1, place)
+        steps = [by_id[call["id"]] for call in _calls(message) if call.get("id") in by_id]
+        yield from calls(min(steps, default=1) - 1, place)
         while waits and waits[0].said <= place:
             yield waits.popleft()
-        yield Said(message, replies.get(place))
-        yield from calls(max(asked, default=0), place + 1)
+        yield Utterance(message, replies.get(place))
+        yield from calls(max(steps, default=0), place + 1)
     if left:
         yield from calls(left[-1].step, len(episode.messages))
     yield from waits

@@ -122,7 +122,7 @@ class Evaluation:
             word is Conclusion.NO_DIFFERENCE and self.must_be == "not-worse"
         )
         unknown = word in (Conclusion.INCONCLUSIVE, Conclusion.NO_COMMON_TASKS)
-        measured, limit = word.told.lower(), f"required {self.must_be}"
+        measured, limit = word.label.lower(), f"required {self.must_be}"
         broken = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
         return (Rule("must_be", passed, measured, limit, self.sentence * (not passed), (), broken),)
 
@@ -173,9 +173,9 @@ def scores_of(summary: RunMetrics, tasks: Sequence[Task], *, run: str, directory
         ((line.task, line.verdict) for line in summary.episodes),
         family=lambda task: families.get(task, ""),
     )
-    outcomes = tuple(sorted(outcomes, key=lambda one: natural(one.task)))
-    most = max((one.decided for one in outcomes), default=0)
-    kinds = sorted({one.family for one in outcomes if one.family})
+    outcomes = tuple(sorted(outcomes, key=lambda outcome: natural(outcome.task)))
+    most = max((outcome.decided for outcome in outcomes), default=0)
+    kinds = sorted({outcome.family for outcome in outcomes if outcome.family})
     return Scores(
         run=run,
         directory=directory,
@@ -211,25 +211,25 @@ def share_to_json(share: Share | None) -> JsonValue:
     return None if share is None else asdict(share)
 
 
-def beating_to_json(found: PairedComparison | None) -> JsonValue:
+def beating_to_json(paired: PairedComparison | None) -> JsonValue:
     """Give a comparison as a JSON object; null where there is none."""
-    if found is None:
+    if paired is None:
         return None
     return {
-        "word": found.word.value,
-        "sentence": found.sentence,
-        "tasks": found.tasks,
-        "left_out": found.left_out,
-        "a": found.a,
-        "b": found.b,
-        "change": found.change,
-        "low": found.low,
-        "high": found.high,
-        "better": found.better,
-        "worse": found.worse,
-        "inconclusive": {"a": found.inconclusive_a, "b": found.inconclusive_b},
-        "least": found.least,
-        "most": found.most,
+        "word": paired.word.value,
+        "sentence": paired.sentence,
+        "tasks": paired.tasks,
+        "left_out": paired.left_out,
+        "a": paired.a,
+        "b": paired.b,
+        "change": paired.change,
+        "low": paired.low,
+        "high": paired.high,
+        "better": paired.better,
+        "worse": paired.worse,
+        "inconclusive": {"a": paired.inconclusive_a, "b": paired.inconclusive_b},
+        "least": paired.least,
+        "most": paired.most,
     }
 
 
@@ -238,15 +238,15 @@ def _family(task: Task) -> str:
     return named if isinstance(named, str) else ""
 
 
-def render_evaluation(found: Evaluation, *, paint: Paint = PLAIN) -> str:
+def render_evaluation(figures: Evaluation, *, paint: Paint = PLAIN) -> str:
     """Give the whole evaluation."""
-    parts = [executed_first(found.b.summary, paint)]
-    if found.a is not None and found.beating is not None:
-        parts.append(_against(found, found.beating, paint))
-        parts += [f" A\n{_scores(found.a, paint)}", f" B\n{_scores(found.b, paint, also=found.rules)}"]
+    parts = [executed_first(figures.b.summary, paint)]
+    if figures.a is not None and figures.beating is not None:
+        parts.append(_against(figures, figures.beating, paint))
+        parts += [f" A\n{_scores(figures.a, paint)}", f" B\n{_scores(figures.b, paint, also=figures.rules)}"]
     else:
-        parts.append(_scores(found.b, paint))
-    parts.append(_families(found))
+        parts.append(_scores(figures.b, paint))
+    parts.append(_families(figures))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -258,7 +258,7 @@ def _scores(scores: Scores, paint: Paint, *, also: Sequence[Rule] = ()) -> str:
         ("Run", f"{one_line(scores.run)}, {'on the real tools' if scores.real else 'in a dream'}"),
     ]
     return "\n".join(
-        [verdict(scores.summary, paint, also=also), *(labelled(label, told) for label, told in rows)]
+        [verdict(scores.summary, paint, also=also), *(labelled(label, text) for label, text in rows)]
     )
 
 
@@ -273,17 +273,17 @@ def format_share(share: Share | None) -> str:
     if share is None:
         return "not known"
     low, high = whole_bounds(share.low, share.high)
-    told = f"{whole_percent(share.mean)}% (95% CI {low}-{high}%)"
+    text = f"{whole_percent(share.mean)}% (95% CI {low}-{high}%)"
     left = f"{share.left_out} task{'s' if share.left_out != 1 else ''} left out, too few conclusive episodes"
-    return f"{told}   {left}" if share.left_out else told
+    return f"{text}   {left}" if share.left_out else text
 
 
-def _against(found: Evaluation, beating: PairedComparison, paint: Paint) -> str:
+def _against(evaluation: Evaluation, beating: PairedComparison, paint: Paint) -> str:
     """What can be said of B against A, what of it was required, and the figures that it rests on."""
-    lines = [first_line(beating.word, found.sentence, paint)]
+    lines = [first_line(beating.word, evaluation.sentence, paint)]
     change, bounds = f"{100 * beating.change:+.0f}", format_points(beating.low, beating.high)
-    told = f"{change} points ({bounds}), on the tasks that are conclusive in both"
-    lines.append(labelled("Pass rate", told))
+    points = f"{change} points ({bounds}), on the tasks that are conclusive in both"
+    lines.append(labelled("Pass rate", points))
     same = beating.tasks - beating.better - beating.worse
     lines.append(labelled("Tasks", f"{beating.better} better, {beating.worse} worse, {same} the same"))
     if beating.left_out:
@@ -293,23 +293,23 @@ def _against(found: Evaluation, beating: PairedComparison, paint: Paint) -> str:
     if beating.inconclusive_a or beating.inconclusive_b:
         bounds = format_points(beating.least, beating.most)
         lines.append(labelled("Range", f"{bounds} points with the inconclusive episodes failed or passed"))
-    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in found.differs]
+    lines += [fold(f"  ! other settings: {one_line(text)}", indent=4) for text in evaluation.differs]
     return "\n".join(lines)
 
 
-def _families(found: Evaluation) -> str:
+def _families(evaluation: Evaluation) -> str:
     """Family by family, both sides where there are two: to look at, not to claim by."""
-    names = list(found.b.families)
+    names = list(evaluation.b.families)
     if len(names) < 2:
         return ""
     width = min(_FAMILY_WIDTH, max(len(one_line(name)) for name in names))
-    before = found.a.families if found.a is not None else None
+    before = evaluation.a.families if evaluation.a is not None else None
     lines = [f" Pass rate by family{', A -> B' if before is not None else ''}"]
     for name in names[:_FAMILIES]:
         row = f"  {shown(name, width):<{width}}  "
         if before is not None:
             row += f"{format_share(before.get(name)):<22} -> "
-        lines.append(f"{row}{format_share(found.b.families[name])}")
+        lines.append(f"{row}{format_share(evaluation.b.families[name])}")
     if len(names) > _FAMILIES:
         lines.append(f"  {len(names) - _FAMILIES} more; all: --json")
     return "\n".join(lines)

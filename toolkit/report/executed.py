@@ -19,15 +19,15 @@ def executed_short(calls: Sequence[Executed]) -> str:
     return f"{len(calls)} real calls executed: {named}, and {len(calls) - _MOST} more"
 
 
-def executed_of(summary: "RunMetrics") -> str:
+def executed_sentence(summary: "RunMetrics") -> str:
     """The sentence of a run; empty where nothing ran."""
     return executed_short([call for _, call in summary.executed]) if summary.executed else ""
 
 
 def executed_line(summary: "RunMetrics") -> str:
     """What a command says first; empty where nothing ran."""
-    told = executed_of(summary)
-    return f"FAILED  {told}" if told else ""
+    sentence = executed_sentence(summary)
+    return f"FAILED  {sentence}" if sentence else ""
 
 
 def what_to_do(summary: "RunMetrics") -> list[str]:

@@ -18,7 +18,7 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.report.executed import executed_of
+from dreamgym_kit.report.executed import executed_sentence
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import GateSettings, declared
 from dreamgym_kit.types import Verdict
@@ -57,7 +57,7 @@ def gate_to_record(gate: GateSettings) -> dict[str, JsonValue]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(gate).items()}
 
 
-def gate_of(record: JsonValue, *, judges: bool = True) -> GateSettings:
+def gate_from_record(record: JsonValue, *, judges: bool = True) -> GateSettings:
     """Read the settings back.
 
     A run of an earlier version kept only what was asked for, by other names. It was never held to today's
@@ -73,12 +73,12 @@ def gate_of(record: JsonValue, *, judges: bool = True) -> GateSettings:
     record = record if isinstance(record, Mapping) else {}
     known = {field.name for field in fields(GateSettings)}
     renamed = {key.was: name for name, key in declared(GateSettings).items()}
-    said: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
+    entries: dict[str, Any] = {renamed.get(name, name): value for name, value in record.items()}
     if "max_errors" not in record:
-        said = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **said}
+        entries = {"min_pass_rate": 1.0 if judges else None, "max_inconclusive": None, **entries}
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in said.items()
+        for name, value in entries.items()
         if name in known
     }
     for name, value in values.items():
@@ -89,7 +89,7 @@ def gate_of(record: JsonValue, *, judges: bool = True) -> GateSettings:
 
 def _fits(name: str, value: object) -> bool:
     if name in ("forbid", "fail_on"):
-        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
     if name == "max_calls_per_tool":
         return isinstance(value, Mapping) and all(isinstance(most, int) for most in value.values())
     if value is None:
@@ -104,7 +104,7 @@ def rules_of(summary: "RunMetrics", *, fail_on: Sequence[str] = ()) -> tuple[Rul
         summary: the run.
         fail_on: kinds of findings that fail it, besides those of its gate.
     """
-    gate = gate_of(summary.fact("gate"), judges=summary.fact("mode") in (None, "dream"))
+    gate = gate_from_record(summary.fact("gate"), judges=summary.fact("mode") in (None, "dream"))
     kinds = tuple(dict.fromkeys([*gate.fail_on, *fail_on]))
     return (
         *_real(summary),
@@ -134,10 +134,10 @@ def _real(summary: "RunMetrics") -> Iterator[Rule]:
     passed = ran == 0 and blocked == 0
     if summary.recorded and passed:
         return
-    told = [executed_of(summary)] if ran else []
-    told += [f"{blocked} real call{'s'[: blocked != 1]} blocked"] if blocked else []
+    reasons = [executed_sentence(summary)] if ran else []
+    reasons += [f"{blocked} real call{'s'[: blocked != 1]} blocked"] if blocked else []
     places = tuple((episode, None) for episode, _ in (*summary.executed, *summary.violations))
-    yield Rule(REAL, passed, f"{ran} executed, {blocked} blocked", "none allowed", ", ".join(told), places)
+    yield Rule(REAL, passed, f"{ran} executed, {blocked} blocked", "none allowed", ", ".join(reasons), places)
 
 
 def _finished(summary: "RunMetrics") -> Iterator[Rule]:
@@ -163,17 +163,17 @@ def _pass_rates(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
             interval and interval[0],
         ),
     )
-    for key, what, least, measured in wanted:
+    for key, label, least, measured in wanted:
         if least is None:
             continue
         unknown = measured is None or summary.not_run > 0
         passed = measured is not None and measured >= least - 1e-12
         down = key == "min_pass_rate_low"  # a bound promises no more than is known
-        told = "no conclusive episode" if measured is None else _percent(measured, least, down=down)
-        why = "" if passed else f"{what} is {told}, required is {_percent(least)}"
+        text = "no conclusive episode" if measured is None else _percent(measured, least, down=down)
+        why = "" if passed else f"{label} is {text}, required is {_percent(least)}"
         why = "no episode is conclusive" if measured is None else why
         verdict = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
-        yield Rule(key, passed, told, f"required {_percent(least)}", why, () if passed else broken, verdict)
+        yield Rule(key, passed, text, f"required {_percent(least)}", why, () if passed else broken, verdict)
 
 
 def _verdicts(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
@@ -205,10 +205,10 @@ def _contradictions(summary: "RunMetrics", most: int) -> Iterator[Rule]:
     answers = sum(group.count for group in summary.findings if group.kind == _CONTRADICTS)
     judges = summary.counts.get(_DISAGREE, 0)
     passed = answers + judges <= most
-    told = f"{answers} answers contradict the ledger, and the judges disagree {judges} times"
+    why = f"{answers} answers contradict the ledger, and the judges disagree {judges} times"
     at = _places(summary, lambda group: group.kind == _CONTRADICTS) if not passed else ()
     limit = f"at most {most} allowed"
-    yield Rule("max_contradictions", passed, str(answers + judges), limit, told * (not passed), at)
+    yield Rule("max_contradictions", passed, str(answers + judges), limit, why * (not passed), at)
 
 
 def _forbidden(summary: "RunMetrics", pattern: str) -> Rule:
@@ -226,10 +226,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMED]) + more
 
 
-def _no_such(summary: "RunMetrics", pattern: str, what: str) -> str:
+def _no_such(summary: "RunMetrics", pattern: str, noun: str) -> str:
     """Says of a name that fits nothing that it does; the end of the run noted which do."""
     unmatched = summary.fact("unmatched")
-    return f", no such {what}" if isinstance(unmatched, list) and pattern in unmatched else ""
+    return f", no such {noun}" if isinstance(unmatched, list) and pattern in unmatched else ""
 
 
 def _most_calls(summary: "RunMetrics", pattern: str, most: int) -> Rule:
@@ -237,10 +237,10 @@ def _most_calls(summary: "RunMetrics", pattern: str, most: int) -> Rule:
     over = tuple((line.id, _first(line, pattern)) for line, calls in counts.items() if calls > most)
     highest = max(counts.values(), default=0)
     times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
-    told = f"the agent called {pattern} {times}" if over else ""
+    why = f"the agent called {pattern} {times}" if over else ""
     unknown = _no_such(summary, pattern, "tool") if not highest else ""
     measured = f"{_format_calls(highest)} in an episode{unknown}"
-    return Rule(f"max_calls_per_tool {pattern}", not over, measured, f"at most {most} allowed", told, over)
+    return Rule(f"max_calls_per_tool {pattern}", not over, measured, f"at most {most} allowed", why, over)
 
 
 def _calls(line: "EpisodeLine", pattern: str) -> int:
@@ -258,8 +258,8 @@ def _kind(summary: "RunMetrics", kind: str) -> Rule:
     groups = [group for group in summary.findings if meant(group)]
     count = sum(group.count for group in groups)
     why = f"{groups[0].text}{f', and {count - 1} more' if count > 1 else ''}" if groups else ""
-    found = f"{count} finding{'s'[: count != 1]}{_no_such(summary, kind, 'kind') if not count else ''}"
-    return Rule(f"fail_on {kind}", not count, found, "none allowed", why, _places(summary, meant))
+    measured = f"{count} finding{'s'[: count != 1]}{_no_such(summary, kind, 'kind') if not count else ''}"
+    return Rule(f"fail_on {kind}", not count, measured, "none allowed", why, _places(summary, meant))
 
 
 def _detectors(summary: "RunMetrics") -> Iterator[Rule]:
@@ -307,8 +307,8 @@ def _beside(limit: float, measured: float, places: int, *, down: bool = False) -
     return f"{rounded(places):.{places}f}"
 
 
-def _side(one: float, other: float) -> int:
-    return (one > other) - (one < other)
+def _side(left: float, right: float) -> int:
+    return (left > right) - (left < right)
 
 
 def _money(limit: float) -> str:

@@ -51,8 +51,8 @@ def word(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
 def format_counts(counts: Mapping[Verdict, int]) -> str:
     """Episodes of each verdict: "21 passed, 1 failed, 10 inconclusive, 0 errors"."""
     errors = counts[Verdict.ERROR]
-    told = [f"{counts[verdict]} {verdict}" for verdict in Verdict if verdict is not Verdict.ERROR]
-    return ", ".join([*told, f"{errors} error{'s'[: errors != 1]}"])
+    parts = [f"{counts[verdict]} {verdict}" for verdict in Verdict if verdict is not Verdict.ERROR]
+    return ", ".join([*parts, f"{errors} error{'s'[: errors != 1]}"])
 
 
 def headline(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
@@ -66,8 +66,8 @@ def format_broken(rules: Sequence[Rule]) -> list[str]:
 
 
 def _broken(rule: Rule) -> str:
-    told = f"gate {one_line(rule.key)}: {rule.measured}, {rule.limit}"
-    return f"{told}: {one_line(rule.why)}" if rule.key.startswith(_EXPLAINED) and rule.why else told
+    text = f"gate {one_line(rule.key)}: {rule.measured}, {rule.limit}"
+    return f"{text}: {one_line(rule.why)}" if rule.key.startswith(_EXPLAINED) and rule.why else text
 
 
 def format_pass_rate(summary: RunMetrics) -> str:
@@ -82,13 +82,13 @@ def format_pass_rate(summary: RunMetrics) -> str:
     low, high = whole_bounds(once.low, once.high)
     of = f"{format_count(tasks, 'task')}{repeats}"
     of = f"the {tasks} conclusive task{'s'[: tasks != 1]}" if tasks < whole else of
-    told = f"{whole_percent(once.mean)}% of {of} (95% CI {low}-{high}%, by task)"
+    text = f"{whole_percent(once.mean)}% of {of} (95% CI {low}-{high}%, by task)"
     left = summary.inconclusive + summary.errors
     if left:
         low, high = whole_bounds(once.worst, once.best)
         which = "one that is not conclusive" if left == 1 else f"{left} that are not conclusive"
-        told += f"; {low}-{high}% with the {which} failed or passed"
-    return told
+        text += f"; {low}-{high}% with the {which} failed or passed"
+    return text
 
 
 _ID = re.compile(r"\b(?=[\w-]*\d)[\w-]{12,}|\b0x[0-9a-f]+")
@@ -110,8 +110,8 @@ class Cause:
             return f"{len(self.episodes)} episodes  error: {one_line(self.reason)}"
         same = ", ".join(_short_id(other, name) for other in more[:5])
         rest = f" and {len(more) - 5} more" if len(more) > 5 else ""
-        told = f"{name}  {self.verdict}: {one_line(self.reason)}"
-        return f"{told} (same in {same}{rest})" if more else told
+        text = f"{name}  {self.verdict}: {one_line(self.reason)}"
+        return f"{text} (same in {same}{rest})" if more else text
 
 
 def _short_id(other: str, name: str) -> str:
@@ -129,14 +129,14 @@ def _same(line: EpisodeLine) -> str:
 
 def causes(summary: RunMetrics) -> list[Cause]:
     """Why episodes did not pass: failures, errors, then the inconclusive ones; the most frequent first."""
-    found: dict[tuple[object, ...], list[EpisodeLine]] = {}
+    by_cause: dict[tuple[object, ...], list[EpisodeLine]] = {}
     for lines in summary.tasks.values():
         for line in lines:
             if line.verdict is not Verdict.PASSED:
                 task = line.task if line.verdict is Verdict.FAILED else ""
-                found.setdefault((line.verdict, task, _same(line)), []).append(line)
+                by_cause.setdefault((line.verdict, task, _same(line)), []).append(line)
     order = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
-    groups = sorted(found.values(), key=lambda lines: (order.index(lines[0].verdict), -len(lines)))
+    groups = sorted(by_cause.values(), key=lambda lines: (order.index(lines[0].verdict), -len(lines)))
     return [
         Cause(lines[0].verdict, tuple(line.id for line in lines), lines[0].reason, lines[0].traceback)
         for lines in groups
@@ -195,44 +195,44 @@ def format_coverage(summary: RunMetrics) -> str:
     parts += [f"{summary.abstentions} unanswered"] if summary.abstentions else []
     calls = f"{dreamt} call{'s'[: dreamt != 1]}"
     source = f"recordings{' and rules' if rules else ''}"
-    told = f"{whole_percent(summary.grounded)}% of {calls} answered from {source}"
-    told += f": {', '.join(parts)}" if parts else ""
+    text = f"{whole_percent(summary.grounded)}% of {calls} answered from {source}"
+    text += f": {', '.join(parts)}" if parts else ""
     weakest = summary.weakest
     if weakest is not None:
-        told += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
-    return told
+        text += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
+    return text
 
 
 def format_unanswered(summary: RunMetrics) -> list[str]:
     """Unanswered calls by tool and reason, a line each, the most frequent first."""
     named = summary.unanswered[:_REASONS]
-    digits = max((len(f"{one.calls:,}") for one in named), default=0)
-    width = max((len(one_line(one.tool)) for one in named), default=0)
-    told = [
-        f"{one.calls:>{digits},} {one_line(one.tool):<{width}}  "
-        f"{one_line(one.why.removeprefix(f'{one.tool} '))}"
-        for one in named
+    digits = max((len(f"{row.calls:,}") for row in named), default=0)
+    width = max((len(one_line(row.tool)) for row in named), default=0)
+    lines = [
+        f"{row.calls:>{digits},} {one_line(row.tool):<{width}}  "
+        f"{one_line(row.why.removeprefix(f'{row.tool} '))}"
+        for row in named
     ]
-    left = sum(one.calls for one in summary.unanswered[_REASONS:])
-    return [*told, f"and {format_count(left, 'other call')}"] if left else told
+    left = sum(row.calls for row in summary.unanswered[_REASONS:])
+    return [*lines, f"and {format_count(left, 'other call')}"] if left else lines
 
 
 def format_to_answer(summary: RunMetrics) -> list[str]:
     """How unanswered calls can be answered, as lines: what to add to the settings, what to record."""
     if not summary.unanswered or summary.recorded:
         return []
-    ignorable = [one for one in summary.unanswered if one.ignore]
+    ignorable = [row for row in summary.unanswered if row.ignore]
     ignored: dict[str, set[str]] = {}
-    for one in ignorable:
-        ignored.setdefault(one.tool, set()).update(one.ignore)
-    tasks = dict.fromkeys(task for one in summary.unanswered for task in one.tasks)
+    for row in ignorable:
+        ignored.setdefault(row.tool, set()).update(row.ignore)
+    tasks = dict.fromkeys(task for row in summary.unanswered for task in row.tasks)
     some = len(tasks) < len(summary.tasks) and len(tasks) <= _SELECTED and all(map(selectable, tasks))
     record = "dreamgym-kit record" + (f" -k {shlex.quote(' or '.join(tasks))}" if some else "")
     if not ignored:
         return [f"To answer these: {record}"]
     name = {tool: tool if _BARE_KEY.fullmatch(tool) else json.dumps(tool) for tool in ignored}
     width = max(map(len, name.values()))
-    answers = sum(one.calls for one in ignorable)
+    answers = sum(row.calls for row in ignorable)
     return [
         f"If these arguments do not change the answer, add to dreamgym.toml (answers {answers:,}):",
         "  [match]",
@@ -246,26 +246,26 @@ def format_to_answer(summary: RunMetrics) -> list[str]:
 
 def fidelity_point(summary: RunMetrics) -> TrustPoint | None:
     """Shares of held-out recordings at the confidence that the run requires; None: not measured."""
-    asked = summary.fact("threshold")
-    required = asked if isinstance(asked, int | float) else _SURE
+    threshold = summary.fact("threshold")
+    required = threshold if isinstance(threshold, int | float) else _SURE
     points = [point for point in summary.curve if point.threshold <= required + 1e-9]
     return max(points, key=lambda point: point.threshold, default=None)
 
 
 def format_fidelity(summary: RunMetrics) -> str:
     """What the dream was worth on held-out recordings; empty where that was not measured."""
-    told = []
+    parts = []
     if (point := fidelity_point(summary)) is not None:
         exact = point.answered * (point.exact or 0.0)
-        told.append(
+        parts.append(
             f"{whole_percent(exact)}% of held-out recordings reproduced exactly "
             f"({whole_percent(point.answered)}% answered)"
         )
     tried = summary.fact("reasoned_support")
     if isinstance(tried, list) and tried:
         right, count = (sum(row[name] for row in tried) for name in ("right", "tried"))
-        told.append(f"the model was right in {right} of {count} held-out calls")
-    return "; ".join(told)
+        parts.append(f"the model was right in {right} of {count} held-out calls")
+    return "; ".join(parts)
 
 
 def format_reached(summary: RunMetrics) -> str:
@@ -282,19 +282,19 @@ def format_faults(summary: RunMetrics) -> str:
     """How many calls were made to fail, and in which episodes; empty where none was."""
     if not summary.faults:
         return ""
-    told = [
+    parts = [
         f"{summary.faulted(verdict)} of {count} {verdict}"
         for verdict, count in summary.by_verdict.items()
         if count
     ]
-    return f"{format_count(summary.faults, 'call')} made to fail, in {', '.join(told)} episodes"
+    return f"{format_count(summary.faults, 'call')} made to fail, in {', '.join(parts)} episodes"
 
 
 def format_findings(summary: RunMetrics) -> str:
     """How many findings, and the worst; those of episodes that are not conclusive come last and name none."""
     counted = {line.id for line in summary.episodes if line.counted}
     lead = [group for group in summary.findings if any(episode in counted for episode, _ in group.at)]
-    told = []
+    parts = []
     for severity in (CRITICAL, "warning"):
         count = sum(
             sum(episode in counted for episode, _ in group.at)
@@ -302,12 +302,12 @@ def format_findings(summary: RunMetrics) -> str:
             if (group.severity == CRITICAL) is (severity == CRITICAL)
         )
         if count:
-            told.append(f"{count} critical" if severity == CRITICAL else format_count(count, "warning"))
+            parts.append(f"{count} critical" if severity == CRITICAL else format_count(count, "warning"))
     whole = sum(group.count for group in summary.findings)
     rest = whole - sum(sum(episode in counted for episode, _ in group.at) for group in lead)
     named = f": {_place(lead[0], counted)}" if lead else ""
     more = [f"{rest} in episodes that are not conclusive"] if rest else []
-    return "; ".join([*([", ".join(told) + named] if told else []), *more])
+    return "; ".join([*([", ".join(parts) + named] if parts else []), *more])
 
 
 def _place(group: FindingGroup, counted: set[str]) -> str:
@@ -326,28 +326,28 @@ def format_judges(summary: RunMetrics) -> str:
 def format_also(summary: RunMetrics) -> str:
     """What else was counted; empty where nothing was."""
     return ", ".join(
-        format_count(count, one_line(what).replace("_", " ").removesuffix("s"))
-        for what, count in summary.counts.items()
-        if what not in _NOT_ALSO and what.removeprefix(REACHED) not in summary.reached
+        format_count(count, one_line(name).replace("_", " ").removesuffix("s"))
+        for name, count in summary.counts.items()
+        if name not in _NOT_ALSO and name.removeprefix(REACHED) not in summary.reached
     )
 
 
 def format_usage(summary: RunMetrics) -> str:
     """Model calls, tokens, dollars and seconds of the whole run."""
-    told = [format_count(summary.model_calls, "model call")]
-    told += [format_count(summary.tokens, "token")] if summary.tokens else []
-    told += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
-    return ", ".join([*told, duration(summary.elapsed_s)])
+    parts = [format_count(summary.model_calls, "model call")]
+    parts += [format_count(summary.tokens, "token")] if summary.tokens else []
+    parts += [f"USD {summary.cost_usd:.2f}"] if summary.cost_usd else []
+    return ", ".join([*parts, duration(summary.elapsed_s)])
 
 
 def format_dream_usage(summary: RunMetrics) -> str:
     """What each part of the dream asked of models; empty where none did."""
     parts = []
     for part, spend in summary.dream_spend.items():
-        told = [format_count(spend.calls, "answer"), format_count(spend.tokens, "token")]
-        told += [format_cached(spend)] if spend.cached_share is not None else []
-        told += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
-        parts.append(f"{one_line(part)} {', '.join(told)}")
+        figures = [format_count(spend.calls, "answer"), format_count(spend.tokens, "token")]
+        figures += [format_cached(spend)] if spend.cached_share is not None else []
+        figures += [f"USD {spend.cost_usd:.2f}"] if spend.cost_usd else []
+        parts.append(f"{one_line(part)} {', '.join(figures)}")
     return "; ".join(parts)
 
 
@@ -362,13 +362,13 @@ def format_servers(rows: JsonValue) -> list[str]:
 
 
 def _format_server(row: Mapping[str, JsonValue]) -> str:
-    said = {name: value if isinstance(value, int | float) else 0 for name, value in row.items()}
+    facts = {name: value if isinstance(value, int | float) else 0 for name, value in row.items()}
     known = row.get("cached_share") is not None
-    share = f" ({whole_percent(said['cached_share'])}% cached)" if known else ""
+    share = f" ({whole_percent(facts['cached_share'])}% cached)" if known else ""
     return (
-        f"{one_line(str(row.get('server', '')))} read {said.get('prompt_tokens', 0):,} tokens{share}, wrote "
-        f"{said.get('generated_tokens', 0):,}; at most {said.get('most_running', 0):,} requests ran and "
-        f"{said.get('most_waiting', 0):,} waited"
+        f"{one_line(str(row.get('server', '')))} read {facts.get('prompt_tokens', 0):,} tokens{share}, wrote "
+        f"{facts.get('generated_tokens', 0):,}; at most {facts.get('most_running', 0):,} requests ran and "
+        f"{facts.get('most_waiting', 0):,} waited"
     )
 
 
@@ -392,7 +392,7 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
         ("Dream usage", format_dream_usage(summary)),
         *(("Server", server) for server in format_servers(summary.fact("servers"))),
     ]
-    return [(label, told) for label, told in rows if told]
+    return [(label, text) for label, text in rows if text]
 
 
 def _rows(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:

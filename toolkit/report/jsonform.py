@@ -78,15 +78,15 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
             "exact": None if fidelity is None else _rounded(fidelity.answered * (fidelity.exact or 0.0)),
             "curve": [
                 {
-                    "confidence": one.threshold,
-                    "answered": round(one.answered, 4),
-                    "exact": _rounded(one.exact),
+                    "confidence": point.threshold,
+                    "answered": round(point.answered, 4),
+                    "exact": _rounded(point.exact),
                 }
-                for one in summary.curve
+                for point in summary.curve
             ],
         },
         "findings": _findings(summary),
-        "unanswered": [_UNANSWERED.write(one) for one in summary.unanswered],
+        "unanswered": [_UNANSWERED.write(row) for row in summary.unanswered],
         "executed": [
             {"episode": episode, "tool": call.tool, "args": dict(call.args), "how": call.how}
             for episode, call in summary.executed
@@ -94,11 +94,11 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
         "reached": summary.reached,
         "noted": {
-            what: count
-            for what, count in summary.counts.items()
-            if what.removeprefix(REACHED) not in summary.reached
+            name: count
+            for name, count in summary.counts.items()
+            if name.removeprefix(REACHED) not in summary.reached
         },
-        "faults": {"calls": summary.faults, **{str(one): summary.faulted(one) for one in Verdict}},
+        "faults": {"calls": summary.faults, **{str(member): summary.faulted(member) for member in Verdict}},
         "judges": dict(zip(("agree", "disagree"), summary.judges, strict=True)),
         "cost": {
             "model_calls": summary.model_calls,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from dreamgym_kit.report.executed import executed_of, what_to_do
+from dreamgym_kit.report.executed import executed_sentence, what_to_do
 from dreamgym_kit.report.gate_rules import REAL
 from dreamgym_kit.report.headline import format_faults, format_pass_rate, headline
 from dreamgym_kit.report.metrics import MARKS, EpisodeLine, RunMetrics
@@ -35,13 +35,13 @@ def junit(summary: RunMetrics, look: Callable[[str], str]) -> str:
         case = SubElement(rules, "testcase", classname="gate", name=_xml(rule.key), time="0.000")
         if not rule.passed:
             where = "\n".join(look(episode) for episode, _ in dict.fromkeys(rule.at[:20]))
-            where += "".join(f"\n{told}" for told in what_to_do(summary)) if rule.key == REAL else ""
+            where += "".join(f"\n{step}" for step in what_to_do(summary)) if rule.key == REAL else ""
             text = f"measured {rule.measured}, {rule.limit}\n{where}"
-            told = _xml(rule.why or f"{rule.measured}, {rule.limit}")
+            message = _xml(rule.why or f"{rule.measured}, {rule.limit}")
             if rule.broken is Verdict.FAILED:
-                SubElement(case, "failure", message=told, type="gate").text = _xml(text)
+                SubElement(case, "failure", message=message, type="gate").text = _xml(text)
             else:
-                SubElement(case, "error", message=told, type=str(rule.broken)).text = _xml(text)
+                SubElement(case, "error", message=message, type=str(rule.broken)).text = _xml(text)
     tasks = _suite(root, name)
     for task, lines in summary.tasks.items():
         _task(tasks, name, task, lines, look, run)
@@ -49,7 +49,7 @@ def junit(summary: RunMetrics, look: Callable[[str], str]) -> str:
     SubElement(properties, "property", name="headline", value=_xml(headline(summary)))
     SubElement(properties, "property", name="pass_rate", value=_xml(format_pass_rate(summary)))
     if summary.executed:
-        SubElement(properties, "property", name="executed", value=_xml(executed_of(summary)))
+        SubElement(properties, "property", name="executed", value=_xml(executed_sentence(summary)))
     if summary.faults:
         SubElement(properties, "property", name="faults", value=_xml(format_faults(summary)))
     tasks.insert(0, properties)
@@ -78,23 +78,23 @@ def _task(
     if worst.mark == ".":
         return
     wrong = [line for line in lines if line.mark != "."]
-    told = "\n".join(f"{_told(line)}\n  {look(line.id)}" for line in wrong[:20])
+    text = "\n".join(f"{_format(line)}\n  {look(line.id)}" for line in wrong[:20])
     if worst.mark == "-":
         kind = "error" if run is Verdict.INCONCLUSIVE else "skipped"
         element = SubElement(case, kind, message=_xml(f"inconclusive: {worst.reason}"))
         if kind == "error":
             element.set("type", "inconclusive")
-        element.text = _xml(told)
+        element.text = _xml(text)
     elif run is Verdict.PASSED:
-        SubElement(case, "skipped", message=_xml(f"the gate allows it: {_told(worst)}")).text = _xml(told)
+        SubElement(case, "skipped", message=_xml(f"the gate allows it: {_format(worst)}")).text = _xml(text)
     elif worst.mark == "E":
-        SubElement(case, "error", message=_xml(_told(worst)), type="error").text = _xml(told)
+        SubElement(case, "error", message=_xml(_format(worst)), type="error").text = _xml(text)
     else:
         kind = "finding" if worst.mark == "!" else "failure"
-        SubElement(case, "failure", message=_xml(_told(worst)), type=kind).text = _xml(told)
+        SubElement(case, "failure", message=_xml(_format(worst)), type=kind).text = _xml(text)
 
 
-def _told(line: EpisodeLine) -> str:
+def _format(line: EpisodeLine) -> str:
     step = f" step {line.anomaly_step}" if line.anomaly_step is not None else ""
     mark = "! " if line.anomaly is not None else ""
     verdict = "" if line.verdict is Verdict.PASSED and line.anomaly else f"{line.verdict}: "

@@ -22,7 +22,7 @@ def markdown(summary: RunMetrics, look: Callable[[str], str]) -> str:
     """Give the page; `look` is the command that shows an episode."""
     parts = [
         f"## {plain(headline(summary))}",
-        "\n".join(f"- {plain(told)}" for told in format_broken(summary.rules())),
+        "\n".join(f"- {plain(line)}" for line in format_broken(summary.rules())),
         _executed(summary, look),
         _figures(summary),
         _rules(summary),
@@ -51,7 +51,7 @@ def code(text: str, *, width: int = 200) -> str:
 
 
 def _figures(summary: RunMetrics) -> str:
-    rows = [(plain(label), plain(told)) for label, told in format_figures(summary)]
+    rows = [(plain(label), plain(text)) for label, text in format_figures(summary)]
     why = [f"- {plain(str(cause))}" for cause in causes(summary)[:_MOST]]
     answer = format_to_answer(summary)
     block = ["", "```text", *answer, "```"] if answer else []
@@ -64,7 +64,7 @@ def _executed(summary: RunMetrics, look: Callable[[str], str]) -> str:
         (code(str(call)), code(episode), plain(call.how), code(look(episode)))
         for episode, call in summary.executed
     ]
-    steps = [f"- {plain(told)}" for told in what_to_do(summary)]
+    steps = [f"- {plain(step)}" for step in what_to_do(summary)]
     return "\n".join([*_table(("executed", "episode", "how", "look"), rows), "", *steps]) if rows else ""
 
 

@@ -104,9 +104,9 @@ def merge_runs(paths: Sequence[Path], into: Path) -> Merged:
 def _part(path: Path) -> _Part:
     directory = RunDirectory.open(path)
     matters = dict(directory.manifest.matters)
-    said = matters.pop("shard", None)
+    value = matters.pop("shard", None)
     try:
-        shard = _SHARDS.read(said, "shard")
+        shard = _SHARDS.read(value, "shard")
     except NotSerializable:
         raise UserError(f"{path}: is no shard; only runs that were made with shard=I/N are merged.") from None
     return _Part(path, shard, directory, matters, facts_of(directory))
@@ -172,9 +172,9 @@ def _again(there: RunDirectory) -> Merged:
     count = 0
     for count, episode in enumerate(there.episodes(), 1):  # noqa: B007  the last count is all
         tally.add(episode)
-    kept = there.read_trials()
-    if kept is not None:
-        tally.charge("calibration", kept[1])
+    trials = there.read_trials()
+    if trials is not None:
+        tally.charge("calibration", trials[1])
     return Merged(there.path, tally.summary(_ended(there), curve_of(there)), count, again=True)
 
 
@@ -188,7 +188,7 @@ def _clear(half: Path) -> None:
     if half.is_symlink() or (half.exists() and not half.is_dir()):
         raise UserError(f"{half}: is in the way; move it, or remove it.")
     if half.is_dir():
-        left = {one.name for one in half.iterdir()}
+        left = {path.name for path in half.iterdir()}
         if not left <= {MANIFEST, f".{MANIFEST}.new", "lock", EPISODES, EVENTS, "trials.json", REPORT}:
             raise UserError(f"{half}: is in the way; move it, or remove it.")
         shutil.rmtree(half)
@@ -218,8 +218,8 @@ def _journal(made: RunDirectory, parts: Sequence[_Part]) -> tuple[int, Tally]:
 
 def _events(path: Path, parts: Sequence[_Part]) -> None:
     """What happened in all shards, by the clock."""
-    told = heapq.merge(*(_lines(part.path / EVENTS) for part in parts), key=lambda one: one[0])
-    write_atomically(path, b"".join(line for _, line in told))
+    events = heapq.merge(*(_lines(part.path / EVENTS) for part in parts), key=lambda event: event[0])
+    write_atomically(path, b"".join(line for _, line in events))
 
 
 def _lines(path: Path) -> Iterator[tuple[float, bytes]]:
@@ -231,10 +231,10 @@ def _lines(path: Path) -> Iterator[tuple[float, bytes]]:
 
 def _trials(made: RunDirectory, parts: Sequence[_Part], tally: Tally) -> None:
     """What the dream's model was tried on, and what all shards spent on it."""
-    kept = [trials for part in parts if (trials := part.directory.read_trials()) is not None]
-    if kept:
-        spend = sum((one for _, one in kept), Spend())
-        made.write_trials(kept[0][0], spend)
+    all_trials = [trials for part in parts if (trials := part.directory.read_trials()) is not None]
+    if all_trials:
+        spend = sum((spent for _, spent in all_trials), Spend())
+        made.write_trials(all_trials[0][0], spend)
         tally.charge("calibration", spend)
 
 
@@ -248,18 +248,18 @@ def _facts(parts: Sequence[_Part], manifest: Manifest, place: Path, episodes: in
         "run": manifest.run,
         "directory": str(place.absolute()),
         "not_run": sum(part.expected for part in parts) - episodes,
-        "stopped": next((one for part in parts if (one := part.facts.get("stopped"))), ""),
+        "stopped": next((reason for part in parts if (reason := part.facts.get("stopped"))), ""),
         "strays": strays,
     }
-    spent = [one for part in parts if isinstance(one := part.facts.get("spent"), Mapping)]
+    spent = [usage for part in parts if isinstance(usage := part.facts.get("spent"), Mapping)]
     if spent:
         facts["spent"] = {
-            **{name: sum(_number(one.get(name)) for one in spent) for name in ("calls", "usd")},
+            **{name: sum(_number(usage.get(name)) for usage in spent) for name in ("calls", "usd")},
             "seconds": busy_seconds(part.path / EVENTS for part in parts),
         }
     facts.pop("servers", None)  # what each shard saw of servers that others used meanwhile adds up to nothing
     facts.pop("unmatched", None)
-    everywhere = [name for name in unmatched[0] if all(name in one for one in unmatched)]
+    everywhere = [name for name in unmatched[0] if all(name in names for names in unmatched)]
     if everywhere:
         facts["unmatched"] = everywhere
     return facts

@@ -52,14 +52,14 @@ class ToolUse:
         """Answers that no real tool gave and no fault plan made."""
         return sum(
             count
-            for said, count in self.sources.items()
-            if said not in (Source.REAL, Source.FAULT, Source.SCRIPTED)
+            for source, count in self.sources.items()
+            if source not in (Source.REAL, Source.FAULT, Source.SCRIPTED)
         )
 
     @property
     def grounded(self) -> int:
         """Dreamt answers that rest on recordings and rules."""
-        return sum(self.sources.get(said, 0) for said in GROUNDED) - self.presumed
+        return sum(self.sources.get(source, 0) for source in GROUNDED) - self.presumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,8 @@ class RunMetrics:
     def spent_usd(self) -> float:
         """Dollars of all parts of a resumed run, also for episodes that were cut or run again."""
         spent, calibration = self.manifest.get("spent"), self.dream_spend.get("calibration", Spend())
-        told = spent.get("usd") if isinstance(spent, Mapping) else None
-        return max(self.cost_usd, (told if isinstance(told, int | float) else 0.0) + calibration.cost_usd)
+        usd = spent.get("usd") if isinstance(spent, Mapping) else None
+        return max(self.cost_usd, (usd if isinstance(usd, int | float) else 0.0) + calibration.cost_usd)
 
     @property
     def calls(self) -> int:
@@ -235,11 +235,11 @@ class RunMetrics:
         Counted from what was asked for: a run that was killed wrote nothing about its own end.
         """
         about, n = self.manifest.get("about"), self.fact("n")
-        asked = about.get("tasks") if isinstance(about, Mapping) else None
-        if isinstance(asked, int) and isinstance(n, int):
-            return max(0, asked * n - len(self.episodes))
-        told = self.fact("not_run")
-        return told if isinstance(told, int) else 0
+        tasks = about.get("tasks") if isinstance(about, Mapping) else None
+        if isinstance(tasks, int) and isinstance(n, int):
+            return max(0, tasks * n - len(self.episodes))
+        count = self.fact("not_run")
+        return count if isinstance(count, int) else 0
 
     @property
     def abstentions(self) -> int:
@@ -251,8 +251,8 @@ class RunMetrics:
         """Allowed hosts, "name:port", that were really reached, no models': in so many episodes, or 0."""
         outside = self.fact("reached")
         hosts = {str(host): 0 for host in outside} if isinstance(outside, list) else {}
-        episodes = {what: count for what, count in self.counts.items() if what.startswith(REACHED)}
-        return hosts | {what.removeprefix(REACHED): count for what, count in sorted(episodes.items())}
+        episodes = {name: count for name, count in self.counts.items() if name.startswith(REACHED)}
+        return hosts | {name.removeprefix(REACHED): count for name, count in sorted(episodes.items())}
 
     @property
     def judges(self) -> tuple[int, int]:
@@ -297,8 +297,8 @@ class RunMetrics:
         """Answers by where they came from."""
         total: dict[str, int] = {}
         for tool in self.tools:
-            for said, count in tool.sources.items():
-                total[said] = total.get(said, 0) + count
+            for source, count in tool.sources.items():
+                total[source] = total.get(source, 0) + count
         return dict(sorted(total.items()))
 
     @property

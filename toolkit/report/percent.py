@@ -37,6 +37,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def format_count(number: int, what: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """A number with its noun: "1 call", "1,204 calls"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -16,7 +16,7 @@ def render_s2r(report: Mapping[str, Any], *, stage: str, paint: Paint = PLAIN) -
     colour = {"DONE": paint.green, "GATE OPEN": paint.green}.get(word, paint.red)
     if word in ("NOT FINISHED", "BUDGET SPENT"):
         colour = paint.yellow
-    rows = ((label, one_line(told)) for label, told in _rows(report, stage))
+    rows = ((label, one_line(value)) for label, value in _rows(report, stage))
     return screen(word, one_line(text), colour, rows)
 
 
@@ -58,14 +58,14 @@ def _gate(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _tools(by_tool: Mapping[str, int]) -> str:
-    told = ", ".join(f"{tool} {count}" for tool, count in sorted(by_tool.items(), key=lambda one: -one[1]))
-    return f": {told}" if told else ""
+    text = ", ".join(f"{tool} {count}" for tool, count in sorted(by_tool.items(), key=lambda row: -row[1]))
+    return f": {text}" if text else ""
 
 
 def _compared(compared: Mapping[str, Mapping[str, Any]]) -> str:
-    made = sum(one["compared"] for one in compared.values())
-    different = {tool: one["different"] for tool, one in compared.items() if one["different"]}
-    told = ", ".join(f"{tool} {count}" for tool, count in sorted(different.items(), key=lambda one: -one[1]))
+    made = sum(counts["compared"] for counts in compared.values())
+    different = {tool: counts["different"] for tool, counts in compared.items() if counts["different"]}
+    text = ", ".join(f"{tool} {count}" for tool, count in sorted(different.items(), key=lambda row: -row[1]))
     return (
-        f"{made} answers, each state once; {f'otherwise than dreamed: {told}' if told else 'all as dreamed'}"
+        f"{made} answers, each state once; {f'otherwise than dreamed: {text}' if text else 'all as dreamed'}"
     )

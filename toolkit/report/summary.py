@@ -112,8 +112,8 @@ class Tally:
         self._findings(episode)
         self._executed(episode)
         self.violations += [(episode.id, text) for text in episode.violations]
-        for what, count in episode.counts.items():
-            self.counts[what] = self.counts.get(what, 0) + count
+        for kind, count in episode.counts.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
         self.model_calls += episode.model_calls
         self.tokens += episode.tokens
         self.costs.append(episode.cost_usd)
@@ -139,8 +139,8 @@ class Tally:
     def _call(self, step: Transition) -> None:
         tool = self.tools.setdefault(step.call.tool, _ToolTally(step.effect))
         tool.calls += 1
-        said = str(step.answer.source)
-        tool.sources[said] = tool.sources.get(said, 0) + 1
+        source = str(step.answer.source)
+        tool.sources[source] = tool.sources.get(source, 0) + 1
         tool.presumed += step.answer.source in GROUNDED and step.answer.confidence < SURE
         made = step.answer.source is Source.FAULT
         tool.errors += step.answer.error is not None and not made  # faults are counted by provenance
@@ -162,10 +162,10 @@ class Tally:
             if step.answer.source is Source.REAL and not step.effect.runs_in_dream
         ]
         for call in episode.executed:
-            known = next((one for one in steps if (one.tool, one.args) == (call.tool, call.args)), None)
+            known = next((step for step in steps if (step.tool, step.args) == (call.tool, call.args)), None)
             if known is None:
                 self.executed.append((episode.id, call))
-        self.really += [(episode.id, one) for one in steps]
+        self.really += [(episode.id, step) for step in steps]
 
     def _findings(self, episode: Episode) -> None:
         by_step = {step.step: step for step in episode.transitions}
@@ -189,7 +189,7 @@ class Tally:
         """Say what was counted; `manifest` and `curve` as for `summarise`."""
         counted = self._summary(manifest, curve)
         executed = self.executed if counted.really_read else [*self.executed, *self.really]
-        return replace(counted, executed=tuple(sorted(executed, key=lambda found: natural(found[0]))))
+        return replace(counted, executed=tuple(sorted(executed, key=lambda pair: natural(pair[0]))))
 
     def _summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint]) -> RunMetrics:
         return RunMetrics(
@@ -197,7 +197,7 @@ class Tally:
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.repeat, line.id))),
             tools=self._tools(),
             findings=self._groups(),
-            violations=tuple(sorted(self.violations, key=lambda found: natural(found[0]))),
+            violations=tuple(sorted(self.violations, key=lambda pair: natural(pair[0]))),
             real_calls=self.real_calls
             + len(self.executed)
             + self.spoiled_calls * (manifest.get("mode") == "record"),
@@ -212,11 +212,11 @@ class Tally:
         )
 
     def _groups_unanswered(self) -> tuple[Unanswered, ...]:
-        found = [
+        groups = [
             Unanswered(tool, why, len(tasks), tuple(sorted(set(tasks), key=natural)), ignore)
             for (tool, why, ignore), tasks in self.unanswered.items()
         ]
-        return tuple(sorted(found, key=lambda one: (-one.calls, one.tool, one.why, one.ignore)))
+        return tuple(sorted(groups, key=lambda group: (-group.calls, group.tool, group.why, group.ignore)))
 
     def _tools(self) -> tuple[ToolUse, ...]:
         uses = [
@@ -237,8 +237,8 @@ class Tally:
 def _seconds(manifest: Mapping[str, JsonValue]) -> float:
     """What all parts of a resumed run took, without the time between them; 0 where that was not kept."""
     spent = manifest.get("spent")
-    told = spent.get("seconds") if isinstance(spent, Mapping) else None
-    return told if isinstance(told, int | float) else 0.0
+    seconds = spent.get("seconds") if isinstance(spent, Mapping) else None
+    return seconds if isinstance(seconds, int | float) else 0.0
 
 
 def _total(spends: Iterable[Spend]) -> Spend:
@@ -286,7 +286,7 @@ def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:
     steps: dict[str, list[int]] = {}
     for step in episode.transitions:
         steps.setdefault(step.call.tool, []).append(step.step)
-    return tuple((tool, len(found), found[0]) for tool, found in steps.items())
+    return tuple((tool, len(numbers), numbers[0]) for tool, numbers in steps.items())
 
 
 def _worst(episode: Episode) -> tuple[str | None, int | None]:
@@ -301,7 +301,7 @@ def _worst(episode: Episode) -> tuple[str | None, int | None]:
         effect = by_step.get(finding.steps[-1]) if finding.steps else None
         return len(EFFECT_ORDER) if effect is None else EFFECT_ORDER.index(effect)
 
-    critical = sorted((found for found in episode.findings if found.severity == CRITICAL), key=rank)
+    critical = sorted((finding for finding in episode.findings if finding.severity == CRITICAL), key=rank)
     if not critical:
         return None, None
     return critical[0].text, critical[0].steps[-1] if critical[0].steps else None

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 
 from dreamgym_kit.report.colors import PLAIN, WIDTH, Paint, fold, hung, labelled
-from dreamgym_kit.report.executed import executed_of, what_to_do
+from dreamgym_kit.report.executed import executed_sentence, what_to_do
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
 from dreamgym_kit.report.headline import (
     causes,
@@ -42,11 +42,11 @@ def executed_first(summary: RunMetrics, paint: Paint = PLAIN) -> str:
     """That real calls ran, each with its arguments, and what to do next; empty where none did."""
     if not summary.executed:
         return ""
-    told = [
-        f"FAILED  {one_line(executed_of(summary))}",
+    texts = [
+        f"FAILED  {one_line(executed_sentence(summary))}",
         *(f"  {one_line(step)}" for step in what_to_do(summary)),
     ]
-    lines = [fold(text, indent=4).split("\n") for text in told]
+    lines = [fold(text, indent=4).split("\n") for text in texts]
     return "\n".join([*map(paint.red, lines[0]), *(row for step in lines[1:] for row in step)])
 
 
@@ -84,11 +84,11 @@ def verdict(summary: RunMetrics, paint: Paint = PLAIN, *, also: Sequence[Rule] =
 
     `also`: rules that hold beside those of its gate.
     """
-    rules, said = (*summary.rules(), *also), word(summary, also=also)
+    rules, outcome = (*summary.rules(), *also), word(summary, also=also)
     colour = partial(paint.verdict, verdict_of(rules))
-    lines = [headline(summary, also=also).replace(said, colour(said), 1)]
-    for told in format_broken(rules):
-        lines += map(colour, fold(f"  {told}", indent=4).split("\n"))
+    lines = [headline(summary, also=also).replace(outcome, colour(outcome), 1)]
+    for broken in format_broken(rules):
+        lines += map(colour, fold(f"  {broken}", indent=4).split("\n"))
     (label, rate), *figures = format_figures(summary)
     lines.append(labelled(label, rate))
     shown_causes = causes(summary)
@@ -98,8 +98,8 @@ def verdict(summary: RunMetrics, paint: Paint = PLAIN, *, also: Sequence[Rule] =
     if len(shown_causes) > _CAUSES:
         lines.append(f"  and {format_count(len(shown_causes) - _CAUSES, 'other reason')}")
     real = paint.red if summary.executed or summary.violations else str
-    for label, told in figures:
-        rows = labelled(label, told).split("\n")
+    for label, text in figures:
+        rows = labelled(label, text).split("\n")
         lines += map(real, rows) if label == "Real calls" else rows
     return "\n".join([*lines, *format_to_answer(summary)])
 
@@ -117,7 +117,7 @@ def _tool_row(tool: ToolUse, width: int, paint: Paint) -> str:
     if tool.effect is Effect.DESTRUCTIVE:
         effect = paint.red(effect)
     mix = ", ".join(
-        f"{count} {said}" for said, count in sorted(tool.sources.items(), key=lambda item: -item[1])
+        f"{count} {source}" for source, count in sorted(tool.sources.items(), key=lambda item: -item[1])
     )
     wrong = paint.red(f"  ! {tool.wrong} wrong") if tool.wrong else ""
     return f" {one_line(tool.name):<{width}}  {effect}  {tool.calls:>6}  {mix}{wrong}"
@@ -165,9 +165,9 @@ def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
     step = f"step {line.anomaly_step}  " if line.anomaly_step is not None else ""
     mark = "! " if line.anomaly is not None else ""
     head = f" {one_line(line.id):<{width}}  "
-    told = f"{line.verdict:<12}"
-    row = hung(f"{head}{told}  ", f"{step}{mark}{one_line(line.anomaly or line.reason)}")
-    return row.replace(told, paint.verdict(line.verdict, told), 1)
+    cell = f"{line.verdict:<12}"
+    row = hung(f"{head}{cell}  ", f"{step}{mark}{one_line(line.anomaly or line.reason)}")
+    return row.replace(cell, paint.verdict(line.verdict, cell), 1)
 
 
 def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
@@ -175,10 +175,10 @@ def next_steps(steps: Sequence[tuple[str, str, str]]) -> str:
     fit = [step for step in steps if _STEP + len(step[1]) + 3 + len(step[2]) <= WIDTH.get()]
     width = max((len(command) for _, command, _ in fit), default=0)
     lines = []
-    for what, command, why in steps:
-        line = f" {what:<{_STEP - 1}}{command:<{width}}   {why}"
+    for label, command, why in steps:
+        line = f" {label:<{_STEP - 1}}{command:<{width}}   {why}"
         lines.append(
-            line if len(line) <= WIDTH.get() else f" {what:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}"
+            line if len(line) <= WIDTH.get() else f" {label:<{_STEP - 1}}{command}\n{' ' * _STEP}{why}"
         )
     return "\n".join(lines)
 

@@ -74,14 +74,14 @@ class Training:
     @property
     def alarm(self) -> Mapping[str, JsonValue] | None:
         """What ended it: {"alarm", "text", "step"}; None where nothing did."""
-        told = self.outcome.get("alarm")
-        return told if isinstance(told, Mapping) else None
+        alarm = self.outcome.get("alarm")
+        return alarm if isinstance(alarm, Mapping) else None
 
     @property
     def weights(self) -> str | None:
         """The model directory that came of it, relative to the run directory."""
-        told = self.outcome.get("weights")
-        return told if isinstance(told, str) else None
+        weights = self.outcome.get("weights")
+        return weights if isinstance(weights, str) else None
 
     @property
     def gain(self) -> PairedComparison | None:
@@ -119,11 +119,11 @@ class Training:
     def sentence(self) -> str:
         """What it was worth, or what ended it."""
         if self.alarm is not None:
-            kept = (
+            saved = (
                 f"step {self.outcome.get('kept')} is kept" if self.outcome.get("kept") else "no step is kept"
             )
             named, text = self.alarm.get("alarm"), self.alarm.get("text")
-            return f"Step {self.alarm.get('step')} was stopped by the alarm '{named}': {text}; {kept}."
+            return f"Step {self.alarm.get('step')} was stopped by the alarm '{named}': {text}; {saved}."
         gain = self.gain
         if gain is None and len({evaluation.real for evaluation in self.evaluations}) > 1:
             return "Nothing can be said: held-out tasks were dreamed before and real after, or the other way."
@@ -132,16 +132,16 @@ class Training:
         if not gain.tasks:
             return "Nothing can be said: no held-out task was decided both before and after."
         where = "on the real tools" if self.evaluations[-1].real else "in the dream"
-        told = (
+        summary = (
             f"held-out pass rate went from {whole_percent(gain.a)} % to {whole_percent(gain.b)} % {where} "
             f"({_points(gain.change)} points, 95 %: {format_points(gain.low, gain.high)}; "
             f"{gain.tasks} tasks)"
         )
         if gain.word is Conclusion.NO_DIFFERENCE:
-            return f"It may be chance: {told}."
+            return f"It may be chance: {summary}."
         if gain.word is Conclusion.INCONCLUSIVE:
-            return f"It cannot be said: {told}, but the inconclusive episodes could turn it round."
-        return f"{told[:1].upper()}{told[1:]}."
+            return f"It cannot be said: {summary}, but the inconclusive episodes could turn it round."
+        return f"{summary[:1].upper()}{summary[1:]}."
 
     def to_json(self) -> dict[str, JsonValue]:
         """The same for machines."""
@@ -152,7 +152,7 @@ class Training:
             "steps": len(self.steps),
             "planned": self.planned,
             "sentence": self.sentence,
-            "held_out": [evaluation_told(evaluation) for evaluation in self.evaluations],
+            "held_out": [evaluation_to_json(evaluation) for evaluation in self.evaluations],
             "gain": None
             if gain is None
             else {
@@ -170,8 +170,8 @@ class Training:
             "tokens": self.total("tokens"),
             "forks": self.total("forks"),
             "unfit": sum(sum(step.facts.unfit.values()) for step in self.steps),
-            "logprob_gap": max((one.logprob_gap or 0.0 for one in self.steps), default=None),
-            "canary_gap": max((one.canary_gap or 0.0 for one in self.steps), default=None),
+            "logprob_gap": max((step.logprob_gap or 0.0 for step in self.steps), default=None),
+            "canary_gap": max((step.canary_gap or 0.0 for step in self.steps), default=None),
             "seconds": dict(self.seconds()),
             "curriculum": None if self.curriculum is None else self.curriculum.to_json(),
             **self.outcome,
@@ -198,12 +198,12 @@ def training_of(directory: RunDirectory) -> Training:
     Raises:
         RunDirectoryError: a file in it is damaged.
     """
-    kept = directory.read_report() or {}
+    report = directory.read_report() or {}
     return Training(
         manifest=MANIFESTS.write(directory.manifest),
         steps=read_steps(directory.path),
         evaluations=read_evaluations(directory.path),
-        outcome={name: kept[name] for name in _ENDED if name in kept},
+        outcome={name: report[name] for name in _ENDED if name in report},
         curriculum=curriculum_facts(read_courses(directory.path)),
     )
 
@@ -225,7 +225,7 @@ def share_of(evaluation: EvaluationRecord) -> Share | None:
     return passed_once(outcomes_of(evaluation))
 
 
-def evaluation_told(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
+def evaluation_to_json(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
     """One evaluation for machines."""
     share = share_of(evaluation)
     return {
@@ -242,8 +242,8 @@ def evaluation_told(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
 
 def mean_success(steps: Sequence[StepRecord]) -> float | None:
     """Mean success in the dream over some steps; None where nothing was decided."""
-    told = [step.success for step in steps if step.success is not None]
-    return fsum(told) / len(told) if told else None
+    rates = [step.success for step in steps if step.success is not None]
+    return fsum(rates) / len(rates) if rates else None
 
 
 def _points(share: float) -> str:
@@ -262,7 +262,7 @@ def curriculum_facts(courses: Sequence[CourseRecord]) -> CurriculumFacts | None:
     groups = [group for draw in draws for group in draw.groups]
     made, refused, failed = Counter[str](), Counter[str](), Counter[str]()
     for draw in draws:
-        made.update(one.how for one in draw.made)
+        made.update(synthetic.how for synthetic in draw.made)
         refused.update(draw.refused)
     for group in groups:
         failed.update(group.failed_at)
@@ -281,10 +281,10 @@ def curriculum_facts(courses: Sequence[CourseRecord]) -> CurriculumFacts | None:
 
 def _draws(courses: Sequence[CourseRecord]) -> Iterator[Draw]:
     for course in courses:
-        told = course.course if isinstance(course.course, list) else []
-        for one in told:
+        draws = course.course if isinstance(course.course, list) else []
+        for draw in draws:
             try:
-                yield DRAWS.read(one)
+                yield DRAWS.read(draw)
             except (KeyError, TypeError, ValueError, UserError) as error:
                 raise RunDirectoryError(
                     f"{COURSES}: step {course.step} is no record of a curriculum: {error}."

@@ -51,7 +51,7 @@ class Curve:
 def curves_of(training: Training) -> tuple[Curve, ...]:
     """Everything that there is to draw; a curve without any value is left out."""
     steps = training.steps
-    found = (
+    curves = (
         Curve(
             "success",
             "Pass rate",
@@ -104,7 +104,7 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
     )
     return tuple(
         curve
-        for curve in found
+        for curve in curves
         if curve.marks or any(value is not None for line in curve.lines for value in line.values)
     )
 
@@ -122,8 +122,8 @@ def _bound(training: Training, name: str) -> float | None:
     """A bound of `[alarms]` as the run was made with."""
     about = training.manifest.get("about")
     bounds = about.get("alarms") if isinstance(about, dict) else None
-    told = bounds.get(name) if isinstance(bounds, dict) else None
-    return float(told) if isinstance(told, (int, float)) else None
+    bound = bounds.get(name) if isinstance(bounds, dict) else None
+    return float(bound) if isinstance(bound, (int, float)) else None
 
 
 def _entropy_corridor(training: Training) -> tuple[float | None, float | None] | None:

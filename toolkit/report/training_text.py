@@ -43,8 +43,8 @@ def facts_of_training(training: Training) -> Iterator[tuple[str, str]]:
 
 def _ends(training: Training) -> list[EvaluationRecord]:
     """The first evaluation and the last."""
-    found = list(training.evaluations)
-    return found if len(found) < 2 else [found[0], found[-1]]
+    evaluations = list(training.evaluations)
+    return evaluations if len(evaluations) < 2 else [evaluations[0], evaluations[-1]]
 
 
 def _measured(evaluation: EvaluationRecord) -> str:
@@ -95,10 +95,10 @@ def _time(training: Training) -> str:
         return "not known"
     named = {"waited": "rollouts"}
     parts = sorted(spent.items(), key=lambda part: -part[1])
-    told = ", ".join(
+    shares = ", ".join(
         f"{named.get(phase, phase)} {whole_percent(seconds / whole)} %" for phase, seconds in parts if seconds
     )
-    return f"{duration(whole)}: {told}"
+    return f"{duration(whole)}: {shares}"
 
 
 def facts_of_curriculum(facts: CurriculumFacts) -> Iterator[tuple[str, str]]:
@@ -112,22 +112,22 @@ def facts_of_curriculum(facts: CurriculumFacts) -> Iterator[tuple[str, str]]:
 
 
 def _chosen(facts: CurriculumFacts) -> str:
-    told = f"{facts.groups:,} groups of {facts.tasks:,} tasks, {_share(facts.in_turn, facts)} in turn"
+    text = f"{facts.groups:,} groups of {facts.tasks:,} tasks, {_share(facts.in_turn, facts)} in turn"
     if any(facts.rests.values()):
-        told += f"; resting: {', '.join(f'{count} {why}' for why, count in facts.rests.items())}"
+        text += f"; resting: {', '.join(f'{count} {why}' for why, count in facts.rests.items())}"
     if facts.left_out:
-        told += f"; left out as perhaps impossible: {facts.left_out} groups"
-    return told
+        text += f"; left out as perhaps impossible: {facts.left_out} groups"
+    return text
 
 
 def _made(facts: CurriculumFacts) -> str:
-    who = {"rules": "by rules", "model": "by a model"}
-    made = ", ".join(f"{count} {who.get(how, how)}" for how, count in facts.made.items())
-    told = f"{made or 'none'}, in {_share(facts.of_made, facts)} of the groups"
+    makers = {"rules": "by rules", "model": "by a model"}
+    made = ", ".join(f"{count} {makers.get(how, how)}" for how, count in facts.made.items())
+    text = f"{made or 'none'}, in {_share(facts.of_made, facts)} of the groups"
     if facts.refused:
         not_taken = ", ".join(f"{count} {why.replace('_', ' ')}" for why, count in facts.refused.items())
-        told += f"; not taken: {not_taken}"
-    return told
+        text += f"; not taken: {not_taken}"
+    return text
 
 
 def _share(count: int, facts: CurriculumFacts) -> str:

@@ -43,22 +43,22 @@ class RuleApprover:
     async def approve(self, held: HeldCall) -> Approval | None:
         """See `Approver.approve`."""
         if inspect.iscoroutinefunction(self._rule):
-            said: object = self._rule(held)
+            reply: object = self._rule(held)
         else:
-            said = await run_in_thread_async(lambda: self._rule(held), name="dreamgym-approval")
-        if inspect.isawaitable(said):
-            said = await said
-        return Approval(held.digest, self._name) if said is True else None
+            reply = await run_in_thread_async(lambda: self._rule(held), name="dreamgym-approval")
+        if inspect.isawaitable(reply):
+            reply = await reply
+        return Approval(held.digest, self._name) if reply is True else None
 
 
-def approver_from(said: Approver | Rule) -> Approver:
+def approver_from(approver: Approver | Rule) -> Approver:
     """An approver as it is, or one made of a function.
 
     Raises:
         UserError: it is neither.
     """
-    if isinstance(said, Approver):
-        return said
-    if not callable(said):
-        raise UserError(f"approve: expected an approver or a function, got {type(said).__name__}.")
-    return RuleApprover(said, getattr(said, "__qualname__", type(said).__name__))
+    if isinstance(approver, Approver):
+        return approver
+    if not callable(approver):
+        raise UserError(f"approve: expected an approver or a function, got {type(approver).__name__}.")
+    return RuleApprover(approver, getattr(approver, "__qualname__", type(approver).__name__))

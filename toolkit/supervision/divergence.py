@@ -54,7 +54,7 @@ class Form:
 
     def says_new(self, answer: Answer) -> bool:
         """Whether an answer says what nobody recorded, at a closed place."""
-        return any(said not in self.closed.get(place, (said,)) for place, said in _words(answer))
+        return any(value not in self.closed.get(place, (value,)) for place, value in _words(answer))
 
     def left_by(self, answer: Answer) -> bool:
         """Whether an answer is of another form."""
@@ -71,9 +71,9 @@ class Forms:
 
     def __init__(self, rows: Mapping[str, Sequence[Transition]]) -> None:
         self._tools = {tool: _Recorded(some) for tool, some in rows.items()}
-        looked = [one for one in self._tools.values() if one.closed]
-        asked, new = sum(one.asked for one in looked), sum(len(one.new) for one in looked)
-        self._new = max(_MIN_NEW, (new + 1) / (asked + 2))
+        looked = [tool for tool in self._tools.values() if tool.closed]
+        count, new = sum(tool.count for tool in looked), sum(len(tool.new) for tool in looked)
+        self._new = max(_MIN_NEW, (new + 1) / (count + 2))
 
     def of(self, spec: ToolSpec) -> Form:
         """The form of a tool's answers."""
@@ -83,8 +83,8 @@ class Forms:
         schema, broken = schema_for(spec, [row.answer for row in known.rows]), known.broken(spec)
         if schema is None or broken is None:
             return Form()
-        strange = (len(known.new | broken) + 1) / (known.asked + 2)
-        own = (len(known.new) + 1) / (known.asked + 2) if known.new else 0.0
+        strange = (len(known.new | broken) + 1) / (known.count + 2)
+        own = (len(known.new) + 1) / (known.count + 2) if known.new else 0.0
         return Form(schema, known.closed, strange, max(self._new, own) if known.closed else 1.0)
 
 
@@ -93,65 +93,64 @@ class _Recorded:
 
     def __init__(self, rows: Sequence[Transition]) -> None:
         self.rows = [row for row in rows if row.answer.source is Source.REAL and not is_transient(row.answer)]
-        self._asked: list[Hashable] = [
+        self._keys: list[Hashable] = [
             (row.tenant, row.environment, row.after, row.call.key) for row in self.rows
         ]  # the call, and the state that it met
         several = len({row.environment for row in self.rows}) > 1
         self._part: dict[Hashable, Hashable] = {
-            asked: row.environment if several else asked
-            for asked, row in zip(self._asked, self.rows, strict=True)
+            key: row.environment if several else key for key, row in zip(self._keys, self.rows, strict=True)
         }
-        said: dict[Hashable, set[Word]] = {asked: set() for asked in self._part}
-        for asked, row in zip(self._asked, self.rows, strict=True):
-            said[asked] |= _words(row.answer)
-        everywhere = _Places(said.values())
-        self.asked = len(said)
+        words: dict[Hashable, set[Word]] = {key: set() for key in self._part}
+        for key, row in zip(self._keys, self.rows, strict=True):
+            words[key] |= _words(row.answer)
+        everywhere = _Places(words.values())
+        self.count = len(words)
         self.closed = {
             place: everywhere.words(place) for place in everywhere.answers if everywhere.closed(place)
         }
-        self.new = self._new(said, everywhere)
+        self.new = self._new(words, everywhere)
 
     def broken(self, spec: ToolSpec) -> set[Hashable] | None:
         """What was asked where answers break the schema of the other half; None: half is too few for one."""
         place = {part: number for number, part in enumerate(dict.fromkeys(self._part.values()))}
         halves: tuple[list[int], list[int]] = ([], [])
-        for number, asked in enumerate(self._asked):
-            halves[place[self._part[asked]] % 2].append(number)
-        found: set[Hashable] = set()
+        for number, key in enumerate(self._keys):
+            halves[place[self._part[key]] % 2].append(number)
+        keys: set[Hashable] = set()
         for inside, outside in (halves, halves[::-1]):
             schema = schema_for(spec, [self.rows[number].answer for number in inside])
             if schema is None:
                 return None
             broken = (number for number in outside if schema.breaks(self.rows[number].answer) is not None)
-            found |= {self._asked[number] for number in broken}
-        return found
+            keys |= {self._keys[number] for number in broken}
+        return keys
 
-    def _new(self, said: Mapping[Hashable, set[Word]], everywhere: "_Places") -> set[Hashable]:
+    def _new(self, words: Mapping[Hashable, set[Word]], everywhere: "_Places") -> set[Hashable]:
         """What was asked where answers say what no other part says, at a place closed without them."""
         members: dict[Hashable, list[Hashable]] = defaultdict(list)
-        for asked, part in self._part.items():
-            members[part].append(asked)
-        found = set()
+        for key, part in self._part.items():
+            members[part].append(key)
+        keys = set()
         for inside in members.values():
-            own = _Places([said[asked] for asked in inside])
+            own = _Places([words[key] for key in inside])
             alone = {
                 word
-                for word, count in own.said.items()
-                if everywhere.said[word] == count and everywhere.closed(word[0], own)
+                for word, count in own.counts.items()
+                if everywhere.counts[word] == count and everywhere.closed(word[0], own)
             }
-            found |= {asked for asked in inside if not alone.isdisjoint(said[asked])}
-        return found
+            keys |= {key for key in inside if not alone.isdisjoint(words[key])}
+        return keys
 
 
 class _Places:
     """What is said where, and how often that was asked for."""
 
     def __init__(self, answers: Collection[Set[Word]]) -> None:
-        self.said = Counter(word for words in answers for word in words)
+        self.counts = Counter(word for words in answers for word in words)
         self.answers = Counter(place for words in answers for place in {place for place, _ in words})
         self._words: dict[str, set[str | bool]] = defaultdict(set)
-        for place, said in self.said:
-            self._words[place].add(said)
+        for place, value in self.counts:
+            self._words[place].add(value)
 
     def words(self, place: str) -> frozenset[str | bool]:
         return frozenset(self._words[place])
@@ -161,7 +160,7 @@ class _Places:
         words, answers = len(self._words[place]), self.answers[place]
         if without is not None:
             here = without.words(place)
-            words -= sum(self.said[place, said] == without.said[place, said] for said in here)
+            words -= sum(self.counts[place, value] == without.counts[place, value] for value in here)
             answers -= without.answers[place]
         return 0 < words <= _MAX_WORDS and answers >= _MIN_EACH * words
 
@@ -294,9 +293,9 @@ class Divergence:
                 self._known.add((where, differs))
             most = WRITES_MOST if spec.effect.changes_environment else READS_MOST
             parted = ""
-            for name, one, bound in ((spec.name, tally, most), (_ALL, self._all, READS_MOST)):
-                if one.take(looked) > log(bound) and not parted:
-                    parted = _said(name, spec.effect, self.tallies)
+            for name, tested, bound in ((spec.name, tally, most), (_ALL, self._all, READS_MOST)):
+                if tested.take(looked) > log(bound) and not parted:
+                    parted = _sentence(name, spec.effect, self.tallies)
             return Compared(likeness, support, parted)
 
     def _look(self, spec: ToolSpec, expected: Answer, real: Answer) -> _Looked:
@@ -338,11 +337,11 @@ def _move(statistics: list[float], alternatives: Sequence[float], seen: bool, do
             statistics[place] = max(0.0, statistics[place] + ratio)
 
 
-def _said(name: str, effect: Effect, tallies: dict[str, Tally]) -> str:
+def _sentence(name: str, effect: Effect, tallies: dict[str, Tally]) -> str:
     if name == _ALL:
         counts = Counter({tool: tally.different for tool, tally in tallies.items() if tally.different})
-        told = ", ".join(f"{tool} {count}" for tool, count in counts.most_common(4))
-        return f"the real tools no longer answer as recorded (answers that differ: {told})"
+        tools = ", ".join(f"{tool} {count}" for tool, count in counts.most_common(4))
+        return f"the real tools no longer answer as recorded (answers that differ: {tools})"
     tally = tallies[name]
     return (
         f"{name} ({effect}) no longer answers as recorded: {tally.different} of {tally.compared} real "

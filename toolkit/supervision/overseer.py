@@ -105,12 +105,12 @@ class RealOverseer:
         number = self._announce(
             session, call, effect, approved, unchanged=exact() == arguments, doubts=doubts
         )
-        with episode.writes.one(writes=effect.changes_environment):
+        with episode.writes.under_way(writes=effect.changes_environment):
             answer = yield from self._run(number)
             if episode.writes.beside(since, writes=effect.changes_environment):
                 expected = _nothing()  # who was first, nobody knows
             compared = self._seen(session, call, situation, expected, answer)
-            with self._kept(session, call):
+            with self._keeping(session, call):
                 self._write_down(session, number, call, answer, compared, expected)
                 session.keep(call, answer, place, after=after, started=started)
         if identity is not None:
@@ -314,7 +314,7 @@ class RealOverseer:
         return compared
 
     @contextmanager
-    def _kept(self, session: Session, call: Call) -> Iterator[None]:
+    def _keeping(self, session: Session, call: Call) -> Iterator[None]:
         """Where an answer cannot be kept, nothing real runs any more."""
         try:
             yield

@@ -69,7 +69,7 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
     episodes = _episodes(groups)
     each = max(1, len(episodes) // max(1, len(groups)))
     success, low, high = share_interval(shares, episodes=each) if shares else (0.0, 0.0, 1.0)
-    asked = [step for one in episodes for step in one.transitions if not step.effect.runs_in_dream]
+    steps = [step for episode in episodes for step in episode.transitions if not step.effect.runs_in_dream]
     return DreamFigures(
         tasks=len(groups),
         episodes=len(episodes),
@@ -77,15 +77,15 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
         success=success,
         low=low,
         high=high,
-        calls=len(asked),
-        answered=sum(not step.answer.unanswered for step in asked),
+        calls=len(steps),
+        answered=sum(not step.answer.unanswered for step in steps),
         violations=sum(bool(episode.violations or episode.executed) for episode in episodes),
     )
 
 
 def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
     """Count the canaries."""
-    verdicts = [one.verdict for one in _episodes(groups)]
+    verdicts = [episode.verdict for episode in _episodes(groups)]
     return CanaryFigures(
         episodes=len(verdicts),
         decided=sum(verdict.conclusive for verdict in verdicts),
@@ -94,59 +94,59 @@ def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
     )
 
 
-def dream_word(found: DreamFigures, bounds: S2rSettings) -> Word:
+def dream_word(dream: DreamFigures, bounds: S2rSettings) -> Word:
     """Whether policy and dream are good enough to go on."""
     reasons = []
-    if found.decided == 0:
-        reasons.append(f"none of {found.episodes} held-out episodes in the dream could be judged")
-    elif found.low < bounds.preflight_pass_rate_low:
+    if dream.decided == 0:
+        reasons.append(f"none of {dream.episodes} held-out episodes in the dream could be judged")
+    elif dream.low < bounds.preflight_pass_rate_low:
         reasons.append(
-            f"success in the dream is {found.success:.0%} ({found.low:.0%} to {found.high:.0%}), and its "
+            f"success in the dream is {dream.success:.0%} ({dream.low:.0%} to {dream.high:.0%}), and its "
             f"lower bound must be {bounds.preflight_pass_rate_low:.0%}"
         )
-    if found.coverage < bounds.preflight_coverage:
+    if dream.coverage < bounds.preflight_coverage:
         reasons.append(
-            f"the dream could answer {found.coverage:.1%} of {found.calls} calls, and must answer "
+            f"the dream could answer {dream.coverage:.1%} of {dream.calls} calls, and must answer "
             f"{bounds.preflight_coverage:.0%}"
         )
-    if found.violations:
-        reasons.append(f"in {found.violations} episodes something real was about to run in the dream, or ran")
+    if dream.violations:
+        reasons.append(f"in {dream.violations} episodes something real was about to run in the dream, or ran")
     return Word(not reasons, tuple(reasons))
 
 
-def canary_word(found: CanaryFigures, dream: DreamFigures, bounds: S2rSettings) -> Word:
+def canary_word(real: CanaryFigures, dream: DreamFigures, bounds: S2rSettings) -> Word:
     """Whether the first real episodes went as the dream said."""
     reasons = []
-    if found.violations:
-        reasons.append(f"{found.violations} of {found.episodes} canaries did what no tool call accounts for")
-    if found.decided < bounds.canary_low * found.episodes:
-        reasons.append(f"only {found.decided} of {found.episodes} canaries could be judged")
-    elif found.decided:
-        high = wilson(found.success, found.decided)[1]
+    if real.violations:
+        reasons.append(f"{real.violations} of {real.episodes} canaries did what no tool call accounts for")
+    if real.decided < bounds.canary_low * real.episodes:
+        reasons.append(f"only {real.decided} of {real.episodes} canaries could be judged")
+    elif real.decided:
+        high = wilson(real.success, real.decided)[1]
         if high < dream.low:
             reasons.append(
-                f"{found.success} of {found.decided} canaries succeeded, in the dream {dream.success:.0%} did"
+                f"{real.success} of {real.decided} canaries succeeded, in the dream {dream.success:.0%} did"
             )
     return Word(not reasons, tuple(reasons))
 
 
-def dream_facts(found: DreamFigures) -> dict[str, JsonValue]:
+def dream_facts(dream: DreamFigures) -> dict[str, JsonValue]:
     """The figures for log and report."""
     return {
-        "tasks": found.tasks,
-        "episodes": found.episodes,
-        "decided": found.decided,
-        "success": round(found.success, 4),
-        "low": round(found.low, 4),
-        "high": round(found.high, 4),
-        "calls": found.calls,
-        "coverage": round(found.coverage, 4),
+        "tasks": dream.tasks,
+        "episodes": dream.episodes,
+        "decided": dream.decided,
+        "success": round(dream.success, 4),
+        "low": round(dream.low, 4),
+        "high": round(dream.high, 4),
+        "calls": dream.calls,
+        "coverage": round(dream.coverage, 4),
     }
 
 
-def canary_facts(found: CanaryFigures) -> dict[str, JsonValue]:
+def canary_facts(real: CanaryFigures) -> dict[str, JsonValue]:
     """The figures for log and report."""
-    return {"episodes": found.episodes, "decided": found.decided, "success": found.success}
+    return {"episodes": real.episodes, "decided": real.decided, "success": real.success}
 
 
 def _episodes(groups: Sequence[Group]) -> list[Episode]:

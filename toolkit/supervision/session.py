@@ -66,7 +66,7 @@ class RealWrites:
             return -1 if self._under_way else self._begun
 
     @contextmanager
-    def one(self, *, writes: bool) -> Iterator[None]:
+    def under_way(self, *, writes: bool) -> Iterator[None]:
         """While a real call runs and its answer is kept; `writes`: it changes the world."""
         with self._lock:
             self._begun, self._under_way = self._begun + writes, self._under_way + writes

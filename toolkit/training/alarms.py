@@ -70,11 +70,11 @@ def alarm_of_update(
     return _entropy(update.entropy, earlier, bounds)
 
 
-def logprobs_alarm(gap: float, who: str, bounds: AlarmSettings) -> Alarm:
+def logprobs_alarm(gap: float, scorer: str, bounds: AlarmSettings) -> Alarm:
     """What was sampled does not have the log-probs that it was sampled with."""
     return Alarm(
         LOGPROBS,
-        f"a token's log-prob was {gap:.3g} nats from what {who} gives it under the same weights "
+        f"a token's log-prob was {gap:.3g} nats from what {scorer} gives it under the same weights "
         f"(most {bounds.logprobs:g}): other tokens, temperature or weights than it thinks",
     )
 
@@ -156,15 +156,15 @@ def alarm_of_judges(steps: Sequence[StepFacts], bounds: AlarmSettings) -> Alarm 
 
 def _growing_gap(recent: Sequence[StepFacts], bounds: AlarmSettings) -> Alarm | None:
     gaps = [gap_of(step) for step in recent]
-    told = [gap for gap in gaps if gap is not None]
-    if len(told) < _TREND_STEPS:
+    known = [gap for gap in gaps if gap is not None]
+    if len(known) < _TREND_STEPS:
         return None
-    half = len(told) // 2
-    before, now = fsum(told[:half]) / half, fsum(told[-half:]) / half
-    if now - before > bounds.reward_gap and rising(told) < _TREND_P:
+    half = len(known) // 2
+    before, now = fsum(known[:half]) / half, fsum(known[-half:]) / half
+    if now - before > bounds.reward_gap and rising(known) < _TREND_P:
         return Alarm(
             REWARD_GAP,
-            f"in the last {len(told)} steps the judge's success went from {before:+.0%} to {now:+.0%} "
+            f"in the last {len(known)} steps the judge's success went from {before:+.0%} to {now:+.0%} "
             "of the checker's: the policy learns to please the judge",
         )
     return None

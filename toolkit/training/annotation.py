@@ -124,16 +124,16 @@ class KeptAnnotations:
         """
         self.path = folder / ANNOTATIONS
         self.spend = Spend()  # on all that was ever kept here, and on what was of no use in between
-        self._found: dict[str, tuple[str, Annotation]] = {}
+        self._annotations: dict[str, tuple[str, Annotation]] = {}
         problem = "is no annotation ({}); remove the line to have it made again."
         for line in read_records(self.path, _LINES.read, problem):
             self.spend += line.spend or Spend()
             annotation = Annotation(line.trajectory, line.by, line.notes, line.tutorial)
-            self._found[line.trajectory] = (line.of, annotation)
+            self._annotations[line.trajectory] = (line.of, annotation)
 
     def of(self, trajectory: Trajectory, by: str | None = None) -> Annotation | None:
         """What was said of a trajectory as it is now, by anybody or by one annotator; None: nothing yet."""
-        of, annotation = self._found.get(trajectory.key, ("", None))
+        of, annotation = self._annotations.get(trajectory.key, ("", None))
         if annotation is None or of != _digest(trajectory) or by not in (None, annotation.by):
             return None
         return annotation
@@ -151,16 +151,16 @@ class KeptAnnotations:
         of = _digest(trajectory)
         append_lines(self.path, _line(of, annotation, spend), sync=True)
         self.spend += spend
-        self._found[trajectory.key] = (of, annotation)
+        self._annotations[trajectory.key] = (of, annotation)
 
 
 def _digest(trajectory: Trajectory) -> str:
     return digest([trajectory.key, [step.id for step in trajectory.steps]])[:16]
 
 
-def _line(of: str, said: Annotation, spend: Spend) -> bytes:
+def _line(of: str, entry: Annotation, spend: Spend) -> bytes:
     spent = spend if spend.calls else None
-    record = _LINES.write(_Line(said.trajectory, of, said.by, said.tutorial, said.notes, spent))
+    record = _LINES.write(_Line(entry.trajectory, of, entry.by, entry.tutorial, entry.notes, spent))
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -178,7 +178,7 @@ class Annotated:
 async def annotate(
     annotator: Annotator,
     trajectories: Sequence[Trajectory],
-    kept: KeptAnnotations,
+    annotations: KeptAnnotations,
     *,
     at_once: int = 8,
     account: RunAccount | None = None,
@@ -188,33 +188,33 @@ async def annotate(
 
     `account`: what the annotator spends; it is kept with the annotations.
     """
-    asked = account or RunAccount()
-    written = asked.spend
-    missing = kept.missing(trajectories, annotator.name)
+    charges = account or RunAccount()
+    written = charges.spend
+    missing = annotations.missing(trajectories, annotator.name)
     done = Annotated(before=len(trajectories) - len(missing))
     waiting = iter(missing)
     failed = 0  # in a row
 
     async def work() -> None:
         nonlocal failed, written
-        for one in waiting:
+        for trajectory in waiting:
             if done.stopped:
                 return
             try:
-                annotation = await annotator.annotate(one)
+                annotation = await annotator.annotate(trajectory)
             except BudgetExceeded as spent:
                 done.stopped = str(spent)
                 return
             except EndpointError as error:
                 failed += 1
-                done.unusable[one.key] = str(error)
+                done.unusable[trajectory.key] = str(error)
                 if failed >= _GONE:
                     done.stopped = f"the endpoint answers nothing: {error}"
             except NotSerializable as error:
-                done.unusable[one.key] = str(error)
+                done.unusable[trajectory.key] = str(error)
             else:
-                now = asked.spend
-                kept.append(one, annotation, now - written)
+                now = charges.spend
+                annotations.append(trajectory, annotation, now - written)
                 written, failed = now, 0
                 done.made += 1
                 done.steps += len(annotation.notes)

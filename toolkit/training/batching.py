@@ -83,7 +83,7 @@ def batch_of(
                 passed = rollout.episode.verdict is Verdict.PASSED
                 trained = [sample for sample in samples if sample.trained]
                 decided.append(Judged(reward_of(rollout.episode), passed, trained))
-        rewards = [one.reward for one in decided]
+        rewards = [judged.reward for judged in decided]
         if len(rewards) < 2:
             facts = replace(facts, small=facts.small + 1)
         elif dead(rewards):
@@ -142,7 +142,7 @@ def _facts(step: int, groups: Iterable[Group]) -> StepFacts:
         reward=fsum(rewards) / len(rewards) if rewards else None,
         judged_twice=len(twice),
         disagreed=len(disagreed),
-        judge_success=sum((one.verdict is Verdict.PASSED) != (one.id in disagreed) for one in twice),
+        judge_success=sum((judged.verdict is Verdict.PASSED) != (judged.id in disagreed) for judged in twice),
         checker_success=len(won),
         calls=sum(len(episode.transitions) for episode in episodes),
     )

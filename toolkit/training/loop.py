@@ -98,7 +98,7 @@ class TrainingLoop:
         self._canaries: list[list[int]] = []
         self._scored: list[list[float]] | None = None
         self._spent: dict[str, float] = {}
-        self._kept = 0
+        self._saved = 0
         self._weights: Path | None = None
         self._left = time.monotonic()
 
@@ -123,10 +123,10 @@ class TrainingLoop:
             for future in self._ahead.values():
                 future.cancel()
         return Trained(
-            kept=self._kept,
+            checkpoint=self._saved,
             steps=tuple(self._steps),
             evaluations=tuple(self._evaluations),
-            weights=self._weights if self._kept else None,
+            weights=self._weights if self._saved else None,
             alarm=alarm,
             stopped=self._stop.reason if self._stop.requested else "",
         )
@@ -139,13 +139,13 @@ class TrainingLoop:
         self._steps, self._evaluations = read_steps(self._folder), read_evaluations(self._folder)
         self._waiting = {drawn.batch.step: drawn for drawn in self._state.read(step)}
         courses = {course.step: course.course for course in read_courses(self._folder)}
-        self._chooser.restore(courses | {later: one.course for later, one in self._waiting.items()})
-        self._kept = step
+        self._chooser.restore(courses | {later: drawn.course for later, drawn in self._waiting.items()})
+        self._saved = step
         self._events.emit("training_started", step=step, steps=self._plan.train.steps)
         self._sync(step)
         if self._parts.known_ids is not None:
             self._stop_on(
-                self._asked(known_text_alarm(self._parts.policy, self._parts.known_ids), step), step
+                self._wait_for(known_text_alarm(self._parts.policy, self._parts.known_ids), step), step
             )
         if self._evaluation_due(step):
             self._evaluate(step)
@@ -160,7 +160,7 @@ class TrainingLoop:
         drawn = self._taken(step)
         self._spent |= {"rollouts": drawn.seconds, "waited": time.monotonic() - began}
         self._stop_on(
-            alarm_of_judges([*(one.facts for one in self._steps), drawn.facts], self._plan.alarms), step
+            alarm_of_judges([*(past.facts for past in self._steps), drawn.facts], self._plan.alarms), step
         )
         batch = drawn.batch
         if staleness_of(batch) > 1 and self._plan.train.algorithm in BY_RATIO:
@@ -194,7 +194,7 @@ class TrainingLoop:
             Lines(self._folder / COURSES).append(CourseRecord(step, drawn.course))
         Lines(self._folder / STEPS).append(record)
         self._steps.append(record)
-        self._events.emit("step_finished", **_told(record))
+        self._events.emit("step_finished", **_step_event(record))
         if self._evaluation_due(step):
             self._evaluate(step)
         self._settle(step)
@@ -262,7 +262,7 @@ class TrainingLoop:
         weights = self._folder / WEIGHTS / version
         weights.parent.mkdir(exist_ok=True)
         trainer.write_weights(weights)
-        self._asked(self._parts.policy.load(weights, version), step)
+        self._wait_for(self._parts.policy.load(weights, version), step)
         self._spent["sync"] = time.monotonic() - began
         began = time.monotonic()
         self._stop_on(version_alarm(self._parts.policy, version), step)
@@ -273,7 +273,7 @@ class TrainingLoop:
 
     def _attest(self, step: int) -> float:
         now = self._parts.trainer.score(self._canaries)
-        served = self._asked(self._parts.policy.score(self._canaries), step)
+        served = self._wait_for(self._parts.policy.score(self._canaries), step)
         attested = attest(served, now, self._scored, most=self._plan.alarms.stale_weights)
         self._stop_on(attested.alarm, step)
         return attested.gap
@@ -301,7 +301,7 @@ class TrainingLoop:
             seed=wanted.seed,
             real=self._parts.real,
         )
-        record = self._asked(work, step)
+        record = self._wait_for(work, step)
         if self._stop.code is not None:
             self._heed_stop(step + 1)  # the weights that were measured are kept
         if self._stop.requested:
@@ -324,25 +324,25 @@ class TrainingLoop:
         """Step `step` has gone through its checkpoint: what only earlier ones needed can go."""
         every, last = self._plan.train.save_every, self._plan.train.steps
         if step % every == 0 or step == last:
-            self._kept = max(self._kept, step)
+            self._saved = max(self._saved, step)
         for path in (self._folder / WEIGHTS).glob("step-*"):
-            if path.name not in (version_of(step), version_of(self._kept)):
+            if path.name not in (version_of(step), version_of(self._saved)):
                 shutil.rmtree(path)
 
     def _forget(self, step: int) -> None:
         """What an alarm ended is no step: its weights must not be taken for the result, nor its figures."""
-        if step > self._kept:
+        if step > self._saved:
             shutil.rmtree(self._folder / WEIGHTS / version_of(step), ignore_errors=True)
             for name in (STEPS, EVALUATIONS, COURSES):
                 Lines(self._folder / name).cut_back(step - 1)
-            self._steps = [one for one in self._steps if one.step < step]
+            self._steps = [record for record in self._steps if record.step < step]
             self._evaluations = [evaluation for evaluation in self._evaluations if evaluation.step < step]
-        kept = self._folder / WEIGHTS / version_of(self._kept)
-        self._weights = kept if kept.is_dir() else None
+        weights = self._folder / WEIGHTS / version_of(self._saved)
+        self._weights = weights if weights.is_dir() else None
 
     # Asking
 
-    def _asked(self, work: Coroutine[Any, Any, T], step: int) -> T:
+    def _wait_for(self, work: Coroutine[Any, Any, T], step: int) -> T:
         """Wait for the policy's server; what it cannot answer is an alarm."""
         try:
             return self._aside.run(work)
@@ -361,7 +361,7 @@ class TrainingLoop:
             raise alarm.stop(step)
 
 
-def _told(record: StepRecord) -> dict[str, Any]:
+def _step_event(record: StepRecord) -> dict[str, Any]:
     """A step as an event."""
     facts = record.facts
     return {

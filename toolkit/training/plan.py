@@ -66,7 +66,7 @@ class TrainParts:
 class Trained:
     """What came of a training."""
 
-    kept: int  # the step whose checkpoint is the last whole one
+    checkpoint: int  # the step whose checkpoint is the last whole one
     steps: tuple[StepRecord, ...]
     evaluations: tuple[EvaluationRecord, ...]
     weights: Path | None  # model directory of the last step that is kept; None: nothing was learned

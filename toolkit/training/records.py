@@ -118,7 +118,7 @@ _STEPS = Codec(StepRecord, nested=(_FACTS,))
 _DRAWN = Codec(Drawn, nested=(_FACTS,))
 _EVALUATIONS = Codec(EvaluationRecord)
 _COURSES = Codec(CourseRecord)
-_CODECS: Mapping[type, Codec[Any]] = {one.kind: one for one in (_STEPS, _EVALUATIONS, _COURSES)}
+_CODECS: Mapping[type, Codec[Any]] = {codec.kind: codec for codec in (_STEPS, _EVALUATIONS, _COURSES)}
 
 
 def record_of(
@@ -160,9 +160,9 @@ class Lines:
     def cut_back(self, step: int) -> None:
         """Forget what came after `step`: its checkpoint is where the run goes on from."""
         steps = read_records(self._path, _step, _PROBLEM)
-        kept = [line for (_, line), of in zip(read_lines(self._path), steps, strict=True) if of <= step]
+        lines = [line for (_, line), of in zip(read_lines(self._path), steps, strict=True) if of <= step]
         if self._path.exists():
-            write_atomically(self._path, b"".join(kept))
+            write_atomically(self._path, b"".join(lines))
 
 
 def read_steps(folder: Path) -> list[StepRecord]:
@@ -196,10 +196,10 @@ def _read(path: Path, codec: Codec[Record]) -> list[Record]:
     return list(read_records(path, codec.read, _PROBLEM))
 
 
-def _step(told: Any) -> int:
-    if not isinstance(told, dict) or not isinstance(told.get("step"), int):
+def _step(record: Any) -> int:
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
         raise NotSerializable("it names no step")
-    return int(told["step"])
+    return int(record["step"])
 
 
 def _finite(value: float) -> float | None:
@@ -249,10 +249,10 @@ class StateFolder:
         return self._folder / f"step-{step:06d}.json"
 
 
-def _flat(told: dict[str, Any]) -> dict[str, Any]:
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
     """A drawn batch as the file has it: the batch's own fields beside the others."""
-    batch = told.pop("batch")
-    return {"step": batch["step"], "samples": batch["samples"], "logged": batch["facts"], **told}
+    batch = record.pop("batch")
+    return {"step": batch["step"], "samples": batch["samples"], "logged": batch["facts"], **record}
 
 
 def _nested(record: dict[str, Any]) -> dict[str, Any]:
@@ -273,14 +273,14 @@ def read_learned_from(run: Path) -> frozenset[str] | None:
         UserError: the file is damaged.
     """
     try:
-        told = read_json(read_whole(run / _LEARNED_FROM))
+        ids = read_json(read_whole(run / _LEARNED_FROM))
     except FileNotFoundError:
         return None
     except NotSerializable as error:
         raise UserError(f"{run / _LEARNED_FROM}: is damaged ({error}).") from error
-    if not isinstance(told, list) or not all(isinstance(one, str) for one in told):
+    if not isinstance(ids, list) or not all(isinstance(task, str) for task in ids):
         raise UserError(f"{run / _LEARNED_FROM}: is damaged (no list of task ids).")
-    return frozenset(str(one) for one in told)
+    return frozenset(str(task) for task in ids)
 
 
 async def evaluated(

@@ -68,14 +68,14 @@ def generalised_advantages(
     Returns:
         Advantages, shape [T].
     """
-    found = [0.0] * len(values)
+    advantages = [0.0] * len(values)
     later, following = 0.0, 0.0  # A and V of the token after
     for place in range(len(values) - 1, -1, -1):
         given = reward if place == len(values) - 1 else 0.0
         surprise = given + discount * following - values[place]
         later = surprise + discount * decay * later
-        found[place], following = later, values[place]
-    return found
+        advantages[place], following = later, values[place]
+    return advantages
 
 
 GRPO, PPO, DPO, SFT = "grpo", "ppo", "dpo", "sft"
@@ -102,30 +102,30 @@ def lessons_of(
     `group` names the group, and a pair is named after it. `pairs`: "dpo": most pairs of one group.
     """
     if algorithm == PPO:
-        told = [[replace(row, reward=one.reward) for row in one.samples] for one in decided]
+        lessons = [[replace(row, reward=judged.reward) for row in judged.samples] for judged in decided]
     elif algorithm == SFT:
-        told = [list(one.samples) for one in decided if one.success]
-    elif len(decided) < 2 or dead([one.reward for one in decided]):
+        lessons = [list(judged.samples) for judged in decided if judged.success]
+    elif len(decided) < 2 or dead([judged.reward for judged in decided]):
         return []
     elif algorithm == DPO:
-        told = _paired(group, [one for one in decided if one.samples], pairs)
+        lessons = _paired(group, [judged for judged in decided if judged.samples], pairs)
     else:
-        advantages = group_advantages([one.reward for one in decided])
-        told = [
-            [replace(row, advantage=advantage) for row in one.samples]
-            for advantage, one in zip(advantages, decided, strict=True)
+        advantages = group_advantages([judged.reward for judged in decided])
+        lessons = [
+            [replace(row, advantage=advantage) for row in judged.samples]
+            for advantage, judged in zip(advantages, decided, strict=True)
         ]
-    return [samples for samples in told if samples]
+    return [samples for samples in lessons if samples]
 
 
 def _paired(group: str, decided: Sequence[Judged], most: int) -> list[list[Sample]]:
     """The better episode of each pair, then the worse one; advantages of 1 and -1 say which is which."""
-    ranked = sorted(decided, key=lambda one: -one.reward)  # equal ones stay in their order
-    told: list[list[Sample]] = []
+    ranked = sorted(decided, key=lambda judged: -judged.reward)  # equal ones stay in their order
+    lessons: list[list[Sample]] = []
     for number in range(min(most, len(ranked) // 2)):
         better, worse = ranked[number], ranked[-1 - number]
         if better.reward <= worse.reward:
             break
-        for one, side in ((better, 1.0), (worse, -1.0)):
-            told.append([replace(row, pair=f"{group}#{number}", advantage=side) for row in one.samples])
-    return told
+        for judged, side in ((better, 1.0), (worse, -1.0)):
+            lessons.append([replace(row, pair=f"{group}#{number}", advantage=side) for row in judged.samples])
+    return lessons

@@ -128,7 +128,7 @@ def _merge_episode(episode: str, turns: Sequence[Turn]) -> tuple[list[_Stream], 
             continue
         earlier = max(
             (stream for stream in streams if stream.leads_to(turn)),
-            key=lambda one: len(one.ids),
+            key=lambda stream: len(stream.ids),
             default=None,
         )
         if earlier is None:

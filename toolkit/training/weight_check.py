@@ -103,20 +103,20 @@ def version_alarm(policy: PolicyServer, version: str) -> Alarm | None:
     return Alarm(STALE_WEIGHTS, f"the server says that it serves {policy.version!a}, not {version!a}")
 
 
-def _largest(one: Scores, other: Scores) -> float | None:
+def _largest(first: Scores, second: Scores) -> float | None:
     """None where they are not of the same shape; infinite where a score is no number."""
-    if [len(row) for row in one] != [len(row) for row in other]:
+    if [len(row) for row in first] != [len(row) for row in second]:
         return None
-    differences = [abs(a - b) for a, b in _pairs(one, other)]
+    differences = [abs(a - b) for a, b in _pairs(first, second)]
     if not all(isfinite(difference) for difference in differences):
         return float("inf")
     return max(differences, default=0.0)
 
 
-def _mean(one: Scores, other: Scores) -> float:
-    differences = [abs(a - b) for a, b in _pairs(one, other)]
+def _mean(first: Scores, second: Scores) -> float:
+    differences = [abs(a - b) for a, b in _pairs(first, second)]
     return fsum(differences) / max(len(differences), 1)
 
 
-def _pairs(one: Scores, other: Scores) -> list[tuple[float, float]]:
-    return [pair for a, b in zip(one, other, strict=True) for pair in zip(a, b, strict=True)]
+def _pairs(first: Scores, second: Scores) -> list[tuple[float, float]]:
+    return [pair for a, b in zip(first, second, strict=True) for pair in zip(a, b, strict=True)]

@@ -25,7 +25,7 @@ class Conclusion(StrEnum):
     NO_COMMON_TASKS = "no_common_tasks"
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """As reports say it: "NO DIFFERENCE"."""
         return self.value.replace("_", " ").upper()
 
@@ -65,9 +65,9 @@ class PairedComparison:
     @property
     def sentence(self) -> str:
         """The judgement as a plain sentence, with its figures."""
-        return self.told()
+        return self.phrase()
 
-    def told(self, a: str = "A", b: str = "B") -> str:
+    def phrase(self, a: str = "A", b: str = "B") -> str:
         """The sentence with other names for the two."""
         return _sentence(self, a, b)
 
@@ -79,8 +79,8 @@ def beaten(
 
     With another `alpha` than 0.05 `low` and `high` are no 95 % interval, and the sentence is not to be told.
     """
-    of_a = {one.task: one for one in a if one.episodes}
-    pairs = [(of_a[one.task], one) for one in b if one.task in of_a and one.episodes]
+    of_a = {outcome.task: outcome for outcome in a if outcome.episodes}
+    pairs = [(of_a[outcome.task], outcome) for outcome in b if outcome.task in of_a and outcome.episodes]
     shares = [(old.share, new.share) for old, new in pairs if old.share is not None and new.share is not None]
     before, after = [old for old, _ in shares], [new for _, new in shares]
     change = (0.0, -1.0, 1.0)
@@ -108,23 +108,23 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _sentence(found: PairedComparison, a: str, b: str) -> str:
-    if found.word is Conclusion.NO_COMMON_TASKS:
+def _sentence(pairs: PairedComparison, a: str, b: str) -> str:
+    if pairs.word is Conclusion.NO_COMMON_TASKS:
         return _sentence_case(f"{a} and {b} have no task in common.")
-    if not found.tasks:
+    if not pairs.tasks:
         common = (
-            "the only common task is" if found.left_out == 1 else f"none of {found.left_out} common tasks is"
+            "the only common task is" if pairs.left_out == 1 else f"none of {pairs.left_out} common tasks is"
         )
-        return f"It cannot be said: {common} {'not ' * (found.left_out == 1)}conclusive in both {a} and {b}."
-    interval = f"(95 %: {_points(found.low)} to {_points(found.high)})"
-    told = f"{b} solves {_difference(found.change, a)} on the same {_tasks(found.tasks)} {interval}"
-    neither = _inconclusive(found, a, b)
-    if found.word is Conclusion.NO_DIFFERENCE:
-        return f"No difference can be seen: {told}.{neither}"
-    if found.word is Conclusion.INCONCLUSIVE:
-        bounds = f"between {_points(found.least)} and {_points(found.most)} points, whichever way they went"
-        return f"It cannot be said: {told}, but{neither[:-1]}: {bounds}."
-    return f"{_sentence_case(told)}.{neither}"
+        return f"It cannot be said: {common} {'not ' * (pairs.left_out == 1)}conclusive in both {a} and {b}."
+    interval = f"(95 %: {_points(pairs.low)} to {_points(pairs.high)})"
+    text = f"{b} solves {_difference(pairs.change, a)} on the same {_tasks(pairs.tasks)} {interval}"
+    neither = _inconclusive(pairs, a, b)
+    if pairs.word is Conclusion.NO_DIFFERENCE:
+        return f"No difference can be seen: {text}.{neither}"
+    if pairs.word is Conclusion.INCONCLUSIVE:
+        bounds = f"between {_points(pairs.least)} and {_points(pairs.most)} points, whichever way they went"
+        return f"It cannot be said: {text}, but{neither[:-1]}: {bounds}."
+    return f"{_sentence_case(text)}.{neither}"
 
 
 def _sentence_case(text: str) -> str:
@@ -148,9 +148,9 @@ def _tasks(count: int) -> str:
     return f"{count} task{'' if count == 1 else 's'}"
 
 
-def _inconclusive(found: PairedComparison, a: str, b: str) -> str:
-    sides = ((a, found.inconclusive_a, found.episodes_a), (b, found.inconclusive_b, found.episodes_b))
-    told = " and ".join(f"{count} of {total} episodes of {name}" for name, count, total in sides if count)
-    one = found.inconclusive_a + found.inconclusive_b == 1
-    does = "is inconclusive and counts" if one else "are inconclusive and count"
-    return f" {told} {does} as neither." if told else ""
+def _inconclusive(pairs: PairedComparison, a: str, b: str) -> str:
+    sides = ((a, pairs.inconclusive_a, pairs.episodes_a), (b, pairs.inconclusive_b, pairs.episodes_b))
+    counts = " and ".join(f"{count} of {total} episodes of {name}" for name, count, total in sides if count)
+    singular = pairs.inconclusive_a + pairs.inconclusive_b == 1
+    does = "is inconclusive and counts" if singular else "are inconclusive and count"
+    return f" {counts} {does} as neither." if counts else ""

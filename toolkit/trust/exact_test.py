@@ -17,15 +17,15 @@ def exact_test(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome]) -> float:
     JASA 80, 1985, p. 969): given a task's successes, B's share of them is hypergeometric. Inconclusive
     episodes are left out.
     """
-    of_a = {one.task: one for one in a}
+    of_a = {outcome.task: outcome for outcome in a}
     chances, seen = [1.0], 0  # of so many successes of B over the tasks so far
-    for one in b:
-        other = of_a.get(one.task)
-        if other is None or not other.decided or not one.decided:
+    for outcome in b:
+        other = of_a.get(outcome.task)
+        if other is None or not other.decided or not outcome.decided:
             continue
-        successes = other.success + one.success
-        chances = _added(chances, _split(successes, other.decided, one.decided))
-        seen += one.success
+        successes = other.success + outcome.success
+        chances = _added(chances, _split(successes, other.decided, outcome.decided))
+        seen += outcome.success
     return min(1.0, sum(chances[: seen + 1]))
 
 
@@ -36,10 +36,10 @@ def _split(successes: int, tries_a: int, tries_b: int) -> list[float]:
             for of_b in range(tries_b + 1)]  # fmt: skip
 
 
-def _added(one: Sequence[float], other: Sequence[float]) -> list[float]:
+def _added(first: Sequence[float], second: Sequence[float]) -> list[float]:
     """The chances of a sum of two independent counts."""
-    total = [0.0] * (len(one) + len(other) - 1)
-    for at, chance in enumerate(one):
-        for more, also in enumerate(other):
+    total = [0.0] * (len(first) + len(second) - 1)
+    for at, chance in enumerate(first):
+        for more, also in enumerate(second):
             total[at + more] += chance * also
     return total

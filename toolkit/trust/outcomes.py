@@ -101,11 +101,11 @@ def _mean(outcomes: Sequence[TaskOutcome], k: int, figure: Callable[[int, int, i
     held = [outcome for outcome in outcomes if outcome.decided >= k]
     if not held:
         return None
-    looks = max(1, min(one.decided for one in held) // k)
-    mean, low, high = share_interval([figure(k, one.decided, one.success) for one in held], episodes=looks)
-    whole = [one for one in outcomes if one.episodes >= k]
-    worst = [figure(k, one.episodes, one.success) for one in whole]
-    best = [figure(k, one.episodes, one.success + one.inconclusive) for one in whole]
+    looks = max(1, min(task.decided for task in held) // k)
+    mean, low, high = share_interval([figure(k, task.decided, task.success) for task in held], episodes=looks)
+    whole = [task for task in outcomes if task.episodes >= k]
+    worst = [figure(k, task.episodes, task.success) for task in whole]
+    best = [figure(k, task.episodes, task.success + task.inconclusive) for task in whole]
     return Share(
         mean,
         low,

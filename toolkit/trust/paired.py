@@ -39,13 +39,13 @@ def share_change(
     count = len(before)
     if count == 0 or count != len(after):
         raise ValueError("a change needs the same tasks, one or more, on both sides")
-    one, other = sum(before) / count, sum(after) / count
-    low_1, high_1 = wilson_of_share(one, count, z=z)
-    low_2, high_2 = wilson_of_share(other, count, z=z)
+    old, new = sum(before) / count, sum(after) / count
+    low_1, high_1 = wilson_of_share(old, count, z=z)
+    low_2, high_2 = wilson_of_share(new, count, z=z)
     together = _correlation(before, after)
-    change = other - one
-    down = (other - low_2) ** 2 - 2 * together * (other - low_2) * (high_1 - one) + (high_1 - one) ** 2
-    up = (high_2 - other) ** 2 - 2 * together * (high_2 - other) * (one - low_1) + (one - low_1) ** 2
+    change = new - old
+    down = (new - low_2) ** 2 - 2 * together * (new - low_2) * (high_1 - old) + (high_1 - old) ** 2
+    up = (high_2 - new) ** 2 - 2 * together * (high_2 - new) * (old - low_1) + (old - low_1) ** 2
     return change, max(-1.0, change - sqrt(max(0.0, down))), min(1.0, change + sqrt(max(0.0, up)))
 
 
@@ -118,9 +118,9 @@ def bootstrapped_change(
 def _correlation(before: Sequence[float], after: Sequence[float]) -> float:
     """The phi coefficient with Newcombe's correction, which lessens it; 0 where one side never varies."""
     count = len(before)
-    one, other = sum(before) / count, sum(after) / count
-    together = sum((a - one) * (b - other) for a, b in zip(before, after, strict=True))
+    old, new = sum(before) / count, sum(after) / count
+    together = sum((a - old) * (b - new) for a, b in zip(before, after, strict=True))
     if together > 0:
         together = max(0.0, together - 0.5)  # ad - bc less n/2, over n
-    spread = sqrt(sum((a - one) ** 2 for a in before) * sum((b - other) ** 2 for b in after))
+    spread = sqrt(sum((a - old) ** 2 for a in before) * sum((b - new) ** 2 for b in after))
     return together / spread if spread else 0.0

@@ -20,7 +20,7 @@ def pass_at(k: int, tries: int, successes: int) -> float:
     Raises:
         ValueError: fewer than k tries, or more successes than tries.
     """
-    return 1.0 - _none_of(k, tries, tries - successes)
+    return 1.0 - _chance_of_kind(k, tries, tries - successes)
 
 
 def pass_all(k: int, tries: int, successes: int) -> float:
@@ -29,10 +29,10 @@ def pass_all(k: int, tries: int, successes: int) -> float:
     S. Yao et al., tau-bench, arXiv 2406.12045: what a user meets who comes k times. Arguments and errors as
     for `pass_at`.
     """
-    return _none_of(k, tries, successes)
+    return _chance_of_kind(k, tries, successes)
 
 
-def _none_of(k: int, tries: int, kind: int) -> float:
+def _chance_of_kind(k: int, tries: int, kind: int) -> float:
     """The chance that k tries, chosen of all, are all of one kind."""
     if not (1 <= k <= tries and 0 <= kind <= tries):
         raise ValueError(f"no {k} of {tries} tries, {kind} of one kind")

@@ -24,7 +24,7 @@ class FamilyChange:
     """One kind of task, on the tasks that both tried."""
 
     name: str
-    found: PairedComparison  # at its share of 5 %
+    paired: PairedComparison  # at its share of 5 %
     luck: float  # the chance of as few successes, or fewer, of one that is as good at each of these tasks
     worse: bool  # whether that is below its share of `GUARD`; or below 5 %, where it is never solved now
 
@@ -46,26 +46,26 @@ class Promotion:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it may not, in plain sentences; none where it may."""
-        told = []
+        reasons = []
         if self.look > MAX_LOOKS:
-            told.append(
+            reasons.append(
                 f"This baseline was looked at {self.look - 1} times; a further look would pick what chance "
                 "made look good. Evaluate on other tasks."
             )
         if self.whole.word is not Conclusion.BETTER:
-            told.append(self.whole.told("what is deployed", "the candidate"))
+            reasons.append(self.whole.phrase("what is deployed", "the candidate"))
         elif self.strict.word is not Conclusion.BETTER:
-            told.append(
+            reasons.append(
                 f"This is look {self.look} at the same baseline, and has to hold at "
                 f"{100 * (1 - level_of_look(self.look)):.4g} %: there the interval is "
                 f"{100 * self.strict.low:+.1f} to {100 * self.strict.high:+.1f} points."
             )
-        told += [
-            f"At '{family.name}' the candidate is clearly worse: {100 * family.found.change:+.0f} points on "
-            f"{family.found.tasks} tasks, which is luck with a chance of {100 * family.luck:.2g} %."
+        reasons += [
+            f"At '{family.name}' the candidate is clearly worse: {100 * family.paired.change:+.0f} points on "
+            f"{family.paired.tasks} tasks, which is luck with a chance of {100 * family.luck:.2g} %."
             for family in self.worse_families
         ]
-        return tuple(told)
+        return tuple(reasons)
 
     @property
     def worse_families(self) -> tuple[FamilyChange, ...]:
@@ -89,14 +89,14 @@ def promotion(
     """
     whole = beaten(a, b, seed=seed)
     strict = whole if look == 1 else beaten(a, b, seed=seed, alpha=level_of_look(look))
-    names = sorted({one.family for one in b if one.family})
+    names = sorted({outcome.family for outcome in b if outcome.family})
     families = []
     for name in names if len(names) > 1 else ():
-        sides = [[one for one in side if one.family == name] for side in (a, b)]
+        sides = [[outcome for outcome in side if outcome.family == name] for side in (a, b)]
         luck, alpha = exact_test(*sides), ALPHA / len(names)
-        found = beaten(*sides, seed=seed, alpha=alpha)
-        lost = luck < ALPHA and not any(one.success for one in sides[1])
-        families.append(FamilyChange(name, found, luck, lost or luck < GUARD / len(names)))
+        paired = beaten(*sides, seed=seed, alpha=alpha)
+        lost = luck < ALPHA and not any(outcome.success for outcome in sides[1])
+        families.append(FamilyChange(name, paired, luck, lost or luck < GUARD / len(names)))
     return Promotion(whole, strict, tuple(families), look)
 
 

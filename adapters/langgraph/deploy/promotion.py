@@ -87,7 +87,7 @@ class Deployed:
             "sentence": self.sentence,
             "event": EVENTS.write(self.event),
             "comparison": beating_to_json(found.whole if found is not None else None),
-            "families": {family.name: beating_to_json(family.found) for family in found.families}
+            "families": {family.name: beating_to_json(family.paired) for family in found.families}
             if found
             else {},
             "model": str(self.pointing.merged),
@@ -281,7 +281,7 @@ def _event(
         evaluated=ran[0],
         against=ran[1],
         look=weighed.look if weighed is not None else 0,
-        sentence=weighed.whole.told("what it replaces", "it") if weighed is not None else "",
+        sentence=weighed.whole.phrase("what it replaces", "it") if weighed is not None else "",
         reasons=reasons,
         why=process_masker().text(force) if deed is Deed.FORCED and force is not None else "",
     )

@@ -229,7 +229,7 @@ def _learned(
     found = _evaluated(
         request, settings, store, row.part, done.weights or request.policy, real=True, against=whole
     )
-    told = found.beating.told("learned in the whole dream", "learned without it") if found.beating else None
+    told = found.beating.phrase("learned in the whole dream", "learned without it") if found.beating else None
     alarm = done.trained.alarm
     return replace(row, real=_mean(found), against_whole=told, alarm=str(alarm) if alarm else None)
 

@@ -106,7 +106,7 @@ def write_report(
     directory.write_report(
         {
             "kind": MODE,
-            "kept": trained.kept,
+            "kept": trained.checkpoint,
             "weights": None if weights is None else str(weights.relative_to(directory.path)),
             "alarm": None
             if alarm is None

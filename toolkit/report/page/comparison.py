@@ -35,52 +35,52 @@ _WORDS = ("worse", "unknown", "better", "same")
 _NOTE = 300
 
 
-def comparison_page(found: Comparison) -> str:
+def comparison_page(comparison: Comparison) -> str:
     """Give the whole file."""
-    return document(comparison_block(found))
+    return document(comparison_block(comparison))
 
 
-def comparison_block(found: Comparison) -> dict[str, JsonValue]:
+def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
     """Give the data of the page, every judgement in it already made."""
     return {
         "schema": SCHEMA,
         "kind": "compare",
         "run": {
             "name": "compare",
-            "title": f"{found.word.told}  {found.before} and {found.after}",
-            "notes": _notes(found),
+            "title": f"{comparison.word.label}  {comparison.before} and {comparison.after}",
+            "notes": _notes(comparison),
         },
         "compare": {
-            "stamp": found.word.told,
-            "sign": _SIGNS.get(found.word, "inconclusive"),
-            "sentence": found.sentence,
-            "before": found.before,
-            "after": found.after,
-            "figures": _figures(found),
-            "tools": _rows(found.tools, share=False),
-            "findings": _rows(found.findings, share=True, good=False),
-            "tasks": [_task(task) for task in found.tasks],
-            "counts": _counts(found),
+            "stamp": comparison.word.label,
+            "sign": _SIGNS.get(comparison.word, "inconclusive"),
+            "sentence": comparison.sentence,
+            "before": comparison.before,
+            "after": comparison.after,
+            "figures": _figures(comparison),
+            "tools": _rows(comparison.tools, share=False),
+            "findings": _rows(comparison.findings, share=True, good=False),
+            "tasks": [_task(task) for task in comparison.tasks],
+            "counts": _counts(comparison),
         },
     }
 
 
-def _notes(found: Comparison) -> list[JsonValue]:
+def _notes(runs: Comparison) -> list[JsonValue]:
     return [
-        *executed_compared(found),
-        *(f"Not compared: {text}." for text in left_out(found)),
-        *(f"Planned faults: {text}." for text in faults_compared(found)),
-        *([f"Other settings: {'; '.join(found.differs)}"] if found.differs else []),  # the verdict stays near
+        *executed_compared(runs),
+        *(f"Not compared: {text}." for text in left_out(runs)),
+        *(f"Planned faults: {text}." for text in faults_compared(runs)),
+        *([f"Other settings: {'; '.join(runs.differs)}"] if runs.differs else []),  # the verdict stays near
     ]
 
 
-def _figures(found: Comparison) -> list[JsonValue]:
+def _figures(comparison: Comparison) -> list[JsonValue]:
     rows: list[JsonValue] = []
-    if found.pass_rate is not None:
-        rows.append(_row("pass rate", found.pass_rate, share=True, good=True, most=1.0))
-    if found.inconclusive is not None:
-        rows.append(_row("inconclusive", found.inconclusive, share=True, good=False, most=1.0))
-    cost = found.cost_usd
+    if comparison.pass_rate is not None:
+        rows.append(_row("pass rate", comparison.pass_rate, share=True, good=True, most=1.0))
+    if comparison.inconclusive is not None:
+        rows.append(_row("inconclusive", comparison.inconclusive, share=True, good=False, most=1.0))
+    cost = comparison.cost_usd
     if cost is not None and (cost.before or cost.after):
         rows.append(_row("USD", cost, share=False, good=False, most=_most([cost])))
     return rows
@@ -126,6 +126,6 @@ def _task(task: TaskChange) -> dict[str, JsonValue]:
     }
 
 
-def _counts(found: Comparison) -> dict[str, JsonValue]:
-    counts = Counter(task.word for task in found.tasks)
+def _counts(comparison: Comparison) -> dict[str, JsonValue]:
+    counts = Counter(task.word for task in comparison.tasks)
     return {word: counts[word] for word in _WORDS}

@@ -147,7 +147,7 @@ def _spelled(value: Mapping[str, JsonValue]) -> bytes:
     return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def manifest_of(manifest: Mapping[str, JsonValue]) -> list[JsonValue]:
+def manifest_rows(manifest: Mapping[str, JsonValue]) -> list[JsonValue]:
     """What the run was, from its manifest with nothing added: `[[name, text], ...]`."""
     rows: list[JsonValue] = []
     created = manifest.get("created_at")

@@ -59,7 +59,7 @@ class Use:
 
     def trim(self) -> list[dict[str, JsonValue]]:
         """Give the first by rank and forget the others."""
-        self.samples = sorted(self.samples, key=lambda one: one[0])[:SAMPLES]
+        self.samples = sorted(self.samples, key=lambda sample: sample[0])[:SAMPLES]
         return [call for _, call in self.samples]
 
 
@@ -98,7 +98,7 @@ class Gathered:
         dull = episode.verdict is Verdict.PASSED and not episode.findings and not episode.violations
         self.steps[episode.id] = Steps.of(detail, dull=dull)
         self.lines[episode.id] = _line(episode, bad)
-        self.tasks.setdefault(episode.task, (_asked(episode), episode.environment))
+        self.tasks.setdefault(episode.task, (_request(episode), episode.environment))
         for step in episode.transitions:
             use = self.uses.setdefault(step.call.tool, Use())
             if step.answer.source not in NOT_DREAMT:
@@ -115,10 +115,10 @@ class Gathered:
             if not isinstance(call, dict) or call["kind"] != "call":
                 continue
             if call["effect"] in ("write", "destructive"):
-                told = {name: call[name] for name in _SAMPLED if name in call}
+                sample = {name: call[name] for name in _SAMPLED if name in call}
                 number = int(str(call["step"]))
                 use = self.uses[str(call["tool"])]
-                use.keep((number not in bad, rank, number), {"episode": episode.id, **told})
+                use.keep((number not in bad, rank, number), {"episode": episode.id, **sample})
 
 
 def gather(episodes: Iterable[Episode]) -> Gathered:
@@ -143,10 +143,10 @@ def _line(episode: Episode, bad: set[int]) -> Line:
     )
 
 
-def _asked(episode: Episode) -> str:
+def _request(episode: Episode) -> str:
     """What the task asks: the first thing that a user said."""
-    said = next((message.get("content") for message in episode.messages if message.get("role") == "user"), "")
-    text = " ".join(text_of(said)[: 4 * _TASK_TEXT].split())
+    body = next((message.get("content") for message in episode.messages if message.get("role") == "user"), "")
+    text = " ".join(text_of(body)[: 4 * _TASK_TEXT].split())
     return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"
 
 
@@ -163,7 +163,7 @@ def faults(gathered: Gathered, summary: RunMetrics, tools: dict[str, int]) -> di
             {
                 "kind": kind,
                 "calls": sum(calls for _, calls in places),
-                "tools": [[tool, calls] for tool, calls in sorted(places, key=lambda one: -one[1])],
+                "tools": [[tool, calls] for tool, calls in sorted(places, key=lambda place: -place[1])],
             }
             for kind, places in by_kind.items()
         ],
@@ -178,7 +178,7 @@ def _split(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
         counts[gathered.lines[line.id].faulted][str(line.verdict)] += 1
     names = {True: "with a fault", False: "without"}
     return [
-        {"name": names[faulted], "episodes": count.total(), **{str(said): count[said] for said in Verdict}}
+        {"name": names[faulted], "episodes": count.total(), **{str(value): count[value] for value in Verdict}}
         for faulted, count in counts.items()
         if count
     ]

@@ -46,7 +46,7 @@ from dreamgym_kit.report.headline import (
     word,
 )
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
-from dreamgym_kit.report.page.document import SCHEMA, manifest_of
+from dreamgym_kit.report.page.document import SCHEMA, manifest_rows
 from dreamgym_kit.report.page.gathering import CODES, Gathered, Line, faults
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
@@ -100,7 +100,7 @@ def overview(
         ],
         "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
         "cost": costs(gathered, summary),
-        "manifest": manifest_of(summary.manifest),
+        "manifest": manifest_rows(summary.manifest),
     }
     if summary.executed:
         block["executed"] = [[order[episode], str(call), call.how] for episode, call in summary.executed]
@@ -118,7 +118,7 @@ def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
     low, high = summary.interval or (None, None)
     reasons = causes(summary)
     rate, *figures = format_figures(summary)
-    broken = [["Gate", told.removeprefix("gate ")] for told in format_broken(summary.rules())]
+    broken = [["Gate", line.removeprefix("gate ")] for line in format_broken(summary.rules())]
     why: list[JsonValue] = [["Why", str(cause)] for cause in reasons[:_CAUSES]]
     if len(reasons) > _CAUSES:
         why.append(["Why", f"and {format_count(len(reasons) - _CAUSES, 'other reason')}"])
@@ -131,14 +131,14 @@ def _verdict(summary: RunMetrics, place: str) -> dict[str, JsonValue]:
         "high": high,
         "counts": {str(verdict): count for verdict, count in summary.by_verdict.items()},
         "facts": [*broken, list(rate), *why, *(list(figure) for figure in figures)],
-        "rules": rules_told(summary),
+        "rules": rules_to_json(summary),
         "next": _next(summary, place),
     }
 
 
 def _next(summary: RunMetrics, place: str) -> list[JsonValue]:
     """What to look at first, what would answer the unanswered calls, and the same in the terminal."""
-    steps: list[JsonValue] = [{"text": told} for told in what_to_do(summary)]
+    steps: list[JsonValue] = [{"text": step} for step in what_to_do(summary)]
     worst = worst_line(summary)
     if worst is not None:
         ref: list[JsonValue] = [worst.id, worst.anomaly_step]
@@ -160,7 +160,7 @@ def worst_line(summary: RunMetrics) -> EpisodeLine | None:
 
 def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]:
     words = group.kind.replace("_", " ")
-    told: dict[str, JsonValue] = {
+    entry: dict[str, JsonValue] = {
         "kind": group.kind,
         "title": f"{words[:1].upper()}{words[1:]}",
         "text": group.text,
@@ -168,18 +168,18 @@ def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]
         "count": group.count,
         "at": [[order[episode], step] for episode, step in group.at[:_PLACES]],
     }
-    return told | ({"tool": group.tool} if group.tool is not None else {})
+    return entry | ({"tool": group.tool} if group.tool is not None else {})
 
 
 def _effects(gathered: Gathered, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
-    found: list[JsonValue] = []
+    rows: list[JsonValue] = []
     for tool in summary.tools:
         if not tool.effect.changes_environment or not tool.calls:
             continue
         sample: list[JsonValue] = [
             call | {"episode": order[str(call["episode"])]} for call in gathered.uses[tool.name].trim()
         ]
-        found.append(
+        rows.append(
             {
                 "tool": tool.name,
                 "effect": str(tool.effect),
@@ -189,11 +189,11 @@ def _effects(gathered: Gathered, summary: RunMetrics, order: dict[str, int]) -> 
                 "sample": sample,
             }
         )
-    return found
+    return rows
 
 
 def _tools(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
-    told: list[JsonValue] = []
+    rows: list[JsonValue] = []
     for tool in summary.tools:
         form: dict[str, JsonValue] = {
             "name": tool.name,
@@ -203,11 +203,11 @@ def _tools(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
             "errors": tool.errors,
             "dreamt": tool.dreamt,
             "grounded": tool.grounded,
-            "sources": {CODES[Source(said)]: count for said, count in tool.sources.items()},
+            "sources": {CODES[Source(source)]: count for source, count in tool.sources.items()},
         }
         confidence = gathered.uses[tool.name].confidence()
-        told.append(form | ({"confidence": confidence} if confidence else {}))
-    return told
+        rows.append(form | ({"confidence": confidence} if confidence else {}))
+    return rows
 
 
 def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
@@ -219,21 +219,21 @@ def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
 
     dreamt = [number for number, tool in enumerate(summary.tools) if tool.dreamt]
     curve: list[JsonValue] = [
-        [one.threshold, round(one.answered, 4), None if one.exact is None else round(one.exact, 4)]
-        for one in summary.curve
+        [point.threshold, round(point.answered, 4), None if point.exact is None else round(point.exact, 4)]
+        for point in summary.curve
     ]
-    told: dict[str, JsonValue] = {
+    entry: dict[str, JsonValue] = {
         "text": format_coverage(summary),
         "order": sorted(dreamt, key=weakness),
-        "sources": {CODES[Source(said)]: count for said, count in summary.sources.items()},
+        "sources": {CODES[Source(source)]: count for source, count in summary.sources.items()},
     }
-    return told | ({"curve": curve} if curve else {})
+    return entry | ({"curve": curve} if curve else {})
 
 
 def _episode(
     line: EpisodeLine, more: Line, tasks: dict[str, int], tools: dict[str, int]
 ) -> dict[str, JsonValue]:
-    told: dict[str, JsonValue] = {
+    entry: dict[str, JsonValue] = {
         "id": line.id,
         "task": tasks[line.task],
         "verdict": str(line.verdict),
@@ -241,13 +241,13 @@ def _episode(
         "path": " ".join(f"{tools[tool]}{code}{'!' * bad}" for tool, code, bad in more.path),
         "s": round(line.elapsed_s, 3),
     }
-    told |= {"bad": 1} if line.mark == "!" else {}
-    told |= {"kinds": list(more.kinds)} if more.kinds else {}
-    told |= {"stop": line.stop} if line.stop != "finished" else {}
+    entry |= {"bad": 1} if line.mark == "!" else {}
+    entry |= {"kinds": list(more.kinds)} if more.kinds else {}
+    entry |= {"stop": line.stop} if line.stop != "finished" else {}
     usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
-    told |= {"reward": more.reward} if more.reward != usual else {}
-    told |= {"confidence": round(more.least_confidence, 3)} if more.least_confidence is not None else {}
-    return told | ({"usd": round(line.cost_usd, 6)} if line.cost_usd else {})
+    entry |= {"reward": more.reward} if more.reward != usual else {}
+    entry |= {"confidence": round(more.least_confidence, 3)} if more.least_confidence is not None else {}
+    return entry | ({"usd": round(line.cost_usd, 6)} if line.cost_usd else {})
 
 
 def costs(gathered: Gathered, summary: RunMetrics) -> dict[str, JsonValue]:
@@ -267,13 +267,13 @@ def costs(gathered: Gathered, summary: RunMetrics) -> dict[str, JsonValue]:
             label = f"of the prompts of the {part} came from the prefix cache"
             stats.append({"value": f"{whole_percent(spend.cached_share)} %", "label": label})
     lines = summary.episodes
-    found = [
+    charts = [
         spread("Time per episode", [line.elapsed_s for line in lines], "s"),
         spread("Calls per episode", [line.calls for line in lines], ""),
         spread("Tokens per episode", [gathered.lines[line.id].tokens for line in lines], ""),
         spread("Cost per episode", [line.cost_usd for line in lines], "USD"),
     ]
-    return {"stats": stats, "spread": [one for one in found if one]}
+    return {"stats": stats, "spread": [chart for chart in charts if chart]}
 
 
 def spread(title: str, values: Sequence[float], unit: str) -> dict[str, JsonValue]:
@@ -305,17 +305,17 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:,.0f}"
 
 
-def rules_told(summary: RunMetrics) -> list[JsonValue]:
+def rules_to_json(summary: RunMetrics) -> list[JsonValue]:
     """Give every rule of `Summary.rules` as the page holds it; one not asked for passes neither nor fails."""
     rules = summary.rules()
-    told: list[JsonValue] = [_rule(rule) for rule in rules]
+    rows: list[JsonValue] = [_rule(rule) for rule in rules]
     if summary.recorded:
         ran = f"{summary.real_calls} of {summary.calls} calls"
-        told.insert(0, _noted("real tools ran", ran, "none", "This run recorded, so its tools were real."))
+        rows.insert(0, _noted("real tools ran", ran, "none", "This run recorded, so its tools were real."))
     if not any(rule.key.startswith("fail_on ") for rule in rules):
         why = "Only --fail-on, or fail_on under [gate], makes these fail a run."
-        told.append(_noted("fail_on critical", f"{summary.critical:,} critical", "not set", why))
-    return told
+        rows.append(_noted("fail_on critical", f"{summary.critical:,} critical", "not set", why))
+    return rows
 
 
 def _rule(rule: Rule) -> dict[str, JsonValue]:

@@ -18,7 +18,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.faults import fault_kind
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.report.differences import format_nearest
-from dreamgym_kit.report.episode import Said, telling, text_of
+from dreamgym_kit.report.episode import Utterance, telling, text_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Finding, Transition, UserTurn
 
@@ -34,22 +34,22 @@ _TOLD_BY = {"assistant": "agent", "user": "user", "system": "system"}
 
 
 @dataclass(slots=True)
-class Told:
+class SeenFacts:
     """What an episode's answers have told so far, record by record."""
 
     records: dict[_Key, dict[str, JsonValue]] = field(default_factory=dict)
 
     def changes(self, step: Transition) -> list[JsonValue]:
         """Take in one more answer; give `{"entity", "field", "before"?, "after"}` for what it tells anew."""
-        found = [_claimed(change) for change in step.answer.changes]
+        changes = [_claimed(change) for change in step.answer.changes]
         if step.answer.error is None:
-            seen = {(change["entity"], change["field"]) for change in found}
-            found += [
+            seen = {(change["entity"], change["field"]) for change in changes}
+            changes += [
                 change
                 for change in self._take(step.answer.content, writes=step.effect.changes_environment)
                 if (change["entity"], change["field"]) not in seen
             ]
-        return list(found[:_MOST])
+        return list(changes[:_MOST])
 
     def _take(self, content: JsonValue, *, writes: bool) -> Iterator[dict[str, JsonValue]]:
         for key, fields in _records(_opened(content)):
@@ -103,15 +103,15 @@ def _opened(content: JsonValue) -> JsonValue:
     return content
 
 
-def _same(one: JsonValue, other: JsonValue) -> bool:
-    return type(one) is type(other) and one == other
+def _same(left: JsonValue, right: JsonValue) -> bool:
+    return type(left) is type(right) and left == right
 
 
 def _short(value: JsonValue) -> JsonValue:
-    return value[:_LONG] + "\u2026" if isinstance(value, str) and len(value) > _LONG else as_told(value)
+    return value[:_LONG] + "\u2026" if isinstance(value, str) and len(value) > _LONG else js_safe(value)
 
 
-def as_told(value: JsonValue) -> JsonValue:
+def js_safe(value: JsonValue) -> JsonValue:
     """Give a value as text where JavaScript, whose numbers are doubles, shows another (1.0, 2**60)."""
     exact = isinstance(value, int) and abs(value) <= 2**53
     return value if isinstance(value, str | None) or exact else json.dumps(value, ensure_ascii=False)
@@ -131,20 +131,20 @@ def steps_of(episode: Episode) -> dict[str, JsonValue]:
 
 def _body(episode: Episode) -> Iterator[dict[str, JsonValue]]:
     """In the order in which it happened: what the agent said stands before the calls that it asked for."""
-    told = Told()
+    seen = SeenFacts()
     held = {step.call.call_id for step in episode.transitions if step.call.call_id is not None}
-    for one in telling(episode):
-        if isinstance(one, Transition):
-            yield call_step(one, episode, told)
-        elif isinstance(one, UserTurn):
-            yield _interrupt(one)
+    for item in telling(episode):
+        if isinstance(item, Transition):
+            yield call_step(item, episode, seen)
+        elif isinstance(item, UserTurn):
+            yield _interrupt(item)
         else:
-            yield from _said(one, held)
+            yield from _message_step(item, held)
 
 
-def _said(said: Said, held: Set[str]) -> Iterator[dict[str, JsonValue]]:
+def _message_step(utterance: Utterance, held: Set[str]) -> Iterator[dict[str, JsonValue]]:
     """A message as a step; an answer to a call is told with its call, unless no call passed the gate."""
-    message = said.message
+    message = utterance.message
     role = str(message.get("role"))
     if role == "tool" and message.get("tool_call_id") in held:
         return
@@ -153,8 +153,8 @@ def _said(said: Said, held: Set[str]) -> Iterator[dict[str, JsonValue]]:
         step: dict[str, JsonValue] = {"kind": "said", "by": _TOLD_BY.get(role, role)} | _cut(text)
         if role == "tool":
             step |= {"tool": str(message.get("name") or "")}
-        if said.turn is not None:
-            step |= {"played": said.turn.by}
+        if utterance.turn is not None:
+            step |= {"played": utterance.turn.by}
         yield step
 
 
@@ -164,7 +164,7 @@ def _interrupt(turn: UserTurn) -> dict[str, JsonValue]:
     return step if turn.by == "nobody" else step | {"reply": _cut(text_of(turn.answer))}
 
 
-def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonValue]:
+def call_step(step: Transition, episode: Episode, seen: SeenFacts) -> dict[str, JsonValue]:
     """Give one call with its answer."""
     answer = step.answer
     body: dict[str, JsonValue] = {
@@ -188,7 +188,7 @@ def call_step(step: Transition, episode: Episode, told: Told) -> dict[str, JsonV
         body["nearest"] = "\n".join(format_nearest(step.call, answer.nearest, history, _TEXT))
     if answer.cites:
         body |= {"cites": list(answer.cites[:_CITES]), "cited": len(answer.cites)}
-    changes = told.changes(step)
+    changes = seen.changes(step)
     body |= {"changes": changes} if changes else {}
     findings = [finding_form(finding) for finding in episode.findings if finding.steps[-1:] == (step.step,)]
     body |= {"findings": list(findings)} if findings else {}
@@ -221,13 +221,13 @@ def _verdict(episode: Episode) -> dict[str, JsonValue]:
     return body
 
 
-def finding_form(found: Finding) -> dict[str, JsonValue]:
+def finding_form(finding: Finding) -> dict[str, JsonValue]:
     """Give a finding as the page holds it."""
     return {
-        "kind": found.kind,
-        "text": found.text[:_TEXT],
-        "steps": list(found.steps[:50]),
-        "critical": found.severity == "critical",
+        "kind": finding.kind,
+        "text": finding.text[:_TEXT],
+        "steps": list(finding.steps[:50]),
+        "critical": finding.severity == "critical",
     }
 
 
@@ -239,7 +239,7 @@ def short_arguments(args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         if len(spelled) > _ARGUMENT:
             short[name] = f"{spelled[:_ARGUMENT]}\u2026 ({len(spelled):,} characters)"
         else:
-            short[name] = as_told(value)
+            short[name] = js_safe(value)
     return short
 
 

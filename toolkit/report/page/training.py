@@ -16,7 +16,7 @@ Fields of the data (schema 2; a later version adds fields and keeps these):
 from collections.abc import Mapping
 from math import fsum
 
-from dreamgym_kit.report.page.document import SCHEMA, document, manifest_of
+from dreamgym_kit.report.page.document import SCHEMA, document, manifest_rows
 from dreamgym_kit.report.percent import format_interval, whole_percent
 from dreamgym_kit.report.training import Training
 from dreamgym_kit.report.training_curves import Curve, curves_of
@@ -50,7 +50,7 @@ def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:
             if alarm is None
             else {"name": alarm.get("alarm"), "text": alarm.get("text"), "step": alarm.get("step")},
         },
-        "manifest": manifest_of(training.manifest),
+        "manifest": manifest_rows(training.manifest),
     }
 
 
@@ -65,17 +65,17 @@ def _curve(curve: Curve) -> Mapping[str, JsonValue]:
         "lines": [
             {
                 "name": line.name,
-                "last": _told(
+                "last": _format(
                     next((value for value in reversed(line.values) if value is not None), None), curve
                 ),
-                "values": [None if one is None else round(one, _DIGITS) for one in line.values],
+                "values": [None if value is None else round(value, _DIGITS) for value in line.values],
             }
             for line in curve.lines
         ],
         "marks": [
             {
                 "step": mark.step,
-                "at": [round(one, _DIGITS) for one in (mark.low, mark.value, mark.high)],
+                "at": [round(value, _DIGITS) for value in (mark.low, mark.value, mark.high)],
                 "told": (
                     f"{'before' if mark.step == 0 else f'after step {mark.step}'}: "
                     f"{whole_percent(mark.value)} % ({format_interval(mark.low, mark.high)})"
@@ -93,7 +93,7 @@ def _most(curve: Curve) -> float:
         return 1.0
     columns = zip(*(line.values for line in curve.lines), strict=True)
     if curve.stacked:
-        values = [fsum(one or 0.0 for one in column) for column in columns]
+        values = [fsum(value or 0.0 for value in column) for column in columns]
     else:
         values = [value for line in curve.lines for value in line.values if value is not None]
     most = max(values, default=0.0)
@@ -103,7 +103,7 @@ def _most(curve: Curve) -> float:
     return round(1.08 * most, _DIGITS) or 1.0
 
 
-def _told(value: float | None, curve: Curve) -> str:
+def _format(value: float | None, curve: Curve) -> str:
     if value is None:
         return ""
     return f"{whole_percent(value)} %" if curve.share else f"{value:.3g}"

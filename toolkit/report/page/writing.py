@@ -95,17 +95,17 @@ def inline(directory: Path, text: str) -> str:
         directory: the run; where it is gone or damaged, the text is all that is given.
         text: the run as text; shown where the frame is not.
     """
-    told = f"<pre>{escape(text)}</pre>"
+    pre = f"<pre>{escape(text)}</pre>"
     place = shlex.quote(str(directory))
     try:
         page = page_of(RunDirectory.open(directory), place=place).html.encode("utf-8")
     except RunDirectoryError:
-        return told
+        return pre
     command = f"<code>{escape(f'dreamgym-kit view {place}')}</code>"
     if len(page) > MAX_BYTES:
-        return f"{told}<p>The page has {len(page) / 1e6:.0f} MB, too much for a notebook: {command}</p>"
+        return f"{pre}<p>The page has {len(page) / 1e6:.0f} MB, too much for a notebook: {command}</p>"
     return (
-        f"<details><summary>As text</summary>{told}</details>"
+        f"<details><summary>As text</summary>{pre}</details>"
         f'<iframe title="dreamgym-kit report" sandbox="allow-scripts" referrerpolicy="no-referrer" '
         f'style="width:100%;height:{_HEIGHT}px;border:1px solid #8884;border-radius:4px" '
         f'src="data:text/html;charset=utf-8;base64,{base64.b64encode(page).decode("ascii")}"></iframe>'

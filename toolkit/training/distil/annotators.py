@@ -67,8 +67,8 @@ def _plain_note(step: Transition, known: dict[str, dict[str, JsonValue]]) -> str
         for name in dict.fromkeys(mentioned(dict(step.call.args)))
         for field, value in list(known.get(name, {}).items())[-_MOST:]
     ][:_MOST]
-    told = f"It was told before that {', '.join(facts)}." if facts else "Nothing was told of it before."
-    return f"{told} {_taken(step)}"
+    before = f"It was told before that {', '.join(facts)}." if facts else "Nothing was told of it before."
+    return f"{before} {_taken(step)}"
 
 
 def _taken(step: Transition) -> str:
@@ -121,11 +121,11 @@ class MinedRules:
         return replace(plain, by=self.name, notes=tuple(notes))
 
     def _note(self, note: StepNote, call: Met) -> StepNote:
-        told = lesson(call, self._taught.vocabulary, self._taught.trees)
-        if told is None or not told.said.why:
+        case = lesson(call, self._taught.vocabulary, self._taught.trees)
+        if case is None or not case.said.why:
             return note
         facts = ", ".join(
-            f"{name} is not known" if word == UNKNOWN else f"{name} is {word}" for name, word in told.said.why
+            f"{name} is not known" if word == UNKNOWN else f"{name} is {word}" for name, word in case.said.why
         )
         became = "does it" if call.form is None else "refuses"
         return replace(note, reasoning=f"What decides: {facts}; so {call.tool} {became}.")
@@ -146,13 +146,13 @@ class TeachingModel:
         """See `Annotator.annotate`."""
         steps = [step.step for step in trajectory.steps]
 
-        def check(said: dict[str, Any]) -> str | None:
-            named = [entry["step_id"] for entry in said["state_transitions"]]
+        def check(reply: dict[str, Any]) -> str | None:
+            named = [entry["step_id"] for entry in reply["state_transitions"]]
             if named == steps:
                 return None
             return f"state_transitions: its step_ids have to be {steps}, each once; they are {named[:60]}"
 
-        said = await request_output(
+        reply = await request_output(
             self._endpoint,
             _RULES,
             fenced(_data(trajectory)),
@@ -167,9 +167,9 @@ class TeachingModel:
             by=self.name,
             notes=tuple(
                 StepNote(entry["step_id"], _line(entry["transition_plan"]))
-                for entry in said["state_transitions"]
+                for entry in reply["state_transitions"]
             ),
-            tutorial=Tutorial(*(_line(said["task_tutorial"][mode]) for mode in _MODES)),
+            tutorial=Tutorial(*(_line(reply["task_tutorial"][mode]) for mode in _MODES)),
         )
 
 
@@ -190,17 +190,17 @@ def _object(parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _data(trajectory: Trajectory) -> list[tuple[str, JsonValue]]:
     success = {True: "success", False: "failure", None: "nobody judged it"}[trajectory.success]
-    asked = trajectory.text or trajectory.task or "unknown"
+    request = trajectory.text or trajectory.task or "unknown"
     return [
-        ("task", {"asked": asked, "outcome": success}),
-        *((f"step {step.step}", _told(step)) for step in trajectory.steps),
+        ("task", {"asked": request, "outcome": success}),
+        *((f"step {step.step}", _step_data(step)) for step in trajectory.steps),
     ]
 
 
-def _told(step: Transition) -> JsonValue:
+def _step_data(step: Transition) -> JsonValue:
     answer = step.answer
-    told = {"error": answer.error} if answer.error is not None else {"answer": answer.content}
-    return {"step_id": step.step, "tool": step.call.tool, "args": dict(step.call.args), **told}
+    reply = {"error": answer.error} if answer.error is not None else {"answer": answer.content}
+    return {"step_id": step.step, "tool": step.call.tool, "args": dict(step.call.args), **reply}
 
 
 def _line(text: str) -> str:

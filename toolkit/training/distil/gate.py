@@ -156,12 +156,12 @@ def _supports(calls: Sequence[HeldOutCall]) -> list[float]:
     """Each call's support, learned from the other half of the trials."""
     trials = _trials(calls)
     halves: list[ReasonedSupport] = [learn_support(trials[half::2]) for half in (1, 0)]
-    found, place = [], 0
+    supports, place = [], 0
     for call in calls:
         answered = call.model is not None
-        found.append(halves[place % 2].support(call.form, call.confidence) if answered else 0.0)
+        supports.append(halves[place % 2].support(call.form, call.confidence) if answered else 0.0)
         place += answered and call.composed is None
-    return found
+    return supports
 
 
 def _calibration(answers: Iterable[tuple[float, bool | None]]) -> float | None:
@@ -210,9 +210,9 @@ class Gate:
         return known.why if known is not None else "it was never tried on this tool"
 
 
-def gate_of(found: Exactness, *, weights: str, bound: float = 0.9) -> Gate:
+def gate_of(measured: Exactness, *, weights: str, bound: float = 0.9) -> Gate:
     """Judge each tool by the calls that code leaves to the model and that it is sure enough of."""
-    return Gate(weights, bound, {tool.tool: _judged(tool, bound) for tool in found.tools}, found.trials)
+    return Gate(weights, bound, {tool.tool: _judged(tool, bound) for tool in measured.tools}, measured.trials)
 
 
 def _judged(tool: ToolExactness, bound: float) -> ToolGate:
@@ -220,15 +220,15 @@ def _judged(tool: ToolExactness, bound: float) -> ToolGate:
     if not tried:
         return ToolGate(WATCH, right, tried, "no held-out call was left to it that it was sure of")
     _, high = wilson(right, tried)
-    told = f"{right} of {tried} held-out answers were right, the bound is {bound:g}"
+    why = f"{right} of {tried} held-out answers were right, the bound is {bound:g}"
     if tool.refused >= _FEW_REFUSED and tool.taken_for_done > (1 - bound) * tool.refused:
         wrong = f"it takes {tool.taken_for_done} of {tool.refused} refused calls for done"
         return ToolGate(NEVER, right, tried, wrong)
     if right / tried >= bound and tried >= _ENOUGH:
-        return ToolGate(TRUST, right, tried, told)
+        return ToolGate(TRUST, right, tried, why)
     if high < bound:
-        return ToolGate(NEVER, right, tried, told)
-    few = f"{told}; at least {_ENOUGH} are asked for" if tried < _ENOUGH else told
+        return ToolGate(NEVER, right, tried, why)
+    few = f"{why}; at least {_ENOUGH} are asked for" if tried < _ENOUGH else why
     return ToolGate(WATCH, right, tried, few)
 
 
@@ -238,18 +238,18 @@ def write_gate(path: Path, gate: Gate, figures: Mapping[str, JsonValue]) -> None
     Raises:
         RunDirectoryError: the disk refuses.
     """
-    told = {
+    record = {
         "gate": 1,
         "weights": gate.weights,
         "bound": gate.bound,
         "tools": {
-            name: {"verdict": one.verdict, "right": one.right, "tried": one.tried, "why": one.why}
-            for name, one in sorted(gate.tools.items())
+            name: {"verdict": tool.verdict, "right": tool.right, "tried": tool.tried, "why": tool.why}
+            for name, tool in sorted(gate.tools.items())
         },
         "trials": [[trial.form, trial.confidence, trial.exact] for trial in gate.trials],
         "figures": dict(figures),
     }
-    write_atomically(path, json.dumps(told, indent=1, allow_nan=False).encode("ascii") + b"\n")
+    write_atomically(path, json.dumps(record, indent=1, allow_nan=False).encode("ascii") + b"\n")
 
 
 def read_gate(path: Path, *, weights: str | None = None) -> Gate:
@@ -260,17 +260,17 @@ def read_gate(path: Path, *, weights: str | None = None) -> Gate:
     """
     again = "try the model again: dreamgym-kit experience eval"
     try:
-        said: dict[str, Any] = read_json(read_whole(path))
+        record: dict[str, Any] = read_json(read_whole(path))
         tools = {
             str(name): ToolGate(
                 _verdict(tool["verdict"]), int(tool["right"]), int(tool["tried"]), str(tool["why"])
             )
-            for name, tool in said["tools"].items()
+            for name, tool in record["tools"].items()
         }
         trials = tuple(
-            ReasonedTrial(str(form), float(sure), bool(exact)) for form, sure, exact in said["trials"]
+            ReasonedTrial(str(form), float(sure), bool(exact)) for form, sure, exact in record["trials"]
         )
-        gate = Gate(str(said["weights"]), float(said["bound"]), tools, trials)
+        gate = Gate(str(record["weights"]), float(record["bound"]), tools, trials)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such gate; {again}.") from None
     except (NotSerializable, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -280,7 +280,7 @@ def read_gate(path: Path, *, weights: str | None = None) -> Gate:
     return gate
 
 
-def _verdict(said: object) -> str:
-    if said not in (TRUST, WATCH, NEVER):
-        raise ValueError(f"there is no verdict {said!r}")
-    return str(said)
+def _verdict(verdict: object) -> str:
+    if verdict not in (TRUST, WATCH, NEVER):
+        raise ValueError(f"there is no verdict {verdict!r}")
+    return str(verdict)

@@ -22,7 +22,7 @@ from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
-from dreamgym_kit.training.distil.pointing import Asked, observed_changes, spelled, target_of
+from dreamgym_kit.training.distil.pointing import Query, observed_changes, spelled, target_of
 from dreamgym_kit.types import ToolSpec, Transition
 
 PARTS = ("history", "examples", "state")
@@ -98,11 +98,11 @@ def lessons_of(
             continue
         chance = random.Random(f"{seed} {row.id}")  # noqa: S311  the same recordings give the same lessons
         left_out = tuple(part for part in PARTS if chance.random() < getattr(leaving, part))
-        asked = asked_of(row, trajectory.steps[:place], sight, specs[tool], left_out=left_out)
+        query = query_for(row, trajectory.steps[:place], sight, specs[tool], left_out=left_out)
         changes = note.changes if note.changes is not None else observed.get(row.step)
         if not row.effect.changes_environment:
             changes = ()
-        target = target_of(asked, _reason(note, asked) if leaving.reasoning else "", changes)
+        target = target_of(query, _reason(note, query) if leaving.reasoning else "", changes)
         if target is None:
             counts.unsayable[tool] += 1
             continue
@@ -111,31 +111,31 @@ def lessons_of(
         yield Lesson(
             row=row.id,
             tool=tool,
-            kind=str(target.said["outcome"]),
-            messages=tuple(_messages(asked, chance)),
+            kind=str(target.decision["outcome"]),
+            messages=tuple(_messages(query, chance)),
             answer=answer,
             unlearned=unlearned,
             left_out=left_out,
-            examples=tuple(example.id for example in asked.examples),
+            examples=tuple(example.id for example in query.examples),
         )
 
 
-def asked_of(
+def query_for(
     row: Transition,
     before: Sequence[Transition],
     sight: Sight,
     spec: ToolSpec,
     *,
     left_out: Sequence[str] = (),
-) -> Asked:
+) -> Query:
     """A recorded call as the dream would ask it."""
     situation = situation_of(row, before, spec)
     shown: tuple[Transition, ...] = ()
     if "examples" not in left_out:
-        found = sight.retrieve(row.call, situation)
-        shown = tuple(one for one in found if one.id != row.id and one.episode != row.episode)
+        near = sight.retrieve(row.call, situation)
+        shown = tuple(example for example in near if example.id != row.id and example.episode != row.episode)
     models = sight.following.knowledge(row.tenant).models
-    return Asked(
+    return Query(
         row=row,
         situation=situation,
         examples=shown,
@@ -164,27 +164,27 @@ def balanced(lessons: Sequence[Lesson]) -> list[Lesson]:
     counts = Counter((lesson.tool, lesson.kind) for lesson in lessons)
     most = max(map(sqrt, counts.values()), default=1.0)
     return [
-        one
-        for one in lessons
-        for _ in range(min(_MAX_REPEATED, max(1, round(most / sqrt(counts[one.tool, one.kind])))))
+        lesson
+        for lesson in lessons
+        for _ in range(min(_MAX_REPEATED, max(1, round(most / sqrt(counts[lesson.tool, lesson.kind])))))
     ]
 
 
-def _reason(note: StepNote, asked: Asked) -> str:
+def _reason(note: StepNote, query: Query) -> str:
     """A note, unless it speaks of what is not shown: no reason is to be made up."""
     spoken = set(_WORD.findall(note.reasoning))
-    return _NOT_SHOWN if any(len(one) > 1 and one in spoken for one in asked.hidden) else note.reasoning
+    return _NOT_SHOWN if any(len(word) > 1 and word in spoken for word in query.hidden) else note.reasoning
 
 
-def _messages(asked: Asked, chance: random.Random) -> list[ChatMessage]:
-    situation = replace(asked.situation, history=asked.history)
+def _messages(query: Query, chance: random.Random) -> list[ChatMessage]:
+    situation = replace(query.situation, history=query.history)
 
     def mark() -> str:
         return f"{chance.getrandbits(64):016x}"
 
-    def kept(name: str, text: str) -> str:  # noqa: ARG001  drawn by the lesson's own chance
+    def keep(name: str, text: str) -> str:  # noqa: ARG001  drawn by the lesson's own chance
         return mark()
 
     return messages_for(
-        asked.row.call, situation, asked.examples, asked.facts, asked.form, draw=mark, keep=kept
+        query.row.call, situation, query.examples, query.facts, query.form, draw=mark, keep=keep
     )

@@ -33,13 +33,13 @@ _NOTHING: Mapping[str, JsonValue] = {"like": None, "leaves": [], "answer": None,
 class Target:
     """What a model should have said of one call."""
 
-    said: Mapping[str, JsonValue]  # the decision, in the order of its schema
+    decision: Mapping[str, JsonValue]  # the decision, in the order of its schema
     changes_known: bool  # whether `set` is to be learned
-    told: bool  # whether the prompt tells what stands in it
+    shown: bool  # whether the prompt tells what stands in it
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Query:
     """One recorded call as it would be put to the model."""
 
     row: Transition
@@ -67,28 +67,28 @@ class Asked:
         return _words(self.ground.facts, self.situation.history, self.row.call) - shown
 
 
-def target_of(asked: Asked, reasoning: str, changes: Sequence[Change] | None) -> Target | None:
+def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) -> Target | None:
     """The decision of a recorded answer; None where no decision makes it.
 
     `reasoning`: why the tool answered so. `changes`: what it changed; None: nobody knows.
     """
-    if asked.row.answer.update is not None:
+    if query.row.answer.update is not None:
         return None
-    told = _is_told(asked)
+    shown = _is_shown(query)
     sets = (
-        [[{**change, "value": _pointed(change["value"], asked.row.call)} for change in changes]]
+        [[{**change, "value": _pointed(change["value"], query.row.call)} for change in changes]]
         if changes
         else []
     )
     for tried in (*sets, []):  # changes that contradict what recordings show of the tool are not taught
-        for way in _ways(asked):
+        for way in _ways(query):
             whole = {"reasoning": reasoning, **_NOTHING, **way, "set": tried}
-            if not asked.situation.tool.effect.changes_environment or way["outcome"] == "error":
+            if not query.situation.tool.effect.changes_environment or way["outcome"] == "error":
                 whole["set"] = []
-            made = _made(asked, whole)
-            if made is None or asked.as_seen(made) != asked.as_seen(asked.row.answer):
+            made = _made(query, whole)
+            if made is None or query.as_seen(made) != query.as_seen(query.row.answer):
                 continue
-            sure = told and _leaves_told(asked, whole)
+            sure = shown and _leaves_shown(query, whole)
             whole["confidence"] = SURE if sure else GUESSED
             known = changes is not None and whole["set"] == (sets[0] if sets else [])
             return Target({name: whole[name] for name in _ORDER}, known or way["outcome"] == "error", sure)
@@ -100,7 +100,7 @@ def spelled(target: Target) -> tuple[str, tuple[tuple[int, int], ...]]:
     parts: list[str] = []
     unlearned: list[tuple[int, int]] = []
     at = 1
-    for name, value in target.said.items():
+    for name, value in target.decision.items():
         key = f"{', ' if parts else ''}{json.dumps(name)}: "
         text = json.dumps(value, ensure_ascii=False)
         if name == "set" and not target.changes_known:
@@ -110,21 +110,21 @@ def spelled(target: Target) -> tuple[str, tuple[tuple[int, int], ...]]:
     return "{" + "".join(parts) + "}", tuple(unlearned)
 
 
-def _ways(asked: Asked) -> Iterator[dict[str, JsonValue]]:
+def _ways(query: Query) -> Iterator[dict[str, JsonValue]]:
     """Ways to say the answer, those that say least first."""
-    answer, tool = asked.row.answer, asked.row.call.tool
+    answer, tool = query.row.answer, query.row.call.tool
     if answer.error is not None:
-        for number, example in enumerate(asked.examples, 1):
+        for number, example in enumerate(query.examples, 1):
             if example.call.tool == tool and example.answer.error == answer.error:
                 yield {"outcome": "error", "like": number}
         yield {"outcome": "error", "error": answer.error}
         return
-    found = []
-    for number, one in enumerate(asked.examples, 1):
-        if one.call.tool == tool and one.answer.error is None and one.answer.update is None:
-            for leaves in _leaves(asked, number):
-                found.append((len(leaves), number, leaves))
-    for _, number, leaves in sorted(found, key=lambda one: one[:2]):
+    ranked = []
+    for number, example in enumerate(query.examples, 1):
+        if example.call.tool == tool and example.answer.error is None and example.answer.update is None:
+            for leaves in _leaves(query, number):
+                ranked.append((len(leaves), number, leaves))
+    for _, number, leaves in sorted(ranked, key=lambda way: way[:2]):
         listed = [{"path": path, "value": value} for path, value in leaves.items()]
         yield {"outcome": "ok", "like": number, "leaves": listed}
     content = answer.content
@@ -134,27 +134,27 @@ def _ways(asked: Asked) -> Iterator[dict[str, JsonValue]]:
     }
 
 
-def _leaves(asked: Asked, number: int) -> Iterator[dict[str, JsonValue]]:
+def _leaves(query: Query, number: int) -> Iterator[dict[str, JsonValue]]:
     """What has to be replaced in an example: without what code knows, and else all of it."""
     plain = {"outcome": "ok", "like": number}
     for settled in (True, False):
-        made = _made(asked, {"reasoning": "", **_NOTHING, **plain}, settled=settled)
+        made = _made(query, {"reasoning": "", **_NOTHING, **plain}, settled=settled)
         if made is None:
             continue
-        wanted, there = json.loads(asked.as_seen(asked.row.answer)), json.loads(asked.as_seen(made))
-        found = _differing(there, wanted, ())
-        if found is not None:
-            yield {path: _pointed(value, asked.row.call) for path, value in found.items()}
+        wanted, there = json.loads(query.as_seen(query.row.answer)), json.loads(query.as_seen(made))
+        changed = _differing(there, wanted, ())
+        if changed is not None:
+            yield {path: _pointed(value, query.row.call) for path, value in changed.items()}
 
 
-def _made(asked: Asked, said: Mapping[str, JsonValue], *, settled: bool = True) -> Answer | None:
+def _made(query: Query, draft: Mapping[str, JsonValue], *, settled: bool = True) -> Answer | None:
     """The answer that code makes of a decision; None where it refuses."""
-    row = asked.row
+    row = query.row
     try:
-        decision: Decision = read_decision(json.dumps({**said, "confidence": 1.0}))
-        made = render(decision, row.call, asked.situation.tool, asked.examples, asked.form)
+        decision: Decision = read_decision(json.dumps({**draft, "confidence": 1.0}))
+        made = render(decision, row.call, query.situation.tool, query.examples, query.form)
         if settled:
-            made = asked.ground.settle(made, decision, asked.examples)
+            made = query.ground.settle(made, decision, query.examples)
     except NotSerializable:
         return None
     if made.error is not None and row.answer.error_type is not None:
@@ -180,13 +180,13 @@ def _differing(form: JsonValue, wanted: JsonValue, path: tuple[str, ...]) -> dic
         return {} if spell(form) == spell(wanted) else {".".join(path): wanted}
     else:
         return None
-    found: dict[str, JsonValue] = {}
+    leaves: dict[str, JsonValue] = {}
     for name, before, after in pairs:
         inner = None if "." in name or not name else _differing(before, after, (*path, name))
         if inner is None:
             return None
-        found |= inner
-    return found
+        leaves |= inner
+    return leaves
 
 
 def _pointed(value: JsonValue, call: Call) -> JsonValue:
@@ -196,34 +196,34 @@ def _pointed(value: JsonValue, call: Call) -> JsonValue:
     return value if name is None else f"arg:{name}"
 
 
-def _is_told(asked: Asked) -> bool:
+def _is_shown(query: Query) -> bool:
     """Whether the things that a call names are known, or its tool was never seen to answer in two ways."""
-    if any(name in asked.facts for name in mentioned(dict(asked.row.call.args))):
+    if any(name in query.facts for name in mentioned(dict(query.row.call.args))):
         return True
     outcomes = {
-        example.answer.error is None for example in asked.examples if example.call.tool == asked.row.call.tool
+        example.answer.error is None for example in query.examples if example.call.tool == query.row.call.tool
     }
-    return outcomes == {asked.row.answer.error is None} or not asked.situation.tool.effect.changes_environment
+    return outcomes == {query.row.answer.error is None} or not query.situation.tool.effect.changes_environment
 
 
-def _leaves_told(asked: Asked, said: Mapping[str, JsonValue]) -> bool:
+def _leaves_shown(query: Query, decision: Mapping[str, JsonValue]) -> bool:
     """Whether the values that a decision states stand in what the model is shown of this very world."""
-    if said["outcome"] == "error":
+    if decision["outcome"] == "error":
         return True
-    stated = [leaf["value"] for leaf in said["leaves"]]
-    if said["answer"] is not None:
-        stated += [value for _, value in walk(observation(asked.row.answer), depth=8) if is_scalar(value)]
+    stated = [leaf["value"] for leaf in decision["leaves"]]
+    if decision["answer"] is not None:
+        stated += [value for _, value in walk(observation(query.row.answer), depth=8) if is_scalar(value)]
     if not stated:
         return True
-    known = _words(asked.facts, asked.history, asked.row.call)
+    known = _words(query.facts, query.history, query.row.call)
     return all(str(value) in known or str(value).startswith("arg:") for value in stated)
 
 
 def _words(facts: Mapping[str, JsonValue], history: Sequence[Transition], call: Call) -> frozenset[str]:
     """Values that a model is shown of the world that a call is made in."""
-    told = [dict(facts), dict(call.args), *(observation(row.answer) for row in history)]
-    told += [dict(row.call.args) for row in history]
-    values = {str(value) for one in told for _, value in walk(one, depth=8) if is_scalar(value)}
+    parts = [dict(facts), dict(call.args), *(observation(row.answer) for row in history)]
+    parts += [dict(row.call.args) for row in history]
+    values = {str(value) for part in parts for _, value in walk(part, depth=8) if is_scalar(value)}
     return frozenset({*facts, *values})
 
 
@@ -236,8 +236,8 @@ def observed_changes(steps: Sequence[Transition]) -> dict[int, tuple[Change, ...
     found changed. Writes that changed more than `MAX_CHANGES` facts are left out too: no decision says that.
     """
     writes: list[Transition] = []  # that worked
-    told: dict[_Fact, tuple[int, JsonValue]] = {}  # how many writes there had been, and the value
-    found: dict[int, dict[_Fact, JsonValue]] = {}
+    latest: dict[_Fact, tuple[int, JsonValue]] = {}  # how many writes there had been, and the value
+    changes: dict[int, dict[_Fact, JsonValue]] = {}
     for step in steps:
         seen = observation(step.answer)
         if failed(seen):
@@ -248,17 +248,17 @@ def observed_changes(steps: Sequence[Transition]) -> dict[int, tuple[Change, ...
         for record in records(seen, step.call.args):
             for name, value in record.scalars():
                 fact = record.entity, name
-                since, before = told.get(fact, (-1, None))
+                since, before = latest.get(fact, (-1, None))
                 if since >= 0 and since == len(writes) - 1:
                     write = writes[-1]
                     changed = spell(before) != spell(value)
                     if changed or record.entity in mentioned(dict(write.call.args)):
-                        found.setdefault(write.step, {}).update({fact: value} if changed else {})
-                told[fact] = len(writes), value
+                        changes.setdefault(write.step, {}).update({fact: value} if changed else {})
+                latest[fact] = len(writes), value
     return {
         step: tuple(
             {"entity": entity, "field": name, "value": value} for (entity, name), value in facts.items()
         )
-        for step, facts in found.items()
+        for step, facts in changes.items()
         if len(facts) <= MAX_CHANGES
     }

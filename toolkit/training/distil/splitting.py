@@ -32,10 +32,10 @@ def trajectories(
 
     `texts`: what the agent was asked, `outcomes`: whether it was a success, where that is known; by episode.
     """
-    told: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
+    by_episode: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for row in rows:
         if row.answer.source is Source.REAL and not row.effect.runs_in_dream:
-            told[row.tenant, str(row.environment), row.episode].append(row)
+            by_episode[row.tenant, str(row.environment), row.episode].append(row)
     return [
         Trajectory(
             tenant=tenant,
@@ -46,7 +46,7 @@ def trajectories(
             text=(texts or {}).get(episode, ""),
             success=(outcomes or {}).get(episode),
         )
-        for (tenant, _, episode), steps in told.items()
+        for (tenant, _, episode), steps in by_episode.items()
     ]
 
 
@@ -61,10 +61,10 @@ class Sides:
     def folds(self, count: int) -> list[tuple[Trajectory, ...]]:
         """The taught trajectories in parts, none of which shares a world with another if worlds suffice."""
         by_world: dict[str, list[Trajectory]] = defaultdict(list)
-        for one in self.taught:
-            by_world[f"{one.tenant}/{one.environment}"].append(one)
+        for trajectory in self.taught:
+            by_world[f"{trajectory.tenant}/{trajectory.environment}"].append(trajectory)
         if len(by_world) < 2:
-            by_world = defaultdict(list, {one.key: [one] for one in self.taught})
+            by_world = defaultdict(list, {trajectory.key: [trajectory] for trajectory in self.taught})
         parts: list[list[Trajectory]] = [[] for _ in range(min(count, len(by_world)))]
         for place, name in enumerate(sorted(by_world, key=lambda name: _drawn(name, 0))):
             parts[place % len(parts)] += by_world[name]
@@ -96,16 +96,16 @@ def split(
     apart = [
         name
         for name, group in groups.items()
-        if any(step.split is Split.HELD_OUT for one in group for step in one.steps)
+        if any(step.split is Split.HELD_OUT for trajectory in group for step in trajectory.steps)
     ]
     left = sorted((_drawn(name, seed), name) for name in groups.keys() - set(apart))
     chosen = sum(drawn < share for drawn, _ in left)
     if share > 0:
         chosen = min(max(chosen, not apart), max(0, len(left) - 1))
-    measured = {one.key for name in (*apart, *(name for _, name in left[:chosen])) for one in groups[name]}
+    measured = {item.key for name in (*apart, *(name for _, name in left[:chosen])) for item in groups[name]}
     sides = Sides(
         tuple(trajectory for trajectory in trajectories if trajectory.key not in measured),
-        tuple(one for one in trajectories if one.key in measured),
+        tuple(trajectory for trajectory in trajectories if trajectory.key in measured),
         len(groups),
     )
     if not sides.taught or not sides.measured:
@@ -120,7 +120,7 @@ def split(
 def _groups(trajectories: Sequence[Trajectory], by: Sequence[str]) -> dict[str, list[Trajectory]]:
     """Trajectories that share a key, directly or through others, by the name of the first of them."""
     keys = [set(_keys(trajectory, by)) for trajectory in trajectories]
-    counts = Counter(key for one in keys for key in one if key[0] == "entity")
+    counts = Counter(key for own in keys for key in own if key[0] == "entity")
     most = max(_COMMON * len(trajectories), _FEW)
     of_key: dict[tuple[str, str], int] = {}
     group_of: list[int] = []
@@ -131,35 +131,35 @@ def _groups(trajectories: Sequence[Trajectory], by: Sequence[str]) -> dict[str, 
         group_of.append(place)
         members[place] = {place}
         for other in met:
-            for one in members.pop(other):
-                group_of[one] = place
-                members[place].add(one)
+            for member in members.pop(other):
+                group_of[member] = place
+                members[place].add(member)
         of_key.update(dict.fromkeys(mine, place))
     named: dict[str, list[Trajectory]] = {}
     for group in members.values():
-        inside = [trajectories[one] for one in sorted(group)]
-        named[min(_name(one, by) for one in inside)] = inside
+        inside = [trajectories[member] for member in sorted(group)]
+        named[min(_name(trajectory, by) for trajectory in inside)] = inside
     return dict(sorted(named.items()))
 
 
-def _keys(one: Trajectory, by: Sequence[str]) -> Iterator[tuple[str, str]]:
-    yield "episode", one.key
+def _keys(trajectory: Trajectory, by: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield "episode", trajectory.key
     if "environment" in by:
-        yield "environment", f"{one.tenant}/{one.environment}"
-    if "task" in by and one.task:
-        yield "task", f"{one.tenant}/{one.task}"
+        yield "environment", f"{trajectory.tenant}/{trajectory.environment}"
+    if "task" in by and trajectory.task:
+        yield "task", f"{trajectory.tenant}/{trajectory.task}"
     if "entity" in by:
-        for step in one.steps:
+        for step in trajectory.steps:
             for record in records(observation(step.answer), step.call.args):
-                yield "entity", f"{one.tenant}/{one.environment}/{record.entity}"
+                yield "entity", f"{trajectory.tenant}/{trajectory.environment}/{record.entity}"
 
 
-def _name(one: Trajectory, by: Sequence[str]) -> str:
+def _name(trajectory: Trajectory, by: Sequence[str]) -> str:
     """What a group is drawn by: its world where worlds are kept together, so that more episodes move none."""
-    return f"{one.tenant}/{one.environment}" if "environment" in by else one.key
+    return f"{trajectory.tenant}/{trajectory.environment}" if "environment" in by else trajectory.key
 
 
 def _drawn(name: str, seed: int) -> float:
     """A number in 0..1 that belongs to a name."""
-    told = hashlib.blake2b(f"{seed} {name}".encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(told, "big") / 2**64
+    drawn = hashlib.blake2b(f"{seed} {name}".encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(drawn, "big") / 2**64
