@@ -27,7 +27,7 @@ EXAMPLES = (
     "dreamgym-kit evaluate --real --baseline runs/2026-11-20-desk-1c2d",
     "dreamgym-kit evaluate --baseline RUN --require better",
     "dreamgym-kit evaluate --real --policy models/trained --baseline models/start",
-    "dreamgym-kit evaluate --real --faults 0.1 --policy models/trained",
+    "dreamgym-kit evaluate --real --set evaluate.faults=0.1 --policy models/trained",
     "dreamgym-kit evaluate --set gate.min_pass_rate=0.8 -o evaluation.html",
 )
 CODES = (
@@ -70,12 +70,6 @@ Baseline = Annotated[
         show_default=False,
     ),
 ]
-Faults = Annotated[
-    float | None,
-    typer.Option(
-        "--faults", metavar="SHARE", help="Calls that fail by plan, real ones too.", show_default=False
-    ),
-]
 Split = Annotated[
     Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
 ]
@@ -94,7 +88,6 @@ def command(
     baseline: Baseline = None,
     require: Require = None,
     policy: options.Policy = None,
-    faults: Faults = None,
     split: Split = None,
     resume: options.Resume = None,
     output: options.Output = None,
@@ -109,7 +102,7 @@ def command(
     """
     targets = export.targets_of(output)
     settings = given.settings(None if given.assigns("gate.min_pass_rate") else _NO_RATE)
-    from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split, under_faults
+    from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.rundir import MANIFEST
 
@@ -119,7 +112,6 @@ def command(
     model = baseline if against is None else None
     if model is not None and not model.is_dir() and not settings.policy.urls:
         raise UserError(f"{model}: is neither a run directory nor a model directory.")
-    settings = under_faults(settings, faults)
     spec = options.graph_of(settings, "evaluate")
     chosen = tasks_of_split(
         options.selected_tasks(settings, "evaluate", select), split.value if split else None
@@ -138,7 +130,6 @@ def command(
         real=real,
         targets=targets,
         verbose=verbose,
-        faults=faults is not None,
         overlap=given.overlaps(settings),
         must_be=require.value if require is not None else "",
     )
@@ -156,7 +147,6 @@ class _Asked(NamedTuple):
     real: bool
     targets: "list[export.Target]"
     verbose: int
-    faults: bool
     overlap: bool  # asked for on the command line
     must_be: str
 
@@ -233,7 +223,6 @@ def _request(
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
         policy=policy,
-        real_faults=asked.faults,
         weights=weights,
         shard=asked.shard,
         gate=asked.settings.gate,

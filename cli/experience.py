@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "dreamgym-kit experience annotate distilled my_agent:graph",
     "dreamgym-kit experience annotate distilled --by teacher --outcomes runs/2026-11-21-record-desk",
-    "dreamgym-kit experience train distilled --model models/llama-3.1-8b --lora 16 --bf16 --pieces 16",
+    "dreamgym-kit experience train distilled --model models/llama-3.1-8b --lora 16 --set distill.bf16=true",
     "dreamgym-kit experience eval distilled",
 )
 CODES = "Exit codes: 0 done; 1 stopped early, or a tool failed the gate; 2 cannot run."
@@ -138,34 +138,21 @@ def train_command(
     out: Out,
     model: Base,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Optimiser steps.")] = 600,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Lessons a step.")] = 16,
-    pieces: Annotated[int, typer.Option("--pieces", min=1, help="That a batch is computed in.")] = 4,
     lr: Annotated[float, typer.Option("--lr", min=0, help="Learning rate.")] = 1e-4,
     lora: Annotated[
         int | None,
         typer.Option("--lora", min=1, metavar="RANK", help="Train an adapter.", show_default="all weights"),
     ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in 16 bits.", show_default=False)] = False,
-    most_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", min=64, help="Longest lesson.", show_default="what the model reads"),
-    ] = None,
-    leave_out: Annotated[
-        float,
-        typer.Option("--leave-out", min=0, max=1, help="How often history, examples or state are left out."),
-    ] = 0.15,
-    no_reasoning: Annotated[
-        bool, typer.Option("--no-reasoning", help="Teach no reasons: an ablation.", show_default=False)
-    ] = False,
-    save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 50,
     seed: Seed = 0,
     buffer: options.Buffer = None,
+    assigned: options.Set = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Fine-tune a model on the annotated recordings, into OUT/model; a gate that lay there is void.
 
     What it learns is the very prompt and the very decision of a dream. With --lora the result is merged.
-    Run again after a kill, it goes on from its last checkpoint.
+    Run again after a kill, it goes on from its last checkpoint. Other options are settings:
+    [distill], or --set distill.batch_size=32.
     """
     from contextlib import closing
 
@@ -181,19 +168,20 @@ def train_command(
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.distil.lessons import Leaving
 
-    options.finite({"lr": lr, "leave-out": leave_out})
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": begun.tenant})
+    options.finite({"lr": lr})
+    settings = options.Given(None, {"buffer": buffer}, assigned or ()).settings()
+    distill = settings.distill
     wanted = SftOptions(
         steps=steps,
-        batch=batch,
-        pieces=pieces,
+        batch=distill.batch_size,
+        pieces=distill.micro_batches,
         learning_rate=lr,
         warmup_steps=min(30, max(1, steps // 10)),
         seed=seed,
         lora=None if lora is None else LoraOptions(rank=lora, alpha=2 * lora),
-        dtype="bfloat16" if bf16 else "float32",
-        checkpointing=bf16,
-        save_every=save_every,
+        dtype="bfloat16" if distill.bf16 else "float32",
+        checkpointing=distill.bf16,
+        save_every=distill.save_every,
     )
     every = max(1, steps // 20)
 
@@ -207,8 +195,10 @@ def train_command(
             material(begun, store, settings),
             model,
             wanted,
-            leaving=Leaving(leave_out, leave_out, leave_out, reasoning=not no_reasoning),
-            most_tokens=most_tokens,
+            leaving=Leaving(
+                distill.leave_out, distill.leave_out, distill.leave_out, reasoning=distill.reasoning
+            ),
+            most_tokens=distill.max_tokens,
             tell=heard,
         )
     told: dict[str, Any] = {

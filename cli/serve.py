@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import tell
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "dreamgym-kit serve experience --model models/experience --vllm vllm-env/bin/vllm",
-    "dreamgym-kit serve policy --model Qwen/Qwen3-8B --lora-rank 16 --dev -- --tensor-parallel-size 2",
+    "dreamgym-kit serve policy --model Qwen/Qwen3-8B --set serve.dev=true -- --tensor-parallel-size 2",
     "dreamgym-kit serve",
     "dreamgym-kit serve --from deployed --port 8001",
 )
@@ -21,6 +22,7 @@ CODES = (
     "Without a role: those of vLLM, which takes this command's place."
 )
 ROLES = ("experience", "policy")
+_OF_A_ROLE = ("serve.dev", "serve.scale_out", "serve.lora_rank", "serve.ready_within_s")
 
 What = Annotated[
     str | None,
@@ -45,18 +47,6 @@ Program = Annotated[str, typer.Option("--vllm", metavar="PATH", help="The progra
 Log = Annotated[
     Path | None, typer.Option("--log", metavar="FILE", help="Where vLLM's words go.", show_default=False)
 ]
-Dev = Annotated[
-    bool,
-    typer.Option("--dev", help="Routes that change weights; this machine alone.", show_default=False),
-]
-LoraRank = Annotated[
-    int, typer.Option("--lora-rank", min=0, help="Largest rank of adapters loaded later; 0: none.")
-]
-ScaleOut = Annotated[
-    bool, typer.Option("--scale-out", help="The route from tokens to tokens.", show_default=False)
-]
-Parser = Annotated[str, typer.Option("--tool-parser", metavar="NAME", help="How the policy spells calls.")]
-Within = Annotated[float, typer.Option("--ready-within", metavar="SECONDS", min=1, help="Else it is ended.")]
 
 
 def command(
@@ -69,48 +59,45 @@ def command(
     port: Port = 8000,
     program: Program = "vllm",
     log: Log = None,
-    dev: Dev = False,
-    lora_rank: LoraRank = 0,
-    scale_out: ScaleOut = False,
-    tool_parser: Parser = "hermes",
-    ready_within: Within = 1800.0,
+    assigned: options.Set = None,
 ) -> None:
     """Serve a model with vLLM.
 
-    On this machine alone, asking every caller for a key, without development routes.
+    On this machine alone, asking every caller for a key, without development routes. Other options are
+    settings: [serve], or --set serve.lora_rank=16.
 
     A role of the kit is watched, drained before it stops, and logged to a file. What is deployed is first
     held against its digest.
     """
-    from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, Wanted, find_program, read_serving_key
+    from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, find_program, read_serving_key
     from dreamgym_kit.errors import UserError
+    from dreamgym_kit.settings.schema import ServeSettings
 
     flags = tuple(more or ())
     if flags and not flags[0].startswith("-"):
         raise UserError(f"serve: '{flags[0]}' is no flag of vLLM; those stand behind --.")
-    role = Role(what) if what in ROLES else Role.DEPLOYED
+    given = options.Given(assigned=assigned or ())
+    wanted, role = given.settings().serve, Role(what) if what in ROLES else Role.DEPLOYED
     if role is Role.DEPLOYED:
-        _no_roles_options(model, log, dev=dev, scale_out=scale_out, lora_rank=lora_rank)
+        _no_roles_options(model, log, given)
+        wanted = ServeSettings(tool_parser=wanted.tool_parser)
         served, called = _what(None if what is None else Path(what), shelf)
     else:
         served, called = _named(model, str(what))
-    wanted, words = (
-        Wanted(scale_out=scale_out, lora_rank=lora_rank, tool_parser=tool_parser),
-        _words(role, port, log),
-    )
+    words = _words(role, port, log)
     if role is not Role.DEPLOYED and (words.is_dir() or words.suffix == ".key"):
         raise UserError(
             f"serve: --log {words}: name a file for vLLM's words; its key is kept beside it, in NAME.key."
         )
     path = find_program(program)  # before a key is drawn for it
     key = read_serving_key(None if role is Role.DEPLOYED else words.with_suffix(".key"), host=host)
-    launch = Launch(path, served, name or called, role, host, port, dev, wanted, flags, key.text)
+    launch = Launch(path, served, name or called, role, host, port, wanted, flags, key.text)
     if role is Role.DEPLOYED:
         _become(launch)
         return
     from dreamgym_kit.cli.serving import watch
 
-    raise typer.Exit(watch(launch, words, key.file, within_s=ready_within))
+    raise typer.Exit(watch(launch, words, key.file, within_s=wanted.ready_within_s))
 
 
 def _become(launch: "Launch") -> None:
@@ -149,10 +136,10 @@ def _named(model: str | None, role: str) -> tuple[str, str]:
     return model, model
 
 
-def _no_roles_options(model: str | None, log: Path | None, **given: object) -> None:
+def _no_roles_options(model: str | None, log: Path | None, given: options.Given) -> None:
     from dreamgym_kit.errors import UserError
 
-    wrong = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    wrong = [f"--set {key}" for key in _OF_A_ROLE if given.assigns(key)]
     wrong += ["--model"] * (model is not None) + ["--log"] * (log is not None)
     if wrong:
         raise UserError(f"serve: {wrong[0]} is of a role: dreamgym-kit serve experience, or serve policy.")

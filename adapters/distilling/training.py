@@ -100,7 +100,8 @@ def train(
     rows = rows_of(balanced(made), base, most=most_tokens)
     if not rows.rows:
         raise UserError(
-            f"{base}: all {rows.too_long} lessons are longer than what it reads; choose a larger model."
+            f"{base}: all {rows.too_long} lessons are longer than it reads, or than distill.max_tokens; "
+            "choose a larger model."
         )
     about = _about(material, base, options, leaving, counts, rows)
     texts = {ABOUT: json.dumps(about, indent=1) + "\n", "README.md": _card(about)}

@@ -14,8 +14,10 @@ import pytest
 from dreamgym_kit.adapters.models.vllm import launch as launching
 from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, read_serving_key
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.settings.schema import ServeSettings
 
 KEY = "canary-of-the-door"
+DEV = ServeSettings(dev=True)
 FILE = Path(launching.__file__).parent / "door" / "dreamgym_door.py"
 
 
@@ -117,17 +119,17 @@ def test_v2_what_is_under_way_is_counted_until_it_ends_and_told_to_who_has_the_k
     ("asked", "why"),
     [
         (
-            {"host": "0.0.0.0", "dev": True, "key": KEY},
-            "--dev on 0.0.0.0: routes that load weights and run code",
+            {"host": "0.0.0.0", "wanted": DEV, "key": KEY},
+            "serve.dev on 0.0.0.0: routes that load weights and run code",
         ),
-        ({"host": "10.0.0.7", "dev": True, "key": KEY}, "--dev on 10.0.0.7"),
-        ({"host": "vllm.example", "dev": True, "key": KEY}, "--dev on vllm.example"),
+        ({"host": "10.0.0.7", "wanted": DEV, "key": KEY}, "serve.dev on 10.0.0.7"),
+        ({"host": "vllm.example", "wanted": DEV, "key": KEY}, "serve.dev on vllm.example"),
         ({"host": "0.0.0.0"}, "--host 0.0.0.0 needs a key; set VLLM_API_KEY"),
-        ({"dev": True}, "--dev needs a key"),
+        ({"wanted": DEV}, "serve.dev needs a key"),
         ({"more": ("--api-key", KEY)}, "--api-key is not passed on: lists of processes show it"),
         ({"more": (f"--api_key={KEY}",)}, "is not passed on"),
         ({"more": ("--host=0.0.0.0",)}, "--host is not passed on"),
-        ({"dev": True, "key": KEY, "more": ("--hos", "0.0.0.0")}, "--hos is not passed on: say it to this"),
+        ({"wanted": DEV, "key": KEY, "more": ("--hos", "0.0.0.0")}, "--hos is not passed on: say it to this"),
         ({"more": ("--middl=x.y",)}, "--middl is not passed on: the door stands there"),
         ({"more": ("--allowed_or", '["*"]')}, "--allowed_or is not passed on"),
         ({"more": ("--grpc",)}, "--grpc is not passed on: no door stands before that port"),
@@ -158,7 +160,7 @@ def test_v2_the_key_is_in_the_environment_and_nowhere_else(tmp_path: Path) -> No
         assert said["VLLM_API_KEY"] == KEY
         assert not {name for name in asked if name.startswith("VLLM_") and name in said} - {"VLLM_API_KEY"}
         assert (Path(said["PYTHONPATH"].split(":")[0]) / "dreamgym_door.py").is_file()
-    opened = Launch("vllm", "m", "n", Role.POLICY, key=KEY, dev=True).environment({})
+    opened = Launch("vllm", "m", "n", Role.POLICY, key=KEY, wanted=DEV).environment({})
     assert opened["VLLM_SERVER_DEV_MODE"] == "1"
 
 

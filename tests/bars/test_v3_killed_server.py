@@ -14,9 +14,10 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models import endpoint
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.vllm.launch import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import Role
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.guard.egress import exempt
+from dreamgym_kit.settings.schema import ServeSettings
 
 
 @pytest.mark.slow
@@ -66,7 +67,9 @@ def test_v3_a_real_vllm_killed_during_32_episodes_changes_no_episode(
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     logs = tmp_path / "first.log", tmp_path / "second.log"
-    launches = {log: launched(Role.POLICY, POLICY, name="nano", wanted=Wanted(lora_rank=8)) for log in logs}
+    launches = {
+        log: launched(Role.POLICY, POLICY, name="nano", wanted=ServeSettings(lora_rank=8)) for log in logs
+    }
     with started_together(launches) as (first, second):
         urls = [f"{server.launch.url}/v1" for server in (first, second)]
         more = 'key_env = "VLLM_API_KEY"'

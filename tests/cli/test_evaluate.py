@@ -51,6 +51,14 @@ def test_a_dreamed_evaluation_is_scored_and_held_against_an_earlier_one(run, rec
     assert json.loads(run("report", str(first), "--json").stdout)["headline"].startswith("EVALUATED")
 
 
+@pytest.mark.slow
+def test_a_share_of_the_calls_fails_by_plan_where_the_settings_say_so(run, recorded: Path) -> None:
+    done = run("evaluate", *FLAGS, "--set", "evaluate.faults=1", "--json")
+    assert done.returncode == 0, done.stderr
+    (calls,) = (recorded / "runs").glob("*/episodes.jsonl")
+    assert '"fault"' in calls.read_text()
+
+
 def test_a_rule_of_the_gate_that_breaks_is_code_1(run, recorded: Path) -> None:
     done = run("evaluate", *FLAGS, "--set", "gate.min_pass_rate=0.5")
     assert done.returncode == 1

@@ -153,8 +153,11 @@ def test_a_model_is_trained_tried_and_judged(here: Path) -> None:
 
     write_double(here / "base", context=16_384)
     ran("annotate", "out")
-    trained = ("train", "out", "--model", "base", "--steps", "1", "--batch", "2", "--pieces", "1")
-    told = json.loads(ran(*trained, "--leave-out", "1", "--json")[0])
+    trained = ("train", "out", "--model", "base", "--steps", "1", "--set", "distill.batch_size=2")
+    (here / "dreamgym.toml").write_text("[distill]\nmicro_batches = 1\nmax_tokens = 64\n")
+    assert "lessons are longer than it reads, or than distill.max_tokens" in ran(*trained)[1]
+    (here / "dreamgym.toml").write_text("[distill]\nmicro_batches = 1\nmax_tokens = 16_384\n")
+    told = json.loads(ran(*trained, "--set", "distill.leave_out=1", "--set", "tenant=nobody", "--json")[0])
     assert told["lessons"] > 20
     found = json.loads(ran("eval", "out", "--most", "4", "--json")[0])
     assert found["calls"] == 4

@@ -12,12 +12,12 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.launch import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import Role
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.interfaces import PolicyServer
-from dreamgym_kit.settings.schema import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings, ServeSettings
 
 TOOL = {
     "type": "function",
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def vllm(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    launch = launched(Role.POLICY, folder, name="policy-v0", wanted=Wanted(lora_rank=8))
+    launch = launched(Role.POLICY, folder, name="policy-v0", wanted=ServeSettings(lora_rank=8))
     with started(launch, tmp_path_factory.mktemp("vllm") / "server.log") as server:
         yield server
 

@@ -55,6 +55,20 @@ def tasks(project: Any, count: int = 2) -> list[Task]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("share", "asked", "reads"), [("", None, 4), ("0.0", None, 4), ("1.0", None, 0), ("1.0", 0.0, 4)]
+)
+def test_real_calls_fail_by_plan_at_the_share_of_the_settings_or_of_the_caller_alone(
+    project: Any, share: str, asked: float | None, reads: int
+) -> None:
+    graph = project.write(SHOP)
+    plan = "[faults.get_order]\nrate = 1.0\n" + (f"[evaluate]\nfaults = {share}\n" if share else "")
+    environment = f'[environments.shop]\nref = "{project.module}:Shop"\n'
+    settings = parse_settings(plan + environment)
+    found = dreamgym_kit.evaluate(graph, tasks(project), settings=settings, real=True, faults=asked)
+    assert (found.b.summary.faults, project.touched().count("get_order")) == (0 if reads else 2, reads)
+
+
 def test_a_real_evaluation_runs_real_tools_in_worlds_put_back_and_keeps_nothing(project: Any) -> None:
     graph = project.write(SHOP)
     found = dreamgym_kit.evaluate(graph, tasks(project), settings=shop(project), real=True, repeats=2)

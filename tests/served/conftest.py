@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 from served.starter import EXPERIENCE, POLICY, launched, started
 
-from dreamgym_kit.adapters.models.vllm.launch import Role, Wanted
+from dreamgym_kit.adapters.models.vllm.launch import Role
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.settings.schema import ServeSettings
 
 
 @pytest.fixture(scope="session")
 def policy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """The shipped nano policy, with everything open that its role can have; leave it as you found it."""
-    launch = launched(Role.POLICY, POLICY, name="nano", wanted=Wanted(scale_out=True, lora_rank=8))
+    launch = launched(Role.POLICY, POLICY, name="nano", wanted=ServeSettings(scale_out=True, lora_rank=8))
     with started(launch, tmp_path_factory.mktemp("policy") / "server.log") as server:
         yield server
 

@@ -7,6 +7,7 @@ libraries that look whether a package of that name is there would find it.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,11 +16,11 @@ from ports import own_port
 
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, Wanted, find_program
+from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, find_program
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.recipes import nano
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.settings.schema import PolicySettings
+from dreamgym_kit.settings.schema import PolicySettings, ServeSettings
 
 KEY = "sk-served-canary-5f1d0c"
 ENVIRON = {"VLLM_API_KEY": KEY}  # what a client's settings name as key_env
@@ -44,7 +45,7 @@ def launched(
     *,
     name: str,
     dev: bool = True,
-    wanted: Wanted = PLAIN,
+    wanted: ServeSettings = PLAIN,
     more: Sequence[str] = (),
 ) -> Launch:
     """How a test's server is started: small, on a port of its own, with a key."""
@@ -54,8 +55,7 @@ def launched(
         name,
         role,
         port=own_port(),
-        dev=dev,
-        wanted=wanted,
+        wanted=replace(wanted, dev=dev),
         more=(*SMALL, *more),
         key=KEY,
     )

@@ -1,4 +1,4 @@
-"""`serve policy --dev --lora-rank N` as a command: what it opens, what it takes, an end that cannot wait."""
+"""`serve policy` with `serve.dev` and adapters: what it opens, what it takes, an end that cannot wait."""
 
 import asyncio
 import json
@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Served]]:
     folder = tmp_path_factory.mktemp("serve")
-    with commands("policy", POLICY, folder, "--dev", "--lora-rank", "8", "--scale-out") as running:
+    told = ("serve.dev=true", "serve.lora_rank=8", "serve.scale_out=true")
+    with commands("policy", POLICY, folder, *(f"--set={one}" for one in told)) as running:
         yield running
 
 

@@ -380,8 +380,11 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
             "judges": "a:b",
             "judge_error": "0.2",
             "candidates": "7",
+            "max_tokens": "170",
         }
         odd |= {"preflight_pass_rate_low": "0.25"} if key[0] == "s2r" else {}
+        odd |= {"leave_out": "0.25"} if key[0] == "distill" else {}
+        odd |= dict.fromkeys(("bf16", "dev", "scale_out"), "true") | {"reasoning": "false"}
         odd |= {"agreement": "0.75", "false_positives": "0.2"}
         odd |= dict.fromkeys(
             ("round_robin_share", "mastered", "max_infeasible", "doubtful", "synthetic"), "0.75"

@@ -31,9 +31,7 @@ _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
 _TOO_LARGE = 2**63
 _HEADER = re.compile(r"\s*\[([^\[\]]+)\]")
-_TOOL_TABLES = frozenset(
-    {("gate", "max_calls_per_tool"), ("s2r", "max_calls_per_tool"), ("s2r", "rate_per_tool")}
-)
+_NO_SECRETS = frozenset({"max_calls_per_tool", "rate_per_tool", "max_tokens"})  # tools by name, a number
 
 
 def keys_of(record: type) -> tuple[str, ...]:
@@ -126,7 +124,7 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
 def refuse_secrets(data: Mapping[str, Any], where: Where) -> None:
     """Refuse a credential anywhere in `data`, without repeating it."""
     for key, value in _leaves(data, ()):
-        ours = (len(key) == 1 or key[0] in sections()) and key[:2] not in _TOOL_TABLES
+        ours = (len(key) == 1 or key[0] in sections()) and not _NO_SECRETS & {*key[1:2]}
         if ours and names_secret(key[-1]):
             raise UserError(
                 f"{where(*key)}: key '{key[-1]}' would hold a secret, and settings keep none; "

@@ -315,6 +315,18 @@ class GateSettings:
     max_seconds: float | None = key(None, "wall time of the run", example=600.0, was="seconds")
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluateSettings:
+    """What `evaluate` does beyond a dry run."""
+
+    faults: float | None = key(
+        None,
+        "share of calls that fail by plan, real ones too; unset: as [faults] says, in a dream only",
+        most=1,
+        example=0.1,
+    )
+
+
 NO_GATE = GateSettings(min_pass_rate=None, max_inconclusive=None)
 """Of a run that judges no agent: it records, or trains. Its errors are errors all the same."""
 
@@ -502,6 +514,32 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DistillSettings:
+    """How `experience train` fine-tunes a model on annotated recordings."""
+
+    batch_size: int = key(16, "lessons in one optimizer step", least=1)
+    micro_batches: int = key(4, "parts that a batch is computed in; more take less memory", least=1)
+    max_tokens: int | None = key(
+        None, "longest lesson; the model's context length unless set", least=64, example=8192
+    )
+    leave_out: float = key(0.15, "0..1: how often a lesson lacks history, examples or state", most=1)
+    reasoning: bool = key(True, "false: teach no reasons, for an ablation")
+    bf16: bool = key(False, "true: compute in 16 bits and recompute activations, to save memory")
+    save_every: int = key(50, "steps between checkpoints", least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """How `serve` starts a role; a deployed model takes only `tool_parser`."""
+
+    dev: bool = key(False, "true: open the routes that change weights, to this machine alone")
+    scale_out: bool = key(False, "true: open /inference/v1/generate: tokens in, tokens out")
+    lora_rank: int = key(0, "largest rank of adapters that are loaded later; 0: none")
+    tool_parser: str = key("hermes", "vLLM's parser for the tool calls of a policy model")
+    ready_within_s: float = key(1800.0, "seconds until a server that is not ready is stopped", least=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. Equal when they say the same, wherever they were read from."""
 
@@ -529,12 +567,15 @@ class Settings:
     experience: ExperienceSettings = ExperienceSettings()
     findings: FindingsSettings = FindingsSettings()
     gate: GateSettings = GateSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
     replay: ReplaySettings = ReplaySettings()
     train: TrainSettings = TrainSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     alarms: AlarmSettings = AlarmSettings()
     s2r: S2rSettings = S2rSettings()
     policy: PolicySettings = PolicySettings()
+    distill: DistillSettings = DistillSettings()
+    serve: ServeSettings = ServeSettings()
     tools: Mapping[str, ToolSettings] = key(dict, "by the tool's name")
     match: Mapping[str, MatchSettings] = key(dict, 'by tool pattern: submit_leave = { ignore = ["reason"] }')
     functions: Mapping[str, FunctionSettings] = key(dict, 'by "pkg.mod:function"')

@@ -30,7 +30,7 @@ from dreamgym_kit.rollout.rundir import differences, half_made
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.render import render_settings
-from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.schema import EvaluateSettings, Settings
 from dreamgym_kit.types import Split, Task, Transition
 
 Tell = Callable[[Row], None]
@@ -253,7 +253,7 @@ def _evaluated(
         request.graph,
         chosen,
         real=real,
-        settings=settings,
+        settings=replace(settings, evaluate=EvaluateSettings()),  # only [faults], and in a dream only
         buffer=None if real else store,
         policy=policy,
         baseline=against,

@@ -75,8 +75,8 @@ async def aevaluate(
         experience: an experience model of one's own instead of recordings.
         policy: a model directory, or a chat endpoint, that answers in place of the agent's chat models.
         repeats: episodes per task; pass^k is told for k up to it.
-        faults: share of the calls that fail by plan, 0..1, on the real tools too; `[faults]` of the settings
-            says how, and what fails in a dream where this is left out.
+        faults: share of the calls that fail by plan, 0..1, on the real tools too; default: `evaluate.faults`
+            of the settings. `[faults]` says how, and what fails in a dream where neither is given.
         run_dir: the run directory to make; default: a new one under `settings.runs`.
         events: hears what happens while it happens.
         stop: ends the run early, from any thread.
@@ -84,7 +84,7 @@ async def aevaluate(
     Raises:
         UserError: something cannot be used as asked; nothing was run.
     """
-    known = under_faults(with_policy(policy, settings_of(settings, repeats)), faults)
+    known = with_policy(policy, settings_of(settings, repeats).with_overrides({"evaluate.faults": faults}))
     chosen = tasks_of_split(tasks, split)
     before = scores_against(baseline, chosen)  # before anything runs: a wrong name costs no episode
     place = _absolute(run_dir)
@@ -101,7 +101,6 @@ async def aevaluate(
             directory=place,
             experience=experience,
             policy=answers,
-            real_faults=faults is not None,
             weights=weights_digest(policy, known),
         )
         result = await run(request, events=events or NoEvents(), stop=stop)
@@ -124,7 +123,6 @@ def evaluation_request(
     resume: bool = False,
     experience: ExperienceModel | None = None,
     policy: ChatEndpoint | None = None,
-    real_faults: bool = False,
     weights: str = "",
     shard: Shard | None = None,
     gate: GateSettings | None = None,
@@ -136,12 +134,13 @@ def evaluation_request(
     `gate`: its rules; None: those of the settings, but that no pass rate is required. `must_be`: what is
     required against another run.
     """
+    share = settings.evaluate.faults
     gate = gate if gate is not None else replace(settings.gate, min_pass_rate=0.0)
     asked = must_be or gate.min_pass_rate or replace(gate, **_ALWAYS) != GateSettings(**_ALWAYS)
     return RunRequest(
         graph=graph,
         tasks=tasks,
-        settings=settings,
+        settings=under_faults(settings, share),
         mode=Mode.RECORD if real else Mode.DREAM,
         gate=gate,
         evaluates="required" if asked else "measured",
@@ -151,7 +150,7 @@ def evaluation_request(
         experience=experience,
         must_reset=real,
         policy=policy,
-        real_faults=real and real_faults,
+        real_faults=real and share is not None,
         weights=weights,
         shard=shard,
         overlap=overlap,

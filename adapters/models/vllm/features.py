@@ -107,8 +107,8 @@ def by_adapter(features: Sequence[Features], *, brought: bool, source: str) -> b
     also = " (or, for adapters, VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora)" if brought else ""
     raise UserError(
         f"{source}: {fixed.where} takes no new weights while it runs; start it with VLLM_SERVER_DEV_MODE=1"
-        f"{also}, as `dreamgym-kit serve policy --dev` does, where only you reach it; of servers behind a "
-        "router, name their own addresses in policy.replicas."
+        f"{also}, as `dreamgym-kit serve policy --set serve.dev=true` does, where only you reach it; of "
+        "servers behind a router, name their own addresses in policy.replicas."
     )
 
 

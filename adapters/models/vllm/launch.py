@@ -25,6 +25,7 @@ from pathlib import Path
 from dreamgym_kit.deployment.card import HOST, KEY, PORT
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.keys import hold
+from dreamgym_kit.settings.schema import ServeSettings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DRAINING = "DREAMGYM_DRAINING"  # names a file; while it is there, the door lets nothing new in
@@ -69,19 +70,10 @@ class Role(StrEnum):
     DEPLOYED = "deployed"  # what agents use in production
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What may be asked of a role beyond its own flags."""
-
-    scale_out: bool = False  # tokens in, tokens out: /inference/v1/generate
-    lora_rank: int = 0  # the largest rank of adapters that are loaded later; 0: none
-    tool_parser: str = "hermes"
+PLAIN = ServeSettings()
 
 
-PLAIN = Wanted()
-
-
-def role_flags(role: Role, wanted: Wanted = PLAIN) -> list[str]:
+def role_flags(role: Role, wanted: ServeSettings = PLAIN) -> list[str]:
     """The flags of a role."""
     flags = ["--enable-prompt-tokens-details", "--allowed-origins", "[]", "--middleware", DOOR]
     if role is not Role.DEPLOYED:  # whose users may count on the model's own sampling
@@ -109,8 +101,7 @@ class Launch:
     role: Role
     host: str = HOST
     port: int = PORT
-    dev: bool = False  # open the routes that change weights
-    wanted: Wanted = PLAIN
+    wanted: ServeSettings = PLAIN
     more: Sequence[str] = ()  # further flags of vLLM, as they are
     key: str = field(default="", repr=False)  # asked of every caller; "": of nobody
 
@@ -120,13 +111,14 @@ class Launch:
         Raises:
             UserError: says what, and what to do.
         """
-        if self.dev and not is_loopback(self.host):
+        dev = self.wanted.dev
+        if dev and not is_loopback(self.host):
             raise UserError(
-                f"serve: --dev on {self.host}: routes that load weights and run code are never opened beyond "
-                "this machine; leave --dev out, or --host."
+                f"serve: serve.dev on {self.host}: routes that load weights and run code are never opened "
+                "beyond this machine; leave serve.dev out, or --host."
             )
-        if not self.key and (self.dev or not is_loopback(self.host)):
-            flag = "--dev" if self.dev else f"--host {self.host}"
+        if not self.key and (dev or not is_loopback(self.host)):
+            flag = "serve.dev" if dev else f"--host {self.host}"
             raise UserError(
                 f"serve: {flag} needs a key; set {KEY} to a secret of your own, here and where it is asked."
             )
@@ -164,7 +156,7 @@ class Launch:
             variables[_HERE_ONLY] = "1"
         if draining is not None:
             variables[DRAINING] = str(draining)
-        return variables | (_DEV if self.dev else {})
+        return variables | (_DEV if self.wanted.dev else {})
 
 
 def _why_not(flag: str) -> str | None:
