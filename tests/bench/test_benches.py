@@ -26,7 +26,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     assert done.returncode == 0
     assert named == [
         *("leaks", "mcp_majors", "leaks_peers", "dos", "attack", "crosstalk", "upstream", "transparent"),
-        "overhead",
+        *("overhead", "call_path"),
         *("help", "surface", "orchestration", "signals", "soak", "resume", "acks"),
         *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("disconnects", "store", "million", "findings"),

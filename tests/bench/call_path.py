@@ -1,0 +1,117 @@
+"""Which functions of the kit one recorded call goes through, in a dream as `simulate` makes it.
+
+Counted with `sys.setprofile` between the entry of `tool.invoke` and its return, at the fifth of five equal calls
+of a small agent that was recorded before: each entry into a function whose source lies in the kit,
+comprehensions too; a generator or coroutine once, however often it is resumed.
+"""
+
+import importlib
+import sys
+import tempfile
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+from types import CodeType, FrameType
+
+import dreamgym_kit
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.types import Source
+
+ROOT = dreamgym_kit.__path__[0] + "/"
+CALLS = 5
+AGENT = f'''"""An agent whose node calls one tool {CALLS} times with equal arguments."""
+
+from contextlib import nullcontext
+
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+
+GIVEN = {{"customer": "Ada Byron", "limit": 20}}
+last_call = nullcontext()  # what is put around the last call
+
+
+@tool
+def list_orders(customer: str, limit: int) -> str:
+    """List the orders of a customer."""
+    return f"{{customer}} has 2 orders: 7 (open), 9 (paid)"
+
+
+def work(state):
+    for number in range(1, {CALLS} + 1):
+        call = {{"type": "tool_call", "name": "list_orders", "args": GIVEN, "id": f"call-{{number}}"}}
+        with last_call if number == {CALLS} else nullcontext():
+            list_orders.invoke(call)
+
+
+builder = StateGraph(MessagesState)
+builder.add_node("work", work)
+builder.add_edge(START, "work")
+graph = builder.compile()
+'''
+SETTINGS = """graph = "call_path_agent:graph"
+tasks = "tasks.jsonl"
+
+[tools]
+list_orders = "read"
+"""
+TASKS = '{"id": "orders", "input": "List the orders of Ada Byron."}\n'
+FILES = {"call_path_agent.py": AGENT, "dreamgym.toml": SETTINGS, "tasks.jsonl": TASKS}
+
+
+class CallCounter:
+    """Keeps each entry into a function of the kit, in the thread that enters the block."""
+
+    def __init__(self) -> None:
+        self.entered: list[CodeType] = []
+        self._frames: dict[int, FrameType] = {}  # kept, so that no two of them have one id
+
+    def __enter__(self) -> None:
+        self.entered.clear()
+        sys.setprofile(self._event)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        self._frames.clear()
+
+    def _event(self, frame: FrameType, event: str, _: object) -> None:
+        resumed = id(frame) in self._frames
+        if event == "call" and not resumed and frame.f_code.co_filename.startswith(ROOT):
+            self._frames[id(frame)] = frame
+            self.entered.append(frame.f_code)
+
+
+def measure(seed: int) -> list[tuple[str, float, str]]:
+    """Figures for the bench runner. Nothing is drawn by chance: the seed changes nothing."""
+    entered = call_path()
+    by_file = Counter(code.co_filename.removeprefix(ROOT) for code in entered)
+    for file, count in by_file.most_common():
+        print(f"{count:>4}  {file}", file=sys.stderr)
+    return [("calls", len(entered), "calls"), ("files", len(by_file), "files")]
+
+
+def call_path() -> list[CodeType]:
+    """The kit's functions that one warm recorded call enters, in order.
+
+    Raises:
+        RuntimeError: the call was not answered from its recording.
+    """
+    counter = CallCounter()
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        for name, text in FILES.items():
+            (folder / name).write_text(text)
+        settings = load_settings(file=folder / "dreamgym.toml", environ={})
+        sys.path.insert(0, root)
+        try:
+            for run, around in ((dreamgym_kit.record, nullcontext()), (dreamgym_kit.simulate, counter)):
+                importlib.import_module("call_path_agent").last_call = around
+                done = run(settings.graph, folder / "tasks.jsonl", settings=settings)
+        finally:
+            sys.path.remove(root)
+            del sys.modules["call_path_agent"]
+        (episode,) = RunDirectory.open(done.directory).episodes()
+    sources = [entry.answer.source for entry in episode.transitions]
+    if sources != [Source.RECORDED] * CALLS:
+        raise RuntimeError(f"the calls were answered from {sources}: {episode.reason}")
+    return counter.entered
