@@ -1,7 +1,7 @@
 """Which functions of the kit one recorded call goes through, in a dream as `simulate` makes it.
 
-Counted with `sys.setprofile` between the entry of `tool.invoke` and its return, at the fifth of five equal calls
-of a small agent that was recorded before: each entry into a function whose source lies in the kit,
+Counted with `sys.setprofile` between the entry of `tool.invoke` and its return, at the fifth of five equal
+calls of a small agent whose call was recorded once: each entry into a function whose source lies in the kit,
 comprehensions too; a generator or coroutine once, however often it is resumed.
 """
 
@@ -9,9 +9,9 @@ import importlib
 import sys
 import tempfile
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import dreamgym_kit
 from dreamgym_kit.rollout.rundir import RunDirectory
@@ -20,27 +20,27 @@ from dreamgym_kit.types import Source
 
 ROOT = dreamgym_kit.__path__[0] + "/"
 CALLS = 5
-AGENT = f'''"""An agent whose node calls one tool {CALLS} times with equal arguments."""
+AGENT = '''"""An agent whose node calls one tool several times with equal arguments."""
 
 from contextlib import nullcontext
 
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 
-GIVEN = {{"customer": "Ada Byron", "limit": 20}}
-last_call = nullcontext()  # what is put around the last call
+GIVEN = {"customer": "Ada Byron", "limit": 20}
+calls, last_call = 1, nullcontext()  # how many, and what is put around the last of them
 
 
 @tool
 def list_orders(customer: str, limit: int) -> str:
     """List the orders of a customer."""
-    return f"{{customer}} has 2 orders: 7 (open), 9 (paid)"
+    return f"{customer} has 2 orders: 7 (open), 9 (paid)"
 
 
 def work(state):
-    for number in range(1, {CALLS} + 1):
-        call = {{"type": "tool_call", "name": "list_orders", "args": GIVEN, "id": f"call-{{number}}"}}
-        with last_call if number == {CALLS} else nullcontext():
+    for number in range(calls):
+        call = {"type": "tool_call", "name": "list_orders", "args": GIVEN, "id": f"call-{number}"}
+        with last_call if number == calls - 1 else nullcontext():
             list_orders.invoke(call)
 
 
@@ -104,12 +104,13 @@ def call_path() -> list[CodeType]:
         settings = load_settings(file=folder / "dreamgym.toml", environ={})
         sys.path.insert(0, root)
         try:
-            for run, around in ((dreamgym_kit.record, nullcontext()), (dreamgym_kit.simulate, counter)):
-                importlib.import_module("call_path_agent").last_call = around
-                done = run(settings.graph, folder / "tasks.jsonl", settings=settings)
+            dreamgym_kit.record(settings.graph, folder / "tasks.jsonl", settings=settings)
+            agent: Any = importlib.import_module("call_path_agent")
+            agent.calls, agent.last_call = CALLS, counter
+            done = dreamgym_kit.simulate(settings.graph, folder / "tasks.jsonl", settings=settings)
         finally:
             sys.path.remove(root)
-            del sys.modules["call_path_agent"]
+            sys.modules.pop("call_path_agent", None)
         (episode,) = RunDirectory.open(done.directory).episodes()
     sources = [entry.answer.source for entry in episode.transitions]
     if sources != [Source.RECORDED] * CALLS:
