@@ -23,6 +23,8 @@ MAX_TEXT = 1_000_000  # characters of all strings, keys and digits together
 MAX_ITEMS = 100_000  # items of all lists and objects together
 
 _SMALL = 2**63
+_FEW, _SHORT = 64, 4096  # items and characters: far within the bounds, whatever stands beside them
+_SCALARS, _TEXT = frozenset({str, int, bool, type(None)}), frozenset({str})
 
 JsonValue = Any
 """None, bool, int, finite float, str, list of these, dict from str to these."""
@@ -35,15 +37,37 @@ def to_json(value: object) -> JsonValue:
         return value  # most of what passes here
     if kind is int and -_SMALL < value < _SMALL:  # type: ignore[operator]
         return value
+    if kind is dict and _is_small(value):  # type: ignore[arg-type]
+        return dict(value)  # type: ignore[call-overload]
     return _Walk().plain(value, 0)
+
+
+def _is_small(plain: dict[Any, Any]) -> bool:
+    """Whether it maps a few short texts to short scalars: far within the bounds, and JSON as it is."""
+    if len(plain) > _FEW or not _TEXT.issuperset(map(type, plain)):
+        return False
+    for item in (*plain, *plain.values()):
+        kind = type(item)
+        if (
+            kind not in _SCALARS
+            or (kind is str and len(item) > _SHORT)
+            or (kind is int and abs(item) >= _SMALL)
+        ):
+            return False
+    return True
 
 
 def is_exact(plain: JsonValue) -> bool:
     """Whether plain data tells its value apart from any other: nothing in it was cut or had no JSON form."""
-    if isinstance(plain, dict):
-        return _INEXACT.isdisjoint(plain) and all(is_exact(item) for item in plain.values())
-    if isinstance(plain, list):
-        return all(is_exact(item) for item in plain)
+    left = [plain]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            if not _INEXACT.isdisjoint(item):
+                return False
+            left += item.values()
+        elif isinstance(item, list):
+            left += item
     return True
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from dreamgym_kit.dream.position import CallPosition, WriteLog
+from dreamgym_kit.dream.call_log import CallPosition, WriteLog
 from dreamgym_kit.routing.effects import guess_effect
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition

@@ -344,8 +344,8 @@ def _processor() -> str:
 
 HEAD = """# Benchmarks
 
-Written by `python tests/bench/run.py`, never by hand. `run.py --list` says what each bench does. A figure
-that misses its goal keeps its goal. Rows that were not measured again keep their figures and their day.
+Written by `python tests/bench/run.py`; its `--list` describes each bench. Missed goals are not changed.
+Rows keep their day until measured again.
 
 | bench | figure | value | unit | goal | met | seed | day | where |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -127,6 +128,29 @@ def test_a_missed_goal_is_code_one_after_all_figures_were_printed(
 def test_a_package_that_help_imports_is_seen(bench: ModuleType, tmp_path: Path) -> None:
     (script := tmp_path / "heavy.py").write_text("import pydantic\n")
     assert "pydantic" in bench.imported(script)
+
+
+@pytest.mark.parametrize("bench", ["call_path"], indirect=True)
+def test_each_function_of_the_kit_is_counted_once_for_each_call_of_it(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resumed() -> Iterator[int]:
+        yield from (1, 2, 3)
+
+    monkeypatch.setattr(bench, "ROOT", __file__)
+    with (counter := bench.CallCounter()):
+        list(resumed())
+        list(resumed())
+        json.dumps([])  # not the kit's
+    assert [code.co_name for code in counter.entered] == ["resumed", "resumed"]
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("bench", ["call_path"], indirect=True)
+def test_a_recorded_call_goes_through_few_functions(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.measure(0)}
+    print(figures)
+    assert 0 < figures["files"] < figures["calls"] <= 90
 
 
 @pytest.mark.parametrize("bench", ["soak"], indirect=True)

@@ -205,6 +205,16 @@ def test_the_bounds_hold_for_the_whole_value() -> None:
         assert "cut" in spelled
 
 
+def test_a_small_object_is_copied_and_its_bounds_hold() -> None:
+    given = {"a": 1, "b": "text", "c": None}
+    plain = to_json(given)
+    assert plain == given
+    assert plain is not given
+    assert to_json({"a": 10**5000}) == {"a": {"$cut": "integer too large"}}
+    assert to_json({1: "a", "1": "b"}) == {"1 (int)": "a", "1": "b"}
+    assert len(to_json({"a": "x" * (MAX_TEXT + 1)})["a"]) < MAX_TEXT + 100
+
+
 def test_depth_and_circles_end_in_a_mark() -> None:
     deep: object = "bottom"
     for _ in range(10_000):

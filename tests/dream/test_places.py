@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.dream.position import CallPosition, WriteLog
+from dreamgym_kit.dream.call_log import CallPosition, WriteLog
 from dreamgym_kit.types import history_digest
 
 writes = st.lists(

@@ -72,6 +72,32 @@ def test_forms_of_secrets_in_texts(text: str, masked: str | None) -> None:
     assert Masker().text(text) == (text if masked is None else masked)
 
 
+PIECES = [
+    *(
+        SECRET,
+        quote(SECRET, safe=""),
+        KEY,
+        KEY[:9],
+        KEY[9:],
+        "AKIAIOSFODNN7EXAMPLE",
+        "Bearer ",
+        "abcdefgh12345",
+    ),
+    *("https", "://", "svc", ":", "pw", "@", "db", "/", "password", "=", '"', "'", " ", "-", "_", "word"),
+    *("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "\0", "\n", "é"),
+]
+texts = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+
+
+@given(st.lists(texts, max_size=6), st.dictionaries(st.sampled_from(["a", "b", "note", KEY]), texts))
+def test_a_value_is_masked_as_each_of_its_texts_is(items: list[str], fields: dict[str, str]) -> None:
+    masker = Masker([SECRET])
+    text = masker.text
+    value = {"rows": [items, [1, {"deep": fields}]]}
+    made = {text(name): text(field) for name, field in fields.items()}
+    assert masker.plain(value) == {"rows": [[text(item) for item in items], [1, {"deep": made}]]}
+
+
 def test_plain_data_is_masked_by_name_and_value_and_otherwise_the_same_object() -> None:
     data = {"login": {"password": "short", "next_page_token": "p2"}, "rows": [SECRET, 5, None], SECRET: True}
     assert Masker([SECRET]).plain(data) == {

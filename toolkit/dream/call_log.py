@@ -3,21 +3,66 @@
 Here: who called what, what they were told, which calls changed (or would have changed) the world,
 and one answer per repeated request. Parallel calls of one model turn do not see each other: the
 state a call met is named by the world-changing calls of *earlier* turns, so that it does not
-depend on which thread was faster.
+depend on which thread was faster. That name (`types.history_digest`) is kept as a running hash: an episode of
+n writes costs n steps, not n squared.
 """
 
+import hashlib
 import threading
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from dreamgym_kit.dream.faults import took_effect
-from dreamgym_kit.dream.position import CallPosition, WriteLog
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, Transition
 
-__all__ = ["CallLog", "CallPosition"]
+
+@dataclass(frozen=True, slots=True, order=True)
+class CallPosition:
+    """A call's model turn, its index there, its arrival; `twin`: equal calls before it in that turn.
+
+    `step` numbers the call as the model asked, whichever of several parallel ones is faster.
+    """
+
+    turn: int
+    index: int
+    arrival: int
+    twin: int = 0
+    step: int = field(default=0, compare=False)
+
+
+class WriteLog:
+    """Environment-changing calls (their keys) in order of place. Not thread-safe; the ledger locks."""
+
+    def __init__(self) -> None:
+        self._places: list[CallPosition] = []
+        self._keys: list[str] = []
+        self._forget_digests()
+
+    def add(self, place: CallPosition, key: str) -> None:
+        """Keep one; it may come late, behind others of a later turn."""
+        position = bisect_left(self._places, place)
+        self._places.insert(position, place)
+        self._keys.insert(position, key)
+        if position < len(self._digests) - 1:
+            self._forget_digests()
+
+    def before(self, turn: int) -> str:
+        """`history_digest` of the keys of all turns before this one."""
+        count = bisect_left(self._places, CallPosition(turn, -1, -1))
+        for position in range(len(self._digests) - 1, count):
+            # the canonical spelling of a list of hex digests, one item at a time
+            self._hasher.update(f'{"," if position else ""}"{self._keys[position]}"'.encode("ascii"))
+            ended = self._hasher.copy()
+            ended.update(b"]")
+            self._digests.append(ended.hexdigest())
+        return self._digests[count]
+
+    def _forget_digests(self) -> None:
+        self._hasher = hashlib.sha256(b"[")
+        self._digests = [""]  # by number of keys
 
 
 class CallLog:
@@ -76,16 +121,12 @@ class CallLog:
             if known is None:
                 self._turn += 1
                 known = (self._turn, 0, 0)
+            # the step that was reserved when the model asked; a new one for a repeat or an unasked call
+            step = self._reserved.pop(call.call_id, None) if call.call_id is not None else None
+            if step is None:
+                step = self._steps = self._steps + 1
             turn, index, twin = known
-            return CallPosition(turn, index, self._arrivals, twin, self._step(call.call_id))
-
-    def _step(self, call_id: str | None) -> int:
-        """The step that was reserved when the model asked; a new one for a repeat or an unasked call."""
-        step = self._reserved.pop(call_id, None) if call_id is not None else None
-        if step is None:
-            self._steps += 1
-            step = self._steps
-        return step
+            return CallPosition(turn, index, self._arrivals, twin, step)
 
     def after(self, place: CallPosition) -> str:
         """Name the state that a call at this place meets (`vocabulary.history_digest`)."""

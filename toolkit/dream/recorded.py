@@ -15,6 +15,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.matching import Match
@@ -42,6 +43,7 @@ class _Known:
 
 
 MAX_CITED = 8
+_REPLY = attrgetter("reply")
 _LONG = 300  # characters of a reply that nobody recorded
 
 
@@ -65,7 +67,7 @@ class RecordedExperience:
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
-        if not all(map(is_exact, [*call.args.values(), *(reply.reply for reply in call.replies)])):
+        if not is_exact([*call.args.values(), *map(_REPLY, call.replies)]):
             return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
         known = self._environment(situation.environment, situation.tenant)
         question = _question(call, situation, known) if call.tool in known.asking else None
@@ -79,7 +81,9 @@ class RecordedExperience:
             return self._abstain(call, situation, known)
         if not chosen:
             return _unsure("recordings of this call disagree; was the environment reset before each episode?")
-        answer = self._match.refilled(chosen[0].answer, chosen[0].call, call)
+        answer = chosen[0].answer
+        if self._match.ignore:
+            answer = self._match.refilled(answer, chosen[0].call, call)
         return Answer(
             content=answer.content,
             artifact=answer.artifact,
@@ -135,7 +139,7 @@ def _known(recorded: Iterable[Transition], match: Match) -> _Known:
     asked = [entry for entry in real if entry.call.tool in asking]
     after = _afters(everything, match) if match.ignore else {}
     return _Known(
-        told=_by_state(real, _exact_key, {}),
+        told=_by_state(real, attrgetter("key"), {}),
         compared=_by_state(real, match.key, after) if match.ignore else {},
         asked=_by_state(asked, _bare_key, {}),
         asking=asking,
@@ -165,10 +169,6 @@ def _by_state(
         state = after.get(entry.id, entry.after) if after else entry.after
         groups[key(entry.call), state][entry.episode].append(entry)
     return {state: dict(group) for state, group in groups.items()}
-
-
-def _exact_key(call: Call) -> str:
-    return call.key
 
 
 def _bare_key(call: Call) -> str:
@@ -215,8 +215,9 @@ def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> li
     write any one will do, since what it makes up (an id) is new each time.
     """
     current = _at(told, situation.seen)
-    if not _agree(current):
-        current = _followed(current, known, situation) or current
+    if _agree(current):
+        return current
+    current = _followed(current, known, situation) or current
     if not _agree(current):
         current = [entry for entry in current if entry.task == situation.task] or current
     if _agree(current):
@@ -226,19 +227,18 @@ def _choose(told: _Told, known: dict[_State, _Told], situation: Situation) -> li
 
 def _at(told: _Told, seen: int) -> list[Transition]:
     """What each episode was told the next time; where none asked so often, the last answer repeats."""
-    further = [entries[seen] for entries in told.values() if len(entries) > seen]
-    if further:
-        return further
-    longest = max(len(entries) for entries in told.values())
-    return [entries[-1] for entries in told.values() if len(entries) == longest]
+    most = max(map(len, told.values()))
+    turn = min(seen, most - 1)
+    return [entries[turn] for entries in told.values() if len(entries) > turn]
 
 
 def _agree(entries: list[Transition]) -> bool:
     first = entries[0].answer
-    return all(
-        (other.content, other.error, other.update) == (first.content, first.error, first.update)
-        for other in (entry.answer for entry in entries[1:])
-    )
+    for entry in entries[1:]:
+        other = entry.answer
+        if (other.content, other.error, other.update) != (first.content, first.error, first.update):
+            return False
+    return True
 
 
 def _followed(

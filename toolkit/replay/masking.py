@@ -10,7 +10,6 @@ secret even where a variable says so, since masking it would take words out of t
 
 import base64
 import json
-import operator
 import os
 import re
 import time
@@ -90,35 +89,66 @@ class Masker:
         length = len(text)
         if self._known is not None and length >= self._shortest:
             text = self._known.sub(MASK, text)
-        if length >= _SHORTEST_KEY:
-            text = _by_form(text)
+        if length < _SHORTEST_KEY:
+            return text
+        if "://" in text and "@" in text:
+            text = _USER.sub(rf"\g<1>{MASK}", _PASSWORD.sub(rf"\g<1>{MASK}", text))
+        if "earer " in text or "EARER " in text:
+            text = _BEARER.sub(rf"\g<1>\g<2>{MASK}", text)
+        for hint in _HINTS:
+            if hint in text:
+                text = _FORM.sub(MASK, text)
+                break
+        if '"' in text or "'" in text:
+            text = _SPELLED_FIELD.sub(rf"\g<1>{MASK}", text)
         return text
 
     def plain(self, value: JsonValue) -> JsonValue:
-        """The same plain data without them; the very same object where there are none."""
-        return self._plain(value, _DEEP)
+        """The same plain data without them; the very same object where there are none.
+
+        Nearly all data holds none: its texts are looked at together, and only where something is found in
+        them is it made anew, text by text.
+        """
+        texts: list[str] = []
+        level, named = [value], False
+        for _ in range(_DEEP + 1):
+            inner: list[JsonValue] = []
+            for item in level:
+                if isinstance(item, str):
+                    texts.append(item)
+                elif isinstance(item, (list, tuple)):
+                    inner += item
+                elif type(item) not in _BARE and isinstance(item, (dict, Mapping)):
+                    for name in item:
+                        if isinstance(name, str):
+                            texts.append(name)
+                            named = named or _asks_for_a_secret(name)
+                    inner += item.values()
+            if not inner:
+                break
+            level = inner
+        together = "\0".join(texts)  # no pattern takes that for a part of a name or a word
+        if not named and self.text(together) == together:
+            return value
+        made = self._plain(value, _DEEP)
+        return value if made == value else made
 
     def _plain(self, value: JsonValue, depth: int) -> JsonValue:
-        kind = type(value)
-        if kind is str or isinstance(value, str):
+        if isinstance(value, str):
             return self.text(value)
-        if kind in _BARE or depth == 0 or not value or not isinstance(value, (dict, list, tuple, Mapping)):
+        if type(value) in _BARE or depth == 0:
             return value
         if isinstance(value, (list, tuple)):
-            items = [self._plain(item, depth - 1) for item in value]
-            return value if all(map(operator.is_, items, value)) else items
-        names = [self.text(name) if isinstance(name, str) else name for name in value]
-        inner = [self._field(name, item, depth) for name, item in value.items()]
-        if all(map(operator.is_, names, value)) and all(map(operator.is_, inner, value.values())):
-            return value
-        return dict(zip(names, inner, strict=True))
+            return [self._plain(item, depth - 1) for item in value]
+        if isinstance(value, (dict, Mapping)):
+            return dict(self._field(name, item, depth - 1) for name, item in value.items())
+        return value
 
-    def _field(self, name: object, value: JsonValue, depth: int) -> JsonValue:
-        if isinstance(value, str):
-            if value and isinstance(name, str) and _asks_for_a_secret(name):
-                return value if value == MASK else MASK
-            return self.text(value)
-        return value if type(value) in _BARE else self._plain(value, depth - 1)
+    def _field(self, name: object, value: JsonValue, depth: int) -> tuple[object, JsonValue]:
+        if not isinstance(name, str):
+            return name, self._plain(value, depth)
+        secret = value and isinstance(value, str) and _asks_for_a_secret(name)
+        return self.text(name), MASK if secret else self._plain(value, depth)
 
     def __repr__(self) -> str:
         return f"Masker({MASK})"
@@ -135,7 +165,7 @@ def process_masker(*variables: str | None) -> Masker:
     Args:
         variables: hold secrets whatever their name.
     """
-    _CURRENT.variables |= {name for name in variables if name}
+    _CURRENT.variables.update(filter(None, variables))
     return _PROCESS
 
 
@@ -152,27 +182,27 @@ def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> lis
 
 def masked_text(text: str) -> str:
     """The same text without the secrets of this process."""
-    return process_masker().text(text)
+    return _PROCESS.text(text)
 
 
 def masked(value: JsonValue) -> JsonValue:
     """The same JSON value without the secrets of this process; the value itself where it holds none."""
-    return process_masker().plain(value)
+    return _PROCESS.plain(value)
 
 
 def masked_arguments(arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
     """The same fields without secrets; a text under a name that asks for one is one."""
-    return dict(process_masker().plain(arguments))
+    return dict(_PROCESS.plain(arguments))
 
 
 def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
     """The same answer without secrets; the very same where it holds none."""
-    by = masker or process_masker()
-    parts = {name: getattr(answer, name) for name in _PARTS}
-    found = {name: by.plain(value) for name, value in parts.items()}
-    changed = {name: value for name, value in found.items() if value is not parts[name]}
-    if "changes" in changed:
-        changed["changes"] = tuple(changed["changes"])
+    by = masker or _PROCESS
+    changed: dict[str, Any] = {}
+    for name in _PARTS:
+        part = getattr(answer, name)
+        if part and (told := by.plain(part)) is not part:
+            changed[name] = tuple(told) if name == "changes" else told
     if answer.nearest is not None:  # it may hold what nobody knew to be a secret when it was recorded
         changed["nearest"] = _NEAREST.read(by.plain(_NEAREST.write(answer.nearest)), "nearest")
     return replace(answer, **changed) if changed else answer
@@ -180,18 +210,6 @@ def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
 
 _PARTS = ("content", "artifact", "error", "update", "why", "changes")
 _NEAREST = Codec(Nearest)
-
-
-def _by_form(text: str) -> str:
-    if "://" in text and "@" in text:
-        text = _USER.sub(rf"\g<1>{MASK}", _PASSWORD.sub(rf"\g<1>{MASK}", text))
-    if "earer " in text or "EARER " in text:
-        text = _BEARER.sub(rf"\g<1>\g<2>{MASK}", text)
-    if any(hint in text for hint in _HINTS):
-        text = _FORM.sub(MASK, text)
-    if '"' in text or "'" in text:
-        text = _SPELLED_FIELD.sub(rf"\g<1>{MASK}", text)
-    return text
 
 
 @lru_cache(maxsize=4096)
@@ -208,11 +226,11 @@ class _Current:
 
     def masker(self) -> Masker:
         now = time.monotonic()
-        sizes = (len(os.environ), len(self.variables), keys.known())
+        sizes = (len(os.environ), len(self.variables), len(keys.HELD) + len(keys.NAMED))
         if sizes != self._sizes or now > self._until:
             self._sizes, self._until = sizes, now + 1.0
-            names = frozenset(self.variables | keys.named())
-            self._masker = _masker_of(frozenset(os.environ.items()), names, keys.held())
+            names = frozenset(self.variables | keys.NAMED)
+            self._masker = _masker_of(frozenset(os.environ.items()), names, frozenset(keys.HELD))
         return self._masker
 
 

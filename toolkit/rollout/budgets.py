@@ -101,7 +101,9 @@ class RunBudget:
         Raises:
             BudgetExceeded: there is none left; nothing was counted.
         """
-        self.settle(self.reserve())
+        with self._lock:
+            self._check_calls(1)
+            self._calls += 1
 
     def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
         """Set aside what is about to be spent.
@@ -120,8 +122,7 @@ class RunBudget:
             raise ValueError("a strict budget must be told the most that a call can cost")
         nano = 0 if usd is None else _nano(usd)
         with self._lock:
-            if self._call_limit is not None and self._calls + self._calls_held + calls > self._call_limit:
-                raise BudgetExceeded("calls", limit=self._call_limit)
+            self._check_calls(calls)
             if usd != 0 and not self._affords(nano):
                 raise BudgetExceeded("spend in USD", limit=(self._usd_limit or 0) / _NANO)
             self._calls_held += calls
@@ -150,6 +151,10 @@ class RunBudget:
         with self._lock:
             self._calls += calls
             self._nano_usd += nano
+
+    def _check_calls(self, more: int) -> None:
+        if self._call_limit is not None and self._calls + self._calls_held + more > self._call_limit:
+            raise BudgetExceeded("calls", limit=self._call_limit)
 
     def _affords(self, nano_usd: int) -> bool:
         if self._usd_limit is None:

@@ -34,6 +34,7 @@ from typing import Any, Self
 from dreamgym_kit.dream.faults import ran
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.interfaces import EventSink
+from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.line_log import LineLog, read_lines
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Effect, Episode, Source
@@ -49,13 +50,14 @@ class NoEvents:
 
 
 class FanOut:
-    """Gives each event to several sinks; one that breaks its word and raises hears nothing more."""
+    """Gives each event, without secrets, to several sinks; one that raises hears nothing more."""
 
-    def __init__(self, sinks: Sequence[EventSink]) -> None:
-        self._sinks = tuple(sinks)
+    def __init__(self, sinks: Sequence[EventSink], masker: Masker | None = None) -> None:
+        self._sinks, self._masker = tuple(sinks), masker or process_masker()
 
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
+        facts = self._masker.plain(to_json(facts))
         for sink in self._sinks:
             try:
                 sink.emit(kind, **facts)
@@ -80,9 +82,8 @@ class EventLog:
 
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
-        event = {"at": round(time.time(), 3), "event": kind} | {
-            name: to_json(fact) for name, fact in facts.items() if name not in ("at", "event")
-        }
+        head = {"at": round(time.time(), 3), "event": kind}
+        event = head | to_json(facts) | head
         line = _spell(event).encode("ascii") + b"\n"
         with self._lock, suppress(RunDirectoryError):  # `failed` says it
             if not self._log.closed:

@@ -1,4 +1,4 @@
-"""What is journaled, reported and shown: an episode as a JSON object; episodes and events without secrets.
+"""What is journaled, reported and shown: an episode as a JSON object, and without secrets.
 
 The episode's digest is written beside its fields and compared on reading: a record that was edited or mixed
 up is named.
@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.replay.records import TRANSITIONS
 from dreamgym_kit.rollout.jobs import ERRORS
-from dreamgym_kit.serialization import JsonValue, to_json
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import SCHEMA_VERSION, Episode, Verdict
 
 EPISODES = Codec(
@@ -61,15 +60,3 @@ def masked_episode(episode: Episode, masker: Masker) -> Episode:
             for turn in episode.user_turns
         ),
     )
-
-
-class MaskedEvents:
-    """Implements `interfaces.EventSink`: another sink, which hears no secrets."""
-
-    def __init__(self, sink: EventSink, masker: Masker) -> None:
-        self._sink, self._masker = sink, masker
-
-    def emit(self, kind: str, /, **facts: JsonValue) -> None:
-        """See `EventSink.emit`."""
-        told = {name: self._masker.plain(to_json(fact)) for name, fact in facts.items()}
-        self._sink.emit(kind, **told)

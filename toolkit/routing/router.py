@@ -85,7 +85,10 @@ class CallRouter:
 
     def route(self, tool: str, called: object = None) -> Route:
         """Who answers calls of this tool in this session; `called` is the tool or function itself."""
-        spec = self.spec(tool, called)
+        return self.route_of(self.spec(tool, called))
+
+    def route_of(self, spec: ToolSpec) -> Route:
+        """Who answers calls of a tool that is known to be this one."""
         if self.mode is Mode.RECORD or spec.effect.runs_in_dream:
             return Route.REAL
         if self.mode is Mode.S2R and self._may_be_real(spec):

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -99,8 +99,7 @@ class Session:
         whole_turns: whether calls that a model asked for together are all asked before that ends it. Whoever
             drives the graph then has to look at `stopped`.
         faults: which dreamt calls fail, and how; real calls never do by it.
-        masker: takes secrets out of calls and answers before they are kept or dreamt about; a real tool
-            gets its arguments as they are.
+        masker: takes secrets out of what is kept; a real tool gets its arguments as they are.
         overseer: lets real calls through in `Mode.S2R`; without one none runs there.
     """
 
@@ -169,14 +168,14 @@ class Session:
         self._until = None if lasts_s is None else time.monotonic() + lasts_s
         self._lasts_s = lasts_s
         self._abstain, self._whole_turns = abstain, whole_turns
-        self._faults = faults
+        self._faults = faults if faults is not None and faults.rules else None
         self._masker = masker or process_masker()
         self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
         self._admitted = 0
-        self._own: dict[int, ToolSpec] = {}  # by arrival: of calls whose tool is not what its name says
+        self._own: dict[int, ToolSpec] = {}  # by arrival of the call: its tool, whatever its name says
         self._spoken: tuple[str, ...] = ()
 
     @property
@@ -322,10 +321,9 @@ class Session:
             self.stopped = self.stopped or stop
             raise
         self.held(call.tool, call.call_id)
-        place, own = self.ledger.place(call), self.policy.spec(call.tool, called)
-        if own is not self.policy.spec(call.tool):
-            self._own[place.arrival] = own
-        return self.policy.route(call.tool, called), place
+        place = self.ledger.place(call)
+        own = self._own[place.arrival] = self.policy.spec(call.tool, called)
+        return self.policy.route_of(own), place
 
     def spec(self, call: Call, place: CallPosition) -> ToolSpec:
         """The tool that was called at a place: of several of one name, that one."""
@@ -354,16 +352,16 @@ class Session:
     ) -> Generator[Question, Answer, Answer]:
         """Have a call answered by the dream; yields the question that an experience model answers.
 
-        A tool that asked people asks them again; what `person` raises without a reply ends this try.
+        A tool that asked people asks them again; what `person` raises without a reply ends this try. Who
+        made the call masked its arguments.
         """
         if identity is not None and (before := self.ledger.remembered(identity)) is not None:
             for reply in before.replies:  # the graph counts the questions of a node
                 person(reply.asked)
             return before
-        call = self.masked(call)
         started = time.time()
         after = self.ledger.after(place)
-        fault = self._fault(call, place, after)
+        fault = self._fault(call, place, after) if self._faults is not None else None
         if fault is not None and not fault.kind.answers:
             answer = failing(fault, call)
         else:
@@ -377,9 +375,12 @@ class Session:
                 again = self.situation(call, place, after)
                 answer = yield call, replace(situation, seen=again.seen), 0.0
             answer = spoiled(fault, call, answer) if fault is not None else answer
-        answer = self._settle(call, answer)
-        self.keep(call, answer, place, after=after, started=started)
-        if answer.unanswered:
+        unanswered = answer.unanswered
+        if unanswered and self._abstain == "error":
+            why = f"{call.tool} is not available right now"
+            answer = replace(answer, error=why, error_type="ToolException")
+        self._commit(call, answer, place, after=after, started=started)
+        if unanswered:
             answer = self._undecided(call, place, answer)
         if identity is not None:
             self.ledger.remember(identity, replace(answer, replies=call.replies))
@@ -437,19 +438,24 @@ class Session:
     def keep(
         self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
     ) -> Transition:
-        """Commit a call and its answer, dreamt or real."""
+        """Commit a call and its real answer. Its body may have told a secret that nobody knew before it."""
         if answer.replies:
             call, answer = replace(call, replies=answer.replies), replace(answer, replies=())
+        return self._commit(self.masked(call), answer, place, after=after, started=started)
+
+    def _commit(
+        self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
+    ) -> Transition:
         entry = self.ledger.commit(
             place,
-            self.masked(call),
+            call,
             masked_answer(answer, self._masker),
             self.spec(call, place).effect,
             after=after,
             elapsed_s=max(0.0, time.time() - started),
             at=started,
         )
-        if answer.source is Source.REAL or (self.mode is Mode.RECORD and ran(answer)):
+        if answer.source is Source.REAL or (self.policy.mode is Mode.RECORD and ran(answer)):
             with self._lock:
                 self.real_calls += 1
         if self._on_transition is not None:
@@ -537,7 +543,7 @@ class Session:
 
     def _fault(self, call: Call, place: CallPosition, after: str) -> Fault | None:
         """What the plan lets befall a call; a real one only where that was asked for."""
-        if self._faults is None or (self.mode is not Mode.DREAM and not self._faults.real):
+        if self._faults is None or (self.policy.mode is not Mode.DREAM and not self._faults.real):
             return None
         return self._faults.fault(
             call,
@@ -545,17 +551,6 @@ class Session:
             episode=self.episode,
             occurrence=self._occurrences.next(call),
             wrote=bool(after),
-        )
-
-    def _settle(self, call: Call, answer: Answer) -> Answer:
-        """An abstention may be turned into a failing tool, by the run's own setting only."""
-        if not answer.unanswered or self._abstain != "error":
-            return answer
-        return replace(
-            answer,
-            source=Source.UNANSWERED,
-            error=f"{call.tool} is not available right now",
-            error_type="ToolException",
         )
 
     def _undecided(self, call: Call, place: CallPosition, answer: Answer) -> Answer:
@@ -597,22 +592,12 @@ class Session:
         if question[2]:
             time.sleep(question[2])
         answering = self.dreamt(question)
-        if self._experience is None or not self._experience.waits:
-            return _finish(answering)
-        return _in_own_loop(answering)
-
-
-def _finish(answering: Coroutine[Any, Any, Answer]) -> Answer:
-    """Run a coroutine that never waits to its end, without an event loop."""
-    try:
-        answering.send(None)
-    except StopIteration as done:
-        answer: Answer = done.value
-        return answer
-    answering.close()
-    raise RuntimeError("an experience model that says it never waits has waited")
-
-
-def _in_own_loop(answering: Coroutine[Any, Any, Answer]) -> Answer:
-    """Wait in a thread of its own: the caller may itself be on a running loop."""
-    return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-experience")
+        if self._experience is not None and self._experience.waits:  # the caller may be on a running loop
+            return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-experience")
+        try:
+            answering.send(None)  # to its end: it never waits, and needs no event loop
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+        answering.close()
+        raise RuntimeError("an experience model that says it never waits has waited")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from dreamgym_kit.dream.position import CallPosition
+from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.interfaces import Approver, Situation
 from dreamgym_kit.types import Answer, Approval, Call, HeldCall
 

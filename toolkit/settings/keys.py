@@ -15,8 +15,10 @@ from dreamgym_kit.settings.schema import Settings
 
 _ENV, _FILE = "key_env", "key_file"
 _MAX_BYTES = 4096
-_HELD: set[str] = set()
-_NAMED: set[str] = set()
+HELD: set[str] = set()
+"""What was read as a key."""
+NAMED: set[str] = set()
+"""Variables that hold keys, whatever their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def keep_secret(settings: Settings) -> None:
     """Have what settings name as keys masked from now on; what cannot be read is told of by who needs it."""
     for place in key_places(settings):
         if place.variable is not None:
-            _NAMED.add(place.variable)
+            NAMED.add(place.variable)
         if place.file is not None:
             try:
                 read_key_file(Path(place.file), source="")
@@ -66,22 +68,7 @@ def keep_secret(settings: Settings) -> None:
 
 def hold(secret: str) -> None:
     """Have this text masked from now on."""
-    _HELD.add(secret)
-
-
-def held() -> frozenset[str]:
-    """What was read as a key."""
-    return frozenset(_HELD)
-
-
-def named() -> frozenset[str]:
-    """Variables that hold keys, whatever their names."""
-    return frozenset(_NAMED)
-
-
-def known() -> int:
-    """How many of both there are; it grows when one comes."""
-    return len(_HELD) + len(_NAMED)
+    HELD.add(secret)
 
 
 def read_key_file(path: Path, *, source: str) -> str:

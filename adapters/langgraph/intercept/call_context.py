@@ -66,11 +66,12 @@ def goes_on(tool: BaseTool) -> bool:
 
     Where real calls are overseen, a body that has the framework run its own tool makes another call.
     """
-    if running() is not tool:
+    through = let_through.get()
+    if through is None or not through.live or through.owner is not tool:
         return False
-    session, through = current.get(), let_through.get()
+    session = current.get()
     overseen = session is not None and session.overseer is not None
-    return not overseen or (through is not None and through.around is frame.get())
+    return not overseen or through.around is frame.get()
 
 
 @contextmanager
@@ -109,29 +110,28 @@ def metadata_here() -> Mapping[str, Any]:
 
 
 def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-    """The call as the agent made it, from what arrived at the leaf."""
+    """The call as the agent made it, from what arrived at the leaf, without secrets."""
     around = frame.get()
     call_id = None
     if around is not None and around.tool is tool:
         call_id = around.call_id
         around.reached.append(tool)
-    return Call(
-        tool.name, plain_arguments(tool, args, kwargs), call_id, metadata_here().get("langgraph_node")
-    )
-
-
-def plain_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Validated arguments as JSON data, without what the framework injected, keys and passwords."""
-    return masked_arguments(bare_arguments(tool, args, kwargs))
+    arguments = masked_arguments(bare_arguments(tool, args, kwargs))
+    return Call(tool.name, arguments, call_id, metadata_here().get("langgraph_node"))
 
 
 def bare_arguments(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with secrets in it: never to be kept or shown."""
-    passed = {name: value for name, value in kwargs.items() if name not in _PLUMBING}
-    if args:
-        passed = {**positional_names(tool, args), **passed}
+    """Validated arguments as JSON data, without what the framework injected.
+
+    Keys and passwords are in them: never to be kept or shown.
+    """
+    passed = {**positional_names(tool, args), **kwargs} if args else kwargs
     kept = _kept_names(tool, passed)
-    return {name: to_json(value) for name, value in passed.items() if name in kept and not _is_config(value)}
+    bare = {}
+    for name, value in passed.items():
+        if name in kept and not (isinstance(value, dict) and _is_config(value)):
+            bare[name] = to_json(value)
+    return bare
 
 
 def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
@@ -145,7 +145,7 @@ def _kept_names(tool: BaseTool, passed: Mapping[str, Any]) -> frozenset[str]:
     if kept is None:
         if len(known[2]) >= _MAX_NAMES:
             known[2].clear()
-        kept = known[2][names] = frozenset(without_injected(tool, dict(passed)))
+        kept = known[2][names] = frozenset(without_injected(tool, dict(passed))).difference(_PLUMBING)
     return kept
 
 

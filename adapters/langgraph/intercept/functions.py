@@ -26,7 +26,6 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     config_here,
     function_arguments,
     metadata_here,
-    plain_arguments,
     running,
     session_key,
 )
@@ -555,7 +554,8 @@ def _call(
     """
     node = metadata_here().get("langgraph_node")
     if one.leaf and args and isinstance(args[0], BaseTool):
-        return Call(args[0].name, plain_arguments(args[0], args[1:], kwargs), None, node), args[0]
+        arguments = masked_arguments(bare_arguments(args[0], args[1:], kwargs))
+        return Call(args[0].name, arguments, None, node), args[0]
     known = [(one.name, one.tool), *one.also]
     policy = session.policy
     objects = [(name, tool, one.function if tool is None else tool) for name, tool in known]

@@ -21,7 +21,6 @@ from dreamgym_kit.adapters.langgraph.intercept.bound_names import (
     hook_marked,
     of_framework,
 )
-from dreamgym_kit.adapters.langgraph.intercept.call_context import ToolCallContext, frame
 from dreamgym_kit.adapters.langgraph.intercept.chat_models import (
     ASYNC_STREAMS,
     STREAMS,
@@ -34,7 +33,7 @@ from dreamgym_kit.adapters.langgraph.intercept.chat_models import (
     uncached,
     uncached_async,
 )
-from dreamgym_kit.adapters.langgraph.intercept.entry_points import ENTRY_POINTS, LEAVES, guarded_override
+from dreamgym_kit.adapters.langgraph.intercept.entry_points import LEAVES
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook, hook_twins, met_again, unhook_all
 from dreamgym_kit.adapters.langgraph.intercept.interrupts import hear_interrupts
@@ -42,8 +41,6 @@ from dreamgym_kit.adapters.langgraph.intercept.mcp import guard_late_imports, gu
 from dreamgym_kit.adapters.langgraph.intercept.memory import patch_memory
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
     PatchSet,
-    as_function,
-    entry_of,
     guard_late_classes,
     is_ours,
     plain_wrapper,
@@ -51,10 +48,10 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
 )
 from dreamgym_kit.adapters.langgraph.intercept.threads import guard_threads
 from dreamgym_kit.adapters.langgraph.intercept.tool_attributes import ToolAttributes
-from dreamgym_kit.adapters.langgraph.intercept.tools import async_leaf, sync_leaf
+from dreamgym_kit.adapters.langgraph.intercept.tools import guard_runs, guard_tool_class
 from dreamgym_kit.guard import egress
 from dreamgym_kit.routing.effects import HEARS_MARKS
-from dreamgym_kit.routing.process import PROCESS, current, is_free, unowned_call
+from dreamgym_kit.routing.process import PROCESS
 
 _PATCHES: PatchSet | None = None
 
@@ -76,15 +73,15 @@ def install() -> None:
         return
     _PATCHES = patches = PatchSet()
     for owner in subclasses(BaseTool):
-        _guard_tool_class(patches, owner)
+        guard_tool_class(patches, owner)
     for owner in (StructuredTool, Tool):
         patches.replace(owner, "func", ToolAttributes("func", is_async=False))
         patches.replace(owner, "coroutine", ToolAttributes("coroutine", is_async=True))
     for owner in subclasses(BaseChatModel):
         _guard_model_class(patches, owner)
-    guard_late_classes(patches, BaseTool, _guard_tool_class)
+    guard_late_classes(patches, BaseTool, guard_tool_class)
     guard_late_classes(patches, BaseChatModel, _guard_model_class)
-    _guard_frames(patches)
+    guard_runs(patches)
     _guard_model_entries(patches)
     hear_interrupts(patches)
     guard_memory(patches)
@@ -125,7 +122,7 @@ def hook_tool_functions(living: Living | None = None) -> None:
     if _PATCHES is not None:
         guard_mcp_sessions(_PATCHES)
         for owner in subclasses(BaseTool):
-            _guard_tool_class(_PATCHES, owner)
+            guard_tool_class(_PATCHES, owner)
             _hook_leaf_bodies(owner)
     living = living or Living()
     HOLDINGS.scan(living.tools())
@@ -142,21 +139,6 @@ def _hook_leaf_bodies(owner: type) -> None:
             hook(body, owner.__name__, leaf=True)
 
 
-def _guard_tool_class(patches: PatchSet, owner: type) -> None:
-    if owner is BaseTool:
-        return
-    for name, wrap in zip(LEAVES, (sync_leaf, async_leaf), strict=True):
-        real = entry_of(owner, name, BaseTool)
-        if real is not None and not is_ours(real):
-            patches.replace(owner, name, wrap(as_function(real, BaseTool)))
-    if owner.__module__.startswith("langchain_core."):
-        return
-    for name in ENTRY_POINTS:
-        real = entry_of(owner, name, BaseTool)
-        if real is not None and not is_ours(real):
-            patches.replace(owner, name, guarded_override(as_function(real, BaseTool), name))
-
-
 def _guard_model_class(patches: PatchSet, owner: type) -> None:
     wrappers: dict[str, Any] = {
         "_generate": generating,
@@ -170,64 +152,6 @@ def _guard_model_class(patches: PatchSet, owner: type) -> None:
         own = owner is not BaseChatModel or name == "bind_tools"
         if own and inspect.isfunction(real) and not is_ours(real):
             patches.replace(owner, name, wrap(real))
-
-
-def _guard_frames(patches: PatchSet) -> None:
-    real_run, real_arun = BaseTool.__dict__["run"], BaseTool.__dict__["arun"]
-
-    @functools.wraps(real_run)
-    def run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not PROCESS.armed and current.get() is None:
-            return real_run(self, tool_input, *args, **kwargs)
-        _check_leaves(patches, self)
-        around = ToolCallContext(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
-        token = frame.set(around)
-        try:
-            return real_run(self, tool_input, *args, **kwargs)
-        finally:
-            _account_for(around)
-            frame.reset(token)
-
-    @functools.wraps(real_arun)
-    async def arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not PROCESS.armed and current.get() is None:
-            return await real_arun(self, tool_input, *args, **kwargs)
-        _check_leaves(patches, self)
-        around = ToolCallContext(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
-        token = frame.set(around)
-        try:
-            return await real_arun(self, tool_input, *args, **kwargs)
-        finally:
-            _account_for(around)
-            frame.reset(token)
-
-    patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
-    patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
-
-
-def _account_for(around: ToolCallContext) -> None:
-    """A call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it."""
-    session = current.get()
-    if session is not None and not around.reached:
-        session.held(around.tool.name, around.call_id)
-
-
-def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
-    """Catch leaves that were put there past us: on the instance, or into the class later."""
-    owner = type(tool)
-    for name in LEAVES:
-        if name in tool.__dict__:
-            why = f"tool '{tool.name}' carries its own {name} on the instance: it cannot be simulated"
-            session = current.get()
-            if session is not None:
-                session.refuse(why)
-            if not is_free():
-                unowned_call(why)
-        leaf = getattr(owner, name)
-        if not is_ours(leaf) and leaf is not BaseTool.__dict__[name]:
-            for one in owner.__mro__:
-                if issubclass(one, BaseTool):
-                    _guard_tool_class(patches, one)
 
 
 def _guard_loading(patches: PatchSet) -> None:

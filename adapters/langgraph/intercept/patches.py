@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 _NOTHING = object()
+OURS = "__dreamgym__"
+"""Attribute that marks our wrappers."""
 
 
 class PatchSet:
@@ -122,7 +124,7 @@ def plain_wrapper(wrapper: Any, real: Any) -> Callable[..., Any]:
     wrapper's module; without it, inspect follows `__wrapped__`.
     """
     wrapper.__dict__.pop("__signature__", None)
-    wrapper.__dreamgym__ = True
+    setattr(wrapper, OURS, True)
     wrapper.__wrapped__ = real
     finished: Callable[..., Any] = wrapper
     return finished
@@ -130,4 +132,4 @@ def plain_wrapper(wrapper: Any, real: Any) -> Callable[..., Any]:
 
 def is_ours(candidate: object) -> bool:
     """Whether a function is one of our wrappers."""
-    return getattr(candidate, "__dreamgym__", False) is True
+    return getattr(candidate, OURS, False) is True

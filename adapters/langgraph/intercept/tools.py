@@ -1,4 +1,4 @@
-"""The gate at a tool's leaf: `_run` and `_arun` of every tool class.
+"""The gate at a tool's leaf: `_run` and `_arun` of every tool class, and the `run` and `arun` around them.
 
 An answer put in there has the framework's validation before it and its formatting, artifacts, error
 handling, callbacks and tracing after it. Nothing above the leaf needs to know.
@@ -24,17 +24,26 @@ from dreamgym_kit.adapters.langgraph.intercept.answers import (
     encode_failure,
 )
 from dreamgym_kit.adapters.langgraph.intercept.call_context import (
+    ToolCallContext,
     bare_arguments,
     call_of,
     config_here,
+    frame,
     goes_on,
     identity_of,
     letting_through,
-    plain_arguments,
     session_key,
 )
+from dreamgym_kit.adapters.langgraph.intercept.entry_points import ENTRY_POINTS, LEAVES, guarded_override
 from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
-from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.intercept.patches import (
+    OURS,
+    PatchSet,
+    as_function,
+    entry_of,
+    is_ours,
+    plain_wrapper,
+)
 from dreamgym_kit.adapters.langgraph.intercept.supervised import (
     SupervisedCall,
     copied,
@@ -47,7 +56,8 @@ from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.sealing import sealed
-from dreamgym_kit.routing.process import find, is_outside
+from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_outside, unowned_call
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem
 from dreamgym_kit.routing.session import Session
@@ -64,7 +74,7 @@ def sync_leaf(real: Body) -> Body:
     def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
         if is_outside() or goes_on(self):
             return real(self, *args, **kwargs)
-        session = _session_for(self)
+        session = find(session_key(config_here(self)), self.name)
         if session is None or (of_framework and not self.__dict__.get("func")):
             return real(self, *args, **kwargs)
         call = call_of(self, args, kwargs)
@@ -90,7 +100,7 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
     async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
         if is_outside() or goes_on(self):
             return await real(self, *args, **kwargs)
-        session = _session_for(self)
+        session = find(session_key(config_here(self)), self.name)
         if session is None or (of_framework and not self.__dict__.get("coroutine")):
             return await real(self, *args, **kwargs)
         call = call_of(self, args, kwargs)
@@ -106,6 +116,83 @@ def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
         return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
 
     return _finished(wrapper, real)
+
+
+def guard_tool_class(patches: PatchSet, owner: type) -> None:
+    """Put the gate into the leaves and entry points that a class has of its own."""
+    if owner is BaseTool:
+        return
+    for name, wrap in zip(LEAVES, (sync_leaf, async_leaf), strict=True):
+        real = entry_of(owner, name, BaseTool)
+        if real is not None and not is_ours(real):
+            patches.replace(owner, name, wrap(as_function(real, BaseTool)))
+    if owner.__module__.startswith("langchain_core."):
+        return
+    for name in ENTRY_POINTS:
+        real = entry_of(owner, name, BaseTool)
+        if real is not None and not is_ours(real):
+            patches.replace(owner, name, guarded_override(as_function(real, BaseTool), name))
+
+
+def guard_runs(patches: PatchSet) -> None:
+    """Put the gate around `run` and `arun`, which know the call id and the config."""
+    real_run, real_arun = BaseTool.__dict__["run"], BaseTool.__dict__["arun"]
+
+    @functools.wraps(real_run)
+    def run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not PROCESS.armed and current.get() is None:
+            return real_run(self, tool_input, *args, **kwargs)
+        _check_leaves(patches, self)
+        around = ToolCallContext(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+        token = frame.set(around)
+        try:
+            return real_run(self, tool_input, *args, **kwargs)
+        finally:
+            if not around.reached:
+                _account_for(around)
+            frame.reset(token)
+
+    @functools.wraps(real_arun)
+    async def arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not PROCESS.armed and current.get() is None:
+            return await real_arun(self, tool_input, *args, **kwargs)
+        _check_leaves(patches, self)
+        around = ToolCallContext(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+        token = frame.set(around)
+        try:
+            return await real_arun(self, tool_input, *args, **kwargs)
+        finally:
+            if not around.reached:
+                _account_for(around)
+            frame.reset(token)
+
+    patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
+    patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
+
+
+def _account_for(around: ToolCallContext) -> None:
+    """A call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it."""
+    session = current.get()
+    if session is not None:
+        session.held(around.tool.name, around.call_id)
+
+
+def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
+    """Catch leaves that were put there past us: on the instance, or into the class later."""
+    owner = type(tool)
+    for name in LEAVES:
+        if name in tool.__dict__:
+            why = f"tool '{tool.name}' carries its own {name} on the instance: it cannot be simulated"
+            session = current.get()
+            if session is not None:
+                session.refuse(why)
+            if not is_free():
+                unowned_call(why)
+        leaf = getattr(owner, name)
+        if getattr(leaf, OURS, False) is not True and leaf is not BaseTool.__dict__[name]:
+            for one in owner.__mro__:
+                if issubclass(one, BaseTool):
+                    guard_tool_class(patches, one)
 
 
 def run_real(
@@ -249,7 +336,7 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
     Raises:
         ToolException: what is wrong, for the agent; the dream is not asked.
     """
-    if session.mode.bare or not isinstance(tool.args_schema, dict):
+    if not isinstance(tool.args_schema, dict) or session.mode.bare:
         return
     try:
         problem = first_problem(tool.args_schema, dict(call.args))
@@ -261,10 +348,6 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
         session.held(tool.name, call.call_id)
         where = ".".join(str(part) for part in problem.absolute_path)
         raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
-
-
-def _session_for(tool: BaseTool) -> Session | None:
-    return find(session_key(config_here(tool)), tool.name)
 
 
 def _keep(
@@ -284,7 +367,7 @@ def _admitted(
     kwargs: dict[str, Any],
 ) -> SupervisedCall:
     """A call to be overseen, told by the very arguments that its body will get."""
-    call = replace(call, args=plain_arguments(tool, args, kwargs))
+    call = replace(call, args=masked_arguments(bare_arguments(tool, args, kwargs)))
     return SupervisedCall(
         session=session,
         call=call,

@@ -47,7 +47,6 @@ from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_a
 from dreamgym_kit.rollout.events import FanOut, unaccounted
 from dreamgym_kit.rollout.jobs import Told, jobs_for
 from dreamgym_kit.rollout.journal import Journal
-from dreamgym_kit.rollout.records import MaskedEvents
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.routing.process import PROCESS, strays_heard
@@ -131,7 +130,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         stack.callback(journal.close)
         log = directory.events()
         stack.callback(log.close)
-        heard = MaskedEvents(FanOut([log, events]), ready.masker)
+        heard = FanOut([log, events], ready.masker)
         stack.enter_context(strays_heard(lambda why: heard.emit("violation", episode="", text=why)))
         budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
         errors = count_earlier(directory, budget, tally)

@@ -39,7 +39,7 @@ from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, EventSink, PolicyServer
 from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.records import MaskedEvents
+from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.rollout.worker import Heard, WorkerContext
 from dreamgym_kit.routing.process import PROCESS
@@ -82,7 +82,7 @@ async def open_worker(
         trials = [ReasonedTrial(*trial) for trial in given["trials"]]
         who = await answering(stack, request, ready.facts, None, budget, known=trials)
         at_once = events.executed if isinstance(events, Heard) else None
-        here = _Here(request, ready, who, MaskedEvents(events, ready.masker), budget, given, at_once)
+        here = _Here(request, ready, who, FanOut([events], ready.masker), budget, given, at_once)
         yield here.workplace(warnings)
 
 

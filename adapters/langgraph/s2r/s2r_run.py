@@ -38,7 +38,6 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EventSink, Group
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.records import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import tasks_digest
@@ -101,7 +100,7 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
         log = stack.enter_context(closing(directory.events()))
-        heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.experience.key_env))
+        heard = FanOut([log, events], process_masker(request.settings.experience.key_env))
         store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")
         dream = request.experience or chained_experience(store, request.settings)
         request = replace(request, store=store, experience=dream)  # one for all parts: it is mined once

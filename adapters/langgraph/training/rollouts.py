@@ -56,7 +56,6 @@ from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import JournalReader
-from dreamgym_kit.rollout.records import MaskedEvents
 from dreamgym_kit.rollout.rundir import EPISODES, Manifest, RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import awake, holding
@@ -284,7 +283,7 @@ class Rollouts:
             awake() if request.mode.bare else nullcontext(),
         ):
             policy = self._policy_for(label, drawn, came) if self._workers is None else None
-            events = MaskedEvents(FanOut([log, self._events]), self._ready.masker)
+            events = FanOut([log, self._events], self._ready.masker)
             at_once = kept_at_once(journal, self._stop, events)
             whole = f"{request.label or self._directory.manifest.run}:{label}"
             if self._workers is not None:

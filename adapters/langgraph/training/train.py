@@ -24,7 +24,6 @@ from dreamgym_kit.interfaces import EventSink, PolicyServer
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.training import training_of
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.records import MaskedEvents
 from dreamgym_kit.rollout.rundir import RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import PROCESS
@@ -72,7 +71,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
     with ExitStack() as stack:
         directory = stack.enter_context(training_directory(request, learn, held_out, model))
         log = stack.enter_context(closing(directory.events()))
-        heard = MaskedEvents(FanOut([log, events]), process_masker(request.settings.experience.key_env))
+        heard = FanOut([log, events], process_masker(request.settings.experience.key_env))
         parts = _Parts(stack, request, directory, heard, stop)
         policy, trainer = parts.policy(model), parts.trainer(model, options, others)
         collector = parts.collector(
