@@ -344,8 +344,8 @@ def _processor() -> str:
 
 HEAD = """# Benchmarks
 
-Written by `python tests/bench/run.py`; its `--list` describes each bench. Missed goals are not changed.
-Rows keep their day until measured again.
+Written by `python tests/bench/run.py` (`--list` describes the benches). Missed goals and old rows
+stay.
 
 | bench | figure | value | unit | goal | met | seed | day | where |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -140,6 +140,42 @@ def test_a_generator_yields_the_items_of_its_answer(canary: Canary) -> None:
     assert canary.written() == []
 
 
+SECRET = "sk-planted-abcdefghijklmnop"
+
+
+def single(order: str) -> str:
+    """Look an order up."""
+    return touch("single")
+
+
+async def double(order: str) -> str:
+    """Look an order up."""
+    return touch("double")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tool(single).invoke({"order": SECRET}),
+        lambda: asyncio.run(tool(double).ainvoke({"order": SECRET})),
+        lambda: api(SECRET),
+        lambda: asyncio.run(aapi(order=SECRET)),
+        lambda: list(pages(SECRET)),
+    ],
+    ids=["tool", "async tool", "function", "coroutine", "generator"],
+)
+def test_no_way_into_a_dream_tells_it_a_secret(call: Any, canary: Canary) -> None:
+    for function in (api, aapi, pages):
+        hook(function, function.__name__)
+    experience = ScriptedExperienceDouble()
+    session = dream(experience)
+    with entered(session):
+        call()
+    (asked,), (kept,) = experience.asked, session.ledger.transitions()
+    assert asked.args["order"] == kept.call.args["order"] == "<masked>"
+    assert canary.written() == []
+
+
 def test_a_wrong_call_fails_as_the_function_itself_would() -> None:
     hook(api, "api")
     with entered(dream()), pytest.raises(TypeError, match="missing a required argument: 'order'"):
