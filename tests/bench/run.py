@@ -344,8 +344,7 @@ def _processor() -> str:
 
 HEAD = """# Benchmarks
 
-Written by `python tests/bench/run.py` (`--list` describes the benches). Missed goals and old rows
-stay.
+Written by `python tests/bench/run.py` (see `--list`). Missed goals stay.
 
 | bench | figure | value | unit | goal | met | seed | day | where |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |

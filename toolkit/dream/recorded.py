@@ -69,7 +69,8 @@ class RecordedExperience:
         """See `ExperienceModel.answer`."""
         if not is_exact([*call.args.values(), *map(_REPLY, call.replies)]):
             return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
-        known = self._environment(situation.environment, situation.tenant)
+        place = situation.environment, situation.tenant
+        known = self._environments.get(place) or self._read(*place)
         question = _question(call, situation, known) if call.tool in known.asking else None
         if question is not None:
             return question
@@ -120,15 +121,13 @@ class RecordedExperience:
             why = "recorded only after other writes"
         return replace(_unsure(why), nearest=found, final=call.tool in known.asking)
 
-    def _environment(self, environment: Environment, tenant: str) -> _Known:
-        known = self._environments.get((environment, tenant))
-        if known is None:
-            with self._lock:
-                known = self._environments.get((environment, tenant))
-                if known is None:
-                    known = self._environments[environment, tenant] = _known(
-                        self._recordings(environment, tenant), self._match
-                    )
+    def _read(self, environment: Environment, tenant: str) -> _Known:
+        with self._lock:
+            known = self._environments.get((environment, tenant))
+            if known is None:
+                known = self._environments[environment, tenant] = _known(
+                    self._recordings(environment, tenant), self._match
+                )
         return known
 
 
