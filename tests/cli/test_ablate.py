@@ -24,7 +24,7 @@ def test_each_part_is_left_out_and_what_was_measured_is_kept(run, recorded: Path
 @pytest.mark.slow
 def test_a_part_that_this_dream_does_not_have_is_not_left_out(run, recorded: Path) -> None:
     for part, why in (
-        ("reasoning", "no model decides anything (experience.dir, experience.model)"),
+        ("reasoning", "no model decides anything (experience.dir, experience.urls)"),
         ("curriculum", "tasks go in turn (curriculum.enabled)"),
         ("faults", "nothing fails by plan (train.faults)"),
     ):

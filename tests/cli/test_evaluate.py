@@ -90,8 +90,8 @@ def test_a_world_that_nobody_puts_back_is_refused_with_what_to_do(run, project: 
     done = run("evaluate", *FLAGS, "--real", "--yes")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
-        "error: settings: nobody puts the world 'default' back between episodes, and 'refund_payment' "
-        "changes it: what one episode did would be there in the next, and stay. Name what resets it "
+        "error: settings: nothing resets the environment 'default' between episodes, and 'refund_payment' "
+        "changes it: the next episode would start from what one episode did. Name what resets it "
         '([environments.default] ref = "module:Class"), or evaluate in the dream. Nothing was run.'
     )
     assert not (project / "REAL").exists()
