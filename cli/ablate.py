@@ -73,7 +73,7 @@ def command(
     from dreamgym_kit.report.ablation import render_ablation
     from dreamgym_kit.rollout.tasks import read_tasks
 
-    parts = tuple(dict.fromkeys(one.value for one in without or ())) or None
+    parts = tuple(dict.fromkeys(part.value for part in without or ())) or None
     needs_tasks = policy is not None or learn
     request = AblationRequest(
         graph=options.graph_of(settings, "ablate"),

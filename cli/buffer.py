@@ -174,16 +174,16 @@ def search_command(
     place = None if environment is None else _environment(environment)
     with closing(open_to_search(path, settings)) as store:
         foreign = foreign_embedder(store)
-        asked = HybridQuery(
+        search = HybridQuery(
             query, tool=tool, environment=place, tenant=settings.tenant, k=k, words_only=foreign is not None
         )
-        hits = store.search(asked)
+        hits = store.search(search)
         if not hits:
-            _check_names(store, asked, path)
+            _check_names(store, search, path)
     if foreign is not None:
         tell(f"By words only: the vectors of {path} are of embedder {_one_line(foreign)}.")
     if as_json:
-        found = [
+        records = [
             {
                 "score": hit.score,
                 "places": dict(hit.places),
@@ -191,30 +191,30 @@ def search_command(
             }
             for hit in hits
         ]
-        say_json({"query": query, "hits": found})
+        say_json({"query": query, "hits": records})
     else:
         _show_hits(hits, query)
 
 
-def _check_names(store: "TransitionStore", asked: "HybridQuery", path: "Place") -> None:
+def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") -> None:
     """Nothing was found: is there such a tool, world or tenant at all?"""
     from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.replay.stats import count_transitions
 
     environment = (
-        None if asked.environment is None else asked.environment.name
+        None if query.environment is None else query.environment.name
     )  # of a known name any seed may be asked for
-    if (asked.tool, environment, asked.tenant) == (None, None, "default"):
+    if (query.tool, environment, query.tenant) == (None, None, "default"):
         return
     held = count_transitions(store)
     named = (
-        ("tool", asked.tool, held.tools),
-        ("environment", environment, {one.rpartition(":")[0]: 1 for one in held.environments}),
-        ("tenant", asked.tenant, held.tenants),
+        ("tool", query.tool, held.tools),
+        ("environment", environment, {label.rpartition(":")[0]: 1 for label in held.environments}),
+        ("tenant", query.tenant, held.tenants),
     )
     for kind, name, known in named:
         if held.transitions and name is not None and name not in known:
-            listed = [_one_line(one) for one in known]
+            listed = [_one_line(label) for label in known]
             raise UnknownName(kind, _one_line(name), known=listed, source=str(path), where="the recordings")
 
 
@@ -225,9 +225,9 @@ def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
     for number, hit in enumerate(hits, 1):
         row = hit.transition
         places = ", ".join(f"{name} {place}" for name, place in sorted(hit.places.items()))
-        said = row.answer.content if row.answer.error is None else f"error: {row.answer.error}"
+        answer = row.answer.content if row.answer.error is None else f"error: {row.answer.error}"
         say(f" {number}  {_short(row.call.tool)} {_short(dict(row.call.args))}")
-        say(f"    {_short(said)}")
+        say(f"    {_short(answer)}")
         stands = f"environment {_short(str(row.environment))}, episode {_short(row.episode)}"
         say(f"    {row.answer.source}, {stands}; by {places}")
 

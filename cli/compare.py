@@ -47,13 +47,13 @@ def command(
 
     runs = [RunDirectory.open(path) for path in (before, after)]
     names = (near(runs[0].path), near(runs[1].path))
-    found = compared(summary_of(runs[0]), summary_of(runs[1]), names=names)
+    comparison = compared(summary_of(runs[0]), summary_of(runs[1]), names=names)
     if output is not None:
-        _write(found, output)
+        _write(comparison, output)
     if as_json:
-        say_json(found.to_json())
+        say_json(comparison.to_json())
         return
-    say(render_comparison(found, paint=stdout_paint(), limit=limit))
+    say(render_comparison(comparison, paint=stdout_paint(), limit=limit))
     place = shlex.quote(names[1])
     steps = [("Look", f"dreamgym-kit report {place} --list", "the episodes of the run after")]
     if output is not None:
@@ -64,11 +64,11 @@ def command(
     say(next_steps(steps))
 
 
-def _write(found: "Comparison", target: Path) -> None:
+def _write(comparison: "Comparison", target: Path) -> None:
     from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.page.comparison import comparison_page
     from dreamgym_kit.rollout.atomic_files import is_folder, write_atomically
 
     if target.suffix != ".html" or is_folder(target) or not is_folder(target.absolute().parent):
         raise UserError(f"-o {target}: name a file that ends in .html, in a folder that is there.")
-    write_atomically(target, comparison_page(found).encode("utf-8"))
+    write_atomically(target, comparison_page(comparison).encode("utf-8"))

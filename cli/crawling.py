@@ -132,10 +132,10 @@ def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
         _refuse_unknown(
             named, {*settings.environments, *(environment.name for environment in known)}, settings
         )
-        found = [known.get(environment, Crawled(environment)) for environment in named]
+        environments = [known.get(environment, Crawled(environment)) for environment in named]
     else:
-        found = worlds_of(tasks) or [Crawled(Environment())]
-    return [Crawled(one.environment, (*ids, *one.words), one.split) for one in found]
+        environments = worlds_of(tasks) or [Crawled(Environment())]
+    return [Crawled(crawled.environment, (*ids, *crawled.words), crawled.split) for crawled in environments]
 
 
 def _refuse_unknown(named: "Sequence[Environment]", known: set[str], settings: "Settings") -> None:
@@ -180,8 +180,8 @@ def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: 
         ", ..." if len(environments) > 8 else ""
     )
     tell(f"These REAL tools will be called, at most {most} times, {pace}; nothing else will run:")
-    told = (spec.name + ("?" if spec.source == "guessed" else "") for spec in plan.reads)
-    tell(fold(f"  read   {one_line(', '.join(told))}", indent=9))
+    reads = (spec.name + ("?" if spec.source == "guessed" else "") for spec in plan.reads)
+    tell(fold(f"  read   {one_line(', '.join(reads))}", indent=9))
     tell(fold(f"  environment  {one_line(named)}", indent=9))
     for name, why in plan.left_out:
         tell(fold(f"  left out: {one_line(name)}: {one_line(why)}", indent=4))

@@ -99,7 +99,7 @@ def promote(
     from dreamgym_kit.settings.buffer_url import place_of
 
     settings = options.settings_for(None, {"tasks": tasks})
-    kept = str(place_of(record, Path.cwd(), source="--record")) if record else record
+    place = str(place_of(record, Path.cwd(), source="--record")) if record else record
     done = deploy(
         weights,
         evaluated=evaluation,
@@ -107,7 +107,7 @@ def promote(
         into=registry,
         force=force,
         name=name,
-        record=kept,
+        record=place,
         settings=settings,
     )
     _end(done, registry, as_json=as_json)
@@ -199,7 +199,7 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
     if edited:
         say("  Its card was changed or removed since it was put there; what was measured stands below.\n")
     for event in events:
-        say(f"  {_when(event)}  {one_line(_told(event))}")
+        say(f"  {_when(event)}  {one_line(_format_event(event))}")
     if current is not None:
         _point(pointing)
 
@@ -210,7 +210,7 @@ def _when(event: "Event") -> str:
     return datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _told(event: "Event") -> str:
-    said = event.why or event.sentence or " ".join(event.reasons)
+def _format_event(event: "Event") -> str:
+    reason = event.why or event.sentence or " ".join(event.reasons)
     named = event.version or event.weights[:8]
-    return f"{event.deed.value.replace('_', ' '):<12} {named}  {said}".rstrip()
+    return f"{event.deed.value.replace('_', ' '):<12} {named}  {reason}".rstrip()

@@ -76,8 +76,8 @@ class _Asked(NamedTuple):
         """Another command with the same graph and flags."""
         flags = {flag: str(value) for flag, value in self.flags.items()}
         flags |= {f"--{flag}": value for flag, value in more.items()}
-        said = [part for flag, value in flags.items() for part in (flag, value)]
-        return options.command_line(name, *([self.graph] if self.graph else []), *said)
+        typed = [part for flag, value in flags.items() for part in (flag, value)]
+        return options.command_line(name, *([self.graph] if self.graph else []), *typed)
 
     def again(self) -> Step:
         """This command once more."""
@@ -102,58 +102,58 @@ def command(
     from dreamgym_kit.report.terminal import next_steps
 
     flags = {"--tasks": tasks, "--buffer": buffer}
-    said = {flag: value for flag, value in flags.items() if value is not None}
-    asked = _Asked(graph, said, tools=tools, verbose=verbose > 0)
+    typed = {flag: value for flag, value in flags.items() if value is not None}
+    request = _Asked(graph, typed, tools=tools, verbose=verbose > 0)
     with prints_on_stderr():
-        found = [*_checks(asked), *_servers(servers or ())]
-    checks = [check._replace(text=masked_text(check.text)) for check in found]
+        unmasked = [*_checks(request), *_servers(servers or ())]
+    checks = [check._replace(text=masked_text(check.text)) for check in unmasked]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
     step = next((check.step for check in checks if check.level == "stop"), None)
-    step = step or (asked.again() if stops else _next(checks, asked))
+    step = step or (request.again() if stops else _next(checks, request))
     if as_json:
-        told = [
-            {"level": one.level, "name": one.name, "text": one.text, "remedy": one.remedy} for one in checks
+        records = [
+            {"level": row.level, "name": row.name, "text": row.text, "remedy": row.remedy} for row in checks
         ]
-        say_json({"stop": stops, "fix": fixes, "next": step[1], "checks": told})
+        say_json({"stop": stops, "fix": fixes, "next": step[1], "checks": records})
     else:
         for check in checks:
-            say(_told(check))
+            say(_format_check(check))
         say(f" {stops} to stop, {fixes} to fix.\n")
         say(next_steps([step]))
     let_go(2 if stops else 0)
     raise typer.Exit(2 if stops else 0)
 
 
-def _next(checks: "Sequence[Check]", asked: "_Asked") -> Step:
+def _next(checks: "Sequence[Check]", request: "_Asked") -> Step:
     """What to type when nothing stops: the first thing that a dry run still lacks."""
     lacking = {check.name: check.step for check in checks if check.level == "fix" and check.step is not None}
     for name in ("settings", "tasks", "recordings"):
         if name in lacking:
             return lacking[name]
-    return "Dream", asked.command("simulate"), "no real tool runs"
+    return "Dream", request.command("simulate"), "no real tool runs"
 
 
-def _checks(asked: "_Asked") -> Iterator[Check]:
+def _checks(request: "_Asked") -> Iterator[Check]:
     from dreamgym_kit.errors import UserError
 
     yield _versions()
     try:
         settings = options.settings_for(
-            asked.graph,
-            {"tasks": asked.flags.get("--tasks"), "buffer": asked.flags.get("--buffer")},
+            request.graph,
+            {"tasks": request.flags.get("--tasks"), "buffer": request.flags.get("--buffer")},
         )
     except UserError as error:
         yield Check("stop", "settings", str(error))
         return
-    yield _settings(settings, asked)
-    if asked.verbose:
-        yield from _said(settings)
-    facts = yield from _graph(settings, asked)
+    yield _settings(settings, request)
+    if request.verbose:
+        yield from _changed_keys(settings)
+    facts = yield from _graph(settings, request)
     yield _caught("hooks", _hooks)
-    yield _caught("tasks", partial(_tasks, settings, asked, facts))
+    yield _caught("tasks", partial(_tasks, settings, request, facts))
     yield _caught("detectors", partial(_detectors, settings, facts))
-    yield _caught("recordings", partial(_recordings, settings, asked, facts))
+    yield _caught("recordings", partial(_recordings, settings, request, facts))
     yield from _experience(settings)
     yield from _runs(settings)
     if settings.workers.elsewhere or settings.workers.backend != "local":
@@ -165,7 +165,7 @@ def _servers(urls: "Sequence[str]") -> Iterator[Check]:
     from dreamgym_kit.cli.doctor_servers import look_at_server
 
     for url in urls:
-        yield from (Check(one.level, "server", one.text, one.remedy) for one in look_at_server(url))
+        yield from (Check(check.level, "server", check.text, check.remedy) for check in look_at_server(url))
 
 
 def _caught(name: str, check: "Callable[[], Check]") -> Check:
@@ -180,33 +180,33 @@ def _caught(name: str, check: "Callable[[], Check]") -> Check:
 def _versions() -> Check:
     from importlib.metadata import PackageNotFoundError, version
 
-    told = [f"Python {platform.python_version()}"]
+    packages = [f"Python {platform.python_version()}"]
     for package in ("dreamgym-kit", "langgraph", "langchain-core"):
         try:
-            told.append(f"{package} {version(package)}")
+            packages.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             return Check("stop", "packages", f"{package} is not installed", f"pip install {package}")
-    return Check("ok", "packages", ", ".join(told))
+    return Check("ok", "packages", ", ".join(packages))
 
 
-def _settings(settings: "Settings", asked: "_Asked") -> Check:
+def _settings(settings: "Settings", request: "_Asked") -> Check:
     if settings.path is None:
-        command = _typed("dreamgym-kit", "init", asked.graph or "my_agent:graph")
-        step = ("Begin", command, "writes dreamgym.toml for you to correct") if asked.graph else None
+        command = _typed("dreamgym-kit", "init", request.graph or "my_agent:graph")
+        step = ("Begin", command, "writes dreamgym.toml for you to correct") if request.graph else None
         return Check("fix", "settings", "no dreamgym.toml from here upwards", command, step)
     return Check("ok", "settings", str(settings.path))
 
 
-def _said(settings: "Settings") -> Iterator[Check]:
+def _changed_keys(settings: "Settings") -> Iterator[Check]:
     """Each value that is not the default, and where it comes from."""
     from dreamgym_kit.settings.load import origins
 
     for key, value, origin in origins(settings, os.environ):
-        told = ", ".join(map(str, value)) if isinstance(value, (Mapping, tuple)) else str(value)
-        yield Check("-", key, f"{told}  ({origin})")
+        text = ", ".join(map(str, value)) if isinstance(value, (Mapping, tuple)) else str(value)
+        yield Check("-", key, f"{text}  ({origin})")
 
 
-def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, GraphInspection | None]":
+def _graph(settings: "Settings", request: "_Asked") -> "Generator[Check, None, GraphInspection | None]":
     """Look at the graph; gives what it holds, None where it cannot be looked at."""
     import asyncio
 
@@ -220,7 +220,7 @@ def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, Gra
     try:
         facts = asyncio.run(look_at_graph(settings.graph, settings))
     except UserError as error:
-        typed = next_command(error, "doctor", asked.graph, settings.folder)
+        typed = next_command(error, "doctor", request.graph, settings.folder)
         why = "looks again" if typed.startswith(("export ", "set ")) else "once that is mended"
         yield Check("stop", "graph", str(error), step=("Then", typed, why))
         return None
@@ -233,7 +233,7 @@ def _graph(settings: "Settings", asked: "_Asked") -> "Generator[Check, None, Gra
     yield from _effects(facts, settings)
     yield _lock(facts, settings)
     yield from _hosts(facts, settings)
-    if asked.tools:
+    if request.tools:
         from dreamgym_kit.cli.tool_table import tool_rows
 
         yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
@@ -251,9 +251,9 @@ def _hooks() -> Check:
 
     check_foreign_names()
     versions = loaded()
-    text = f"in place in {', '.join(f'{name} {one}' for name, one in versions.items()) or 'no package yet'}"
+    text = f"in place in {', '.join(f'{name} {ver}' for name, ver in versions.items()) or 'no package yet'}"
     if gone := missing(versions):
-        text += f"; absent, not needed: {', '.join(one.name for one in gone)}"
+        text += f"; absent, not needed: {', '.join(hook.name for hook in gone)}"
     if "mcp" in versions:
         text += f"; tried: {', '.join(map(str, PAIRS))}"
     return Check("ok", "hooks", text)
@@ -263,13 +263,13 @@ def _no_graph(folder: "Path") -> Check:
     """Nobody named one; what could have been meant is looked up."""
     from dreamgym_kit.cli.discover import graphs_here
 
-    found = graphs_here(folder)
-    if not found:
+    graphs = graphs_here(folder)
+    if not graphs:
         typed = "dreamgym-kit doctor my_agent:graph"
         return Check("stop", "graph", f"none was named, and none was found in {folder}", f"name it: {typed}")
-    typed = _typed("dreamgym-kit", "init", found[0])
-    told = f"none was named; found here: {', '.join(found[:_MAX_NAMED])}"
-    return Check("stop", "graph", told, step=("Begin", typed, "writes dreamgym.toml for you to correct"))
+    typed = _typed("dreamgym-kit", "init", graphs[0])
+    text = f"none was named; found here: {', '.join(graphs[:_MAX_NAMED])}"
+    return Check("stop", "graph", text, step=("Begin", typed, "writes dreamgym.toml for you to correct"))
 
 
 def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
@@ -280,11 +280,11 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
         return
     if len(guessed) <= _MAX_NAMED:
-        told = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
+        listing = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
     else:
         counts = Counter(str(spec.effect) for spec in guessed)
-        told = ", ".join(f"{count} {effect}" for effect, count in counts.most_common())
-        told += "; each: dreamgym-kit doctor --tools"
+        listing = ", ".join(f"{count} {effect}" for effect, count in counts.most_common())
+        listing += "; each: dreamgym-kit doctor --tools"
     first = guessed[0]
     if first.name in settings.tools:
         remedy = (
@@ -297,7 +297,7 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
         if function is not None:
             line = advice.function_answered(function, first.effect)
         remedy = advice.format_lines(line)
-    yield Check("fix", "effects", f"{len(guessed)} guessed: {told}", remedy)
+    yield Check("fix", "effects", f"{len(guessed)} guessed: {listing}", remedy)
 
 
 def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
@@ -326,7 +326,7 @@ def _hosts(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
             yield Check("fix", "model", text, advice.format_lines(advice.model_allowed(host)))
 
 
-def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None") -> Check:
+def _tasks(settings: "Settings", request: "_Asked", facts: "GraphInspection | None") -> Check:
     """Whether the tasks can be read, fit the graph, and name code that can be imported."""
     import asyncio
     import tempfile
@@ -343,9 +343,9 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
-        typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {asked.command('doctor', tasks='tasks.jsonl')}"
-        told = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
-        return Check("stop", "tasks", told, step=("Ask", typed, "a first task, for you to change"))
+        typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {request.command('doctor', tasks='tasks.jsonl')}"
+        reason = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
+        return Check("stop", "tasks", reason, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
     tasks = read_tasks(file)
     if not tasks:
@@ -361,10 +361,10 @@ def _tasks(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None
             dreaming_process(settings, Path(folder)),
         ):
             environments = environment_providers(settings, {task.environment.name for task in tasks})
-            for one in {
+            for task in {
                 task.environment: task for task in tasks if task.environment.name in environments
             }.values():
-                configured(environments[one.environment.name], one)
+                configured(environments[task.environment.name], task)
 
     asyncio.run(make_worlds())
     if facts is not None:
@@ -394,7 +394,7 @@ def _detectors(settings: "Settings", facts: "GraphInspection | None") -> Check:
     return Check("ok", "detectors", f"{len(known)} kinds of finding are looked for")
 
 
-def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphInspection | None") -> Check:
+def _recordings(settings: "Settings", request: "_Asked", facts: "GraphInspection | None") -> Check:
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.stated import stated_models
@@ -413,14 +413,14 @@ def _recordings(settings: "Settings", asked: "_Asked", facts: "GraphInspection |
             text += (
                 f"; tasks use environment {environments}, which has no recordings (tenant {settings.tenant})"
             )
-            return Check("fix", "recordings", text, asked.command("record"))
-    typed = asked.command("record")
+            return Check("fix", "recordings", text, request.command("record"))
+    typed = request.command("record")
     step = ("Record", typed, "real calls for dreams to answer from; it asks before")
     asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
     if not asks or stated or settings.experience.urls or settings.experience.dir is not None:
         return Check("fix", "recordings", f"none yet ({place})", typed, step)
-    told = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
-    return Check("stop", "recordings", told, typed, step)
+    reason = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
+    return Check("stop", "recordings", reason, typed, step)
 
 
 def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":
@@ -444,9 +444,9 @@ def _experience(settings: "Settings") -> Iterator[Check]:
     """Whether the models that settings name for the dream answer, and their files can be used."""
     from dreamgym_kit.adapters.models.named_models import learned_directory
 
-    said, learned = settings.experience, learned_directory(settings)
-    named = said.urls or said.model is not None or said.dir is not None
-    if named and (learned is None or said.model is not None):
+    experience, learned = settings.experience, learned_directory(settings)
+    named = experience.urls or experience.model is not None or experience.dir is not None
+    if named and (learned is None or experience.model is not None):
         yield _caught("experience", partial(_endpoint, settings))
     if learned is not None:
         yield _caught("experience", partial(_learned, settings))
@@ -466,8 +466,8 @@ def _endpoint(settings: "Settings") -> Check:
     asyncio.run(ask())
     tried = gate_of_settings(settings) is not None
     where = ", ".join(settings.experience.urls) or "this process"
-    told = f"{settings.experience.model or settings.experience.dir} answers ({where})"
-    return Check("ok", "experience", told + ("" if tried else "; not tried on held-out recordings"))
+    text = f"{settings.experience.model or settings.experience.dir} answers ({where})"
+    return Check("ok", "experience", text + ("" if tried else "; not tried on held-out recordings"))
 
 
 def _learned(settings: "Settings") -> Check:
@@ -488,7 +488,7 @@ def _runs(settings: "Settings") -> Iterator[Check]:
     import tempfile
 
     folder = settings.resolve(settings.runs)
-    there = next(one for one in (folder, *folder.parents) if one.exists())
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
         yield Check("stop", "runs", f"{there} is a file; a run makes its directory in this folder")
         return
@@ -515,8 +515,8 @@ def _below(line: str) -> str:
     """A further line of a check; a line of somebody's code stays whole, with its place."""
     from dreamgym_kit.report.colors import fold
 
-    told = f"{' ' * 19}{line}"
-    return told if _FRAME.match(line) else fold(told, indent=19)
+    text = f"{' ' * 19}{line}"
+    return text if _FRAME.match(line) else fold(text, indent=19)
 
 
 def _typed(*words: str) -> str:
@@ -535,7 +535,7 @@ def _extras() -> Iterator[Check]:
             yield Check("-", extra, text, f"pip install 'dreamgym-kit[{extra}]'")
 
 
-def _told(check: Check) -> str:
+def _format_check(check: Check) -> str:
     from dreamgym_kit.report.colors import Paint, fold
     from dreamgym_kit.report.sanitize import clean, one_line
 
@@ -549,6 +549,6 @@ def _told(check: Check) -> str:
     else:
         lines += [_below(one_line(line)) for line in more]
     if check.remedy:
-        told = f"{' ' * 19}{one_line(check.remedy)}"
-        lines.append(fold(told, indent=19) if check.remedy.startswith("add to ") else told)
+        remedy = f"{' ' * 19}{one_line(check.remedy)}"
+        lines.append(fold(remedy, indent=19) if check.remedy.startswith("add to ") else remedy)
     return "\n".join(lines)

@@ -38,20 +38,20 @@ def look_at_server(url: str, *, timeout_s: float = 5.0) -> list[Told]:
     base = f"{address.scheme}://{host}:{address.port}"
     try:
         Resolver().resolve(address.host, address.port)  # a metadata service is not asked
-        found = list(open_routes(base, timeout_s=timeout_s))
+        ways = list(open_routes(base, timeout_s=timeout_s))
     except (EndpointError, ConnectionError) as error:
         return [Told("fix", str(error))]
-    return _told(base, found, here=is_loopback(address.host))
+    return _findings(base, ways, here=is_loopback(address.host))
 
 
-def _told(base: str, found: "Sequence[OpenRoute]", *, here: bool) -> list[Told]:
-    more = [one for one in found if one.kind != "lives"]
+def _findings(base: str, ways: "Sequence[OpenRoute]", *, here: bool) -> list[Told]:
+    more = [way for way in ways if way.kind != "lives"]
     if not more:
-        return [Told("ok", f"{base}: without a key only {', '.join(one.path for one in found) or 'nothing'}")]
-    told = []
+        return [Told("ok", f"{base}: without a key only {', '.join(way.path for way in ways) or 'nothing'}")]
+    findings = []
     for kind, can in _CAN.items():
-        paths = [one.path for one in more if one.kind == kind]
+        paths = [way.path for way in more if way.kind == kind]
         if paths:
             level = "stop" if kind == "changes" and not here else "fix"
-            told.append(Told(level, f"{base} {can} without a key: {', '.join(paths)}", _REMEDY))
-    return told
+            findings.append(Told(level, f"{base} {can} without a key: {', '.join(paths)}", _REMEDY))
+    return findings

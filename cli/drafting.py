@@ -24,7 +24,7 @@ _SHOWN = 5  # recorded answers that a shape is made from
 class Drafted:
     """What came of drafting."""
 
-    kept: "dict[str, ToolModelSettings]" = field(default_factory=dict)
+    passed: "dict[str, ToolModelSettings]" = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # tool -> why
     dropped: dict[str, list[str]] = field(default_factory=dict)  # tool -> parts and what contradicts them
     stopped: str = ""  # why not all tools were asked about
@@ -56,9 +56,9 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
     _hold(drafts, episodes, specs, done)
     path = drafts_file(settings)
     before = {
-        name: model for name, model in read_drafts(path).items() if name not in {one.name for one in wanted}
+        name: model for name, model in read_drafts(path).items() if name not in {tool.name for tool in wanted}
     }
-    write_atomically(path, render_drafts({**before, **done.kept}).encode("utf-8"))
+    write_atomically(path, render_drafts({**before, **done.passed}).encode("utf-8"))
     _show(done, str(path), as_json=as_json)
 
 
@@ -67,11 +67,11 @@ def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None)
 
     tools = [spec for spec in specs if not spec.effect.runs_in_dream]
     if only is not None:
-        found = [spec for spec in tools if spec.name == only]
-        if not found:
+        named = [spec for spec in tools if spec.name == only]
+        if not named:
             known = [spec.name for spec in tools]
             raise UnknownName("tool", only, known=known, source="--explain", where="what a dream answers")
-        return found
+        return named
     declared = {name for name, tool in settings.tools.items() if tool.model is not None}
     return [spec for spec in tools if spec.name not in declared]
 
@@ -104,14 +104,14 @@ async def _draft(
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.types import Effect
 
-    said = settings.experience
+    conf = settings.experience
     budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
-    asked = BudgetedEndpoint(endpoint, budget, calls=1)
+    budgeted = BudgetedEndpoint(endpoint, budget, calls=1)
     reads = [spec for spec in specs if spec.effect is Effect.READ]
-    sampling = Sampling(max(said.max_output, 2_048), said.temperature, said.top_p, settings.simulate.seed)
-    who = (
-        f"{said.model} at {said.urls[0].partition('://')[2].partition('/')[0]}, {datetime.now(UTC):%Y-%m-%d}"
+    sampling = Sampling(max(conf.max_output, 2_048), conf.temperature, conf.top_p, settings.simulate.seed)
+    author = (
+        f"{conf.model} at {conf.urls[0].partition('://')[2].partition('/')[0]}, {datetime.now(UTC):%Y-%m-%d}"
     )
     shapes, done = _shapes(episodes), Drafted()
     drafts: dict[str, ToolModelSettings] = {}
@@ -119,14 +119,14 @@ async def _draft(
         source = _source(spec.name) if with_source else None
         others = [read for read in reads if read.name != spec.name]
         try:
-            model = await draft(asked, spec, others, shapes, source=source, sampling=sampling)
+            model = await draft(budgeted, spec, others, shapes, source=source, sampling=sampling)
         except BudgetExceeded as spent:
             done.stopped = str(spent)
             break
         except (EndpointError, NotSerializable) as error:
             done.unusable[spec.name] = str(error)
         else:
-            drafts[spec.name] = replace(model, said_by=who)
+            drafts[spec.name] = replace(model, said_by=author)
     return drafts, done
 
 
@@ -136,21 +136,21 @@ def _shapes(episodes: "Sequence[Recording]") -> dict[str, object]:
     from dreamgym_kit.dream.state.values import spell
     from dreamgym_kit.dream.state.wrapping import unwrapped
 
-    found: dict[str, list[object]] = {}
+    seen: dict[str, list[object]] = {}
     for episode in episodes:
         for step in episode.steps:
-            if not step.failed and len(found.setdefault(step.tool, [])) < _SHOWN:
-                found[step.tool].append(shape_of(unwrapped(step.seen)))
-    return {tool: max(shapes, key=lambda one: len(spell(one))) for tool, shapes in found.items() if shapes}
+            if not step.failed and len(seen.setdefault(step.tool, [])) < _SHOWN:
+                seen[step.tool].append(shape_of(unwrapped(step.seen)))
+    return {tool: max(shapes, key=lambda shape: len(spell(shape))) for tool, shapes in seen.items() if shapes}
 
 
 def _source(tool: str) -> str | None:
     """The source of a tool's own function, where Python has it."""
     from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 
-    for one in HOLDINGS.tools():
-        body = one.__dict__.get("func") or one.__dict__.get("coroutine")
-        if one.name == tool and body is not None:
+    for candidate in HOLDINGS.tools():
+        body = candidate.__dict__.get("func") or candidate.__dict__.get("coroutine")
+        if candidate.name == tool and body is not None:
             try:
                 return inspect.getsource(body)
             except (OSError, TypeError):
@@ -175,15 +175,15 @@ def _hold(
         tool: StatedModel(tool, model, source=DRAFTED, writes=tool in writes)
         for tool, model in drafts.items()
     }
-    found: Found = evidence(mine(episodes, stated), episodes) if episodes else {}
+    tested: Found = evidence(mine(episodes, stated), episodes) if episodes else {}
     for tool, model in drafts.items():
-        parts = found.get(tool, {})
-        kept = uncontradicted(model, parts)
-        wrong = [f"{part}: {one.contradiction}" for part, one in sorted(parts.items()) if one.wrong]
+        parts = tested.get(tool, {})
+        remaining = uncontradicted(model, parts)
+        wrong = [f"{part}: {tally.contradiction}" for part, tally in sorted(parts.items()) if tally.wrong]
         if wrong:
             done.dropped[tool] = wrong
-        if replace(kept, said_by=None, views={}) != ToolModelSettings():
-            done.kept[tool] = kept
+        if replace(remaining, said_by=None, views={}) != ToolModelSettings():
+            done.passed[tool] = remaining
         elif not wrong:
             done.unusable[tool] = "it says nothing"
 
@@ -193,16 +193,16 @@ def _show(done: Drafted, path: str, *, as_json: bool) -> None:
     from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
-        said: dict[str, object] = {"kept": sorted(done.kept), "dropped": done.dropped}
-        said |= {"unusable": done.unusable, "stopped": done.stopped or None}
-        say_json({**said, "file": path, "tokens": done.tokens, "usd": done.usd})
+        record: dict[str, object] = {"kept": sorted(done.passed), "dropped": done.dropped}
+        record |= {"unusable": done.unusable, "stopped": done.stopped or None}
+        say_json({**record, "file": path, "tokens": done.tokens, "usd": done.usd})
         return
     for tool, why in done.unusable.items():
         tell(f"no draft of {one_line(tool)}: {one_line(why)}")
     for tool, parts in done.dropped.items():
         for part in parts:
             say(f" dropped  {one_line(tool)} {one_line(part)}")
-    say(f" {len(done.kept)} drafts kept in {path}: {one_line(', '.join(sorted(done.kept))) or 'none'}")
+    say(f" {len(done.passed)} drafts kept in {path}: {one_line(', '.join(sorted(done.passed))) or 'none'}")
     say(f" {done.tokens} tokens, {done.usd:.4f} USD")
     if done.stopped:
         say(f" {done.stopped}; raise it in [budget], and draft the others with --explain TOOL")

@@ -57,7 +57,7 @@ class Target(NamedTuple):
     append: bool = False
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """As it was typed."""
         return f"-o {self.place}" if not self.append else f"-o {self.format}:{self.place}"
 
@@ -75,9 +75,9 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
     training = is_training(directory)
     for target in targets:
         if target.format not in (_TRAINING if training else _EPISODES):
-            what = "a training" if training else "a run of episodes"
-            raise UserError(f"{target.said}: {directory.path} is {what}, which has no such form.")
-    if otel_headers is not None and not any(one.format == "otel" for one in targets):
+            kind = "a training" if training else "a run of episodes"
+            raise UserError(f"{target.text}: {directory.path} is {kind}, which has no such form.")
+    if otel_headers is not None and not any(target.format == "otel" for target in targets):
         raise UserError("--otel-headers goes with -o otel:URL.")
     if training:
         _write_training(directory, targets)
@@ -91,28 +91,28 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
             say(f" {target.place}")
 
 
-def targets_of(said: Sequence[str] | None) -> list[Target]:
+def targets_of(texts: Sequence[str] | None) -> list[Target]:
     """What each `-o` names.
 
     Raises:
         UserError: one has neither a known extension nor a known prefix.
     """
-    return [_target(one) for one in said or ()]
+    return [_target(text) for text in texts or ()]
 
 
-def _target(said: str) -> Target:
+def _target(text: str) -> Target:
     from dreamgym_kit.errors import UserError
 
-    prefix, colon, place = said.partition(":")
+    prefix, colon, place = text.partition(":")
     if colon and prefix in _PREFIXES and place:
         return Target(prefix, place, append=prefix not in ("otel", "png"))
-    form = _FORMATS.get(Path(said).suffix)
+    form = _FORMATS.get(Path(text).suffix)
     if form is None:
         raise UserError(
-            f"-o {said}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
+            f"-o {text}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
             "colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run."
         )
-    return Target(form, said)
+    return Target(form, text)
 
 
 def write(target: Target, summary: "RunMetrics", directory: Path, *, data: "JsonValue" = None) -> None:
@@ -218,7 +218,7 @@ def _file(target: Target) -> Path:
 
     file = Path(target.place)
     if is_folder(file) or not is_folder(file.absolute().parent):
-        raise UserError(f"{target.said}: name a file in a folder that is there.")
+        raise UserError(f"{target.text}: name a file in a folder that is there.")
     return file
 
 

@@ -127,14 +127,14 @@ def _renamed(file: Path) -> bool:
     from dreamgym_kit.settings.read import with_new_names
 
     before = text_of(file)
-    text, told = with_new_names(before)
-    if not told:
+    text, renames = with_new_names(before)
+    if not renames:
         return False
     copy = file.with_name(f"{file.name}.old")
     write_atomically(copy, before.encode("utf-8"))
     write_atomically(file, text.encode("utf-8"))
     say(f" Renamed in {file.name} (the file as it was: {copy.name}):")
-    say("".join(f"   {one}\n" for one in told))
+    say("".join(f"   {rename}\n" for rename in renames))
     say(next_steps([("Go on", "dreamgym-kit init --update", "add the tools that the file lacks")]))
     return True
 
@@ -171,11 +171,11 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
         written = "\n".join([render_settings(settings, facts.tools, tables=described), *offered])
     write_atomically(file, written.encode("utf-8"))
     write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
-    told = _Written(file, _first_task(settings, facts), len(described))
+    summary = _Written(file, _first_task(settings, facts), len(described))
     if as_json:
-        say_json(_as_json(told, facts))
+        say_json(_as_json(summary, facts))
     else:
-        _show(told, facts, settings)
+        _show(summary, facts, settings)
 
 
 def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
@@ -216,16 +216,16 @@ def _only_one_here(folder: Path) -> str:
     from dreamgym_kit.cli.discover import graphs_here
     from dreamgym_kit.errors import UserError
 
-    found = graphs_here(folder)
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    graphs = graphs_here(folder)
+    if len(graphs) == 1:
+        return graphs[0]
+    if not graphs:
         raise UserError(
             "no graph was named, and none was found here; name it: dreamgym-kit init my_agent:graph"
         )
-    listed = "".join(f"\n  dreamgym-kit init {shlex.quote(one)}" for one in found[:_MAX_NAMED])
-    more = f"\n  and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
-    raise UserError(f"no graph was named, and {len(found)} were found here; name one:{listed}{more}")
+    listed = "".join(f"\n  dreamgym-kit init {shlex.quote(graph)}" for graph in graphs[:_MAX_NAMED])
+    more = f"\n  and {len(graphs) - _MAX_NAMED} more" if len(graphs) > _MAX_NAMED else ""
+    raise UserError(f"no graph was named, and {len(graphs)} were found here; name one:{listed}{more}")
 
 
 def _confirm(file: Path, *, as_json: bool) -> None:
@@ -239,12 +239,12 @@ def _confirm(file: Path, *, as_json: bool) -> None:
         raise UserError(f"{file}: there is no such file yet; write it with: dreamgym-kit init my_agent:graph")
     load_settings(file=file, environ={})
     lines = file.read_bytes().decode("utf-8").split("\n")  # as it is, also with the line ends of Windows
-    kept = [line for line in lines if not _GUESSED.match(line)]
-    text, inside = _without_guesses("\n".join(kept))
-    confirmed = len(lines) - len(kept) + inside
+    remaining = [line for line in lines if not _GUESSED.match(line)]
+    text, inside = _without_guesses("\n".join(remaining))
+    confirmed = len(lines) - len(remaining) + inside
     write_atomically(file, text.encode("utf-8"))
-    said = {name: tool.effect for name, tool in load_settings(file=file, environ={}).tools.items()}
-    confirmed = max(confirmed, confirm_lock(file.with_name(LOCK_FILE), said))
+    effects = {name: tool.effect for name, tool in load_settings(file=file, environ={}).tools.items()}
+    confirmed = max(confirmed, confirm_lock(file.with_name(LOCK_FILE), effects))
     if as_json:
         say_json({"settings": str(file), "confirmed": confirmed})
         return
@@ -302,10 +302,10 @@ def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
     if not file.exists():
         return Settings()
     if not update:
-        said = ["dreamgym-kit", "init", *([graph] if graph else [])]
+        typed = ["dreamgym-kit", "init", *([graph] if graph else [])]
         raise UserError(
             f"{file} is there already and was left alone; --update keeps what it says and "
-            f"adds the tools that it lacks.\nThen: {shlex.join([*said, '--update'])}"
+            f"adds the tools that it lacks.\nThen: {shlex.join([*typed, '--update'])}"
         )
     return load_settings(file=file, environ={})
 
@@ -322,8 +322,8 @@ def _offered(settings: "Settings") -> tuple[list[str], list[str]]:
     if not 0 < calls <= _MAX_MINED:
         return [], []
     models = mine(episodes)
-    said = {name for name, tool in settings.tools.items() if tool.model is not None}
-    tools = sorted({tool for tool, _ in models.answers} - said)
+    modeled = {name for name, tool in settings.tools.items() if tool.model is not None}
+    tools = sorted({tool for tool, _ in models.answers} - modeled)
     lines = settings_lines(models, episodes, tools)
     described = [tool for tool in tools if any(line.startswith(f"[tools.{tool}.") for line in lines)]
     offer = ["", *_OFFER, *(f"# {line}".rstrip() for line in lines), ""] if lines else []
@@ -337,43 +337,43 @@ def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _as_json(told: "_Written", facts: "GraphInspection") -> dict[str, object]:
+def _as_json(summary: "_Written", facts: "GraphInspection") -> dict[str, object]:
     tools = [
         {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
         for spec in facts.every()
     ]
     return {
-        "settings": str(told.settings),
-        "tasks": str(told.tasks) if told.tasks is not None else None,
+        "settings": str(summary.settings),
+        "tasks": str(summary.tasks) if summary.tasks is not None else None,
         "tools": tools,
-        "offered": told.offered,
+        "offered": summary.offered,
         "problems": [*facts.problems, *facts.touched],
         "warnings": facts.warnings,
     }
 
 
-def _show(told: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
+def _show(summary: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
     from dreamgym_kit.cli.tool_table import format_effects
     from dreamgym_kit.report.colors import fold
     from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
-    say(format_effects(facts.every(), written=told.settings.name))
+    say(format_effects(facts.every(), written=summary.settings.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
-    say(f"\n Written: {told.settings}")
-    if told.offered:
+    say(f"\n Written: {summary.settings}")
+    if summary.offered:
         say(
-            f" At its end, as comments: what the recordings show of {told.offered} tools. "
+            f" At its end, as comments: what the recordings show of {summary.offered} tools. "
             "Take over what is right."
         )
     tasks = settings.tasks or _TASKS
-    if told.tasks is not None:
-        say(f" Written: {told.tasks}")
+    if summary.tasks is not None:
+        say(f" Written: {summary.tasks}")
     steps = [
-        ("Correct", told.settings.name, "the guessed effects: a dry run rests on them"),
-        *([("Ask", tasks, "what your agent is to do, one line a task")] if told.tasks is not None else []),
+        ("Correct", summary.settings.name, "the guessed effects: a dry run rests on them"),
+        *([("Ask", tasks, "what your agent is to do, one line a task")] if summary.tasks is not None else []),
         ("Check", "dreamgym-kit doctor", "what is still missing"),
         ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
         ("Dream", "dreamgym-kit simulate", "no real tool runs"),

@@ -40,8 +40,8 @@ def _named_group(group: TyperInfo) -> TyperInfo:
 
 
 def _saying(command: Callable[..., object] | None) -> Callable[[], None]:
-    def told() -> None:
+    def callback() -> None:
         """Never run: whoever runs a command names it."""
 
-    told.__doc__ = command.__doc__ if command is not None else None
-    return told
+    callback.__doc__ = command.__doc__ if command is not None else None
+    return callback

@@ -64,8 +64,8 @@ app = typer.Typer(
 
 def _examples(lines: tuple[str, ...], codes: str = "") -> str:
     """Examples and exit codes below a command's help, kept as they are broken here."""
-    told = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-    return f"{told}\n\n{codes}" if codes else told
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return f"{text}\n\n{codes}" if codes else text
 
 
 START, RESULTS, SHIP, DATA = "Start here", "Results", "Train and ship", "Data"
@@ -101,8 +101,8 @@ runs.app.command("merge", epilog=_examples(runs.EXAMPLES, runs.CODES))(runs.merg
 experience.app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"dreamgym-kit {version('dreamgym-kit')}")

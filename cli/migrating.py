@@ -70,12 +70,12 @@ def _refuse_the_same(source: "Place", target: "Place") -> None:
 
 def _progress(of: int) -> "Callable[[int], None]":
     """Tells how far it is, twenty times at most."""
-    told = 0
+    reported = 0
 
     def heard(done: int) -> None:
-        nonlocal told
-        if done - told >= of / 20 or done >= of:
-            told = done
+        nonlocal reported
+        if done - reported >= of / 20 or done >= of:
+            reported = done
             tell(f"{done} of {of} transitions put")
 
     return heard
@@ -96,6 +96,6 @@ def _show(report: "MigrationReport", source: "Place", target: "Place") -> None:
         f"error: {target} holds {report.there} of {report.rows} transitions, checksum "
         f"{report.checksum_there[:16]}; read were those of checksum {report.checksum[:16]}"
     )
-    for what, ids in (("missing", report.missing), ("says something else there", report.differing)):
+    for problem, ids in (("missing", report.missing), ("says something else there", report.differing)):
         for name in ids:
-            tell(f"error: {name}: {what}")
+            tell(f"error: {name}: {problem}")

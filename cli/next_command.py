@@ -33,8 +33,8 @@ def next_command(error: "UserError", command: str, graph: str | None, folder: Pa
     if isinstance(error, GraphNotLoaded) and error.variables:
         if in_env_file(error.variables, folder):
             return f"set -a; . {pasted(str(folder / '.env'))}; set +a; {again}"
-        told = " ".join(f"{name}={PLACEHOLDER}" for name in error.variables)
-        return f"export {told} && {again}"
+        exports = " ".join(f"{name}={PLACEHOLDER}" for name in error.variables)
+        return f"export {exports} && {again}"
     return again
 
 

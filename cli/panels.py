@@ -38,13 +38,13 @@ class PanelCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments first, then a section for each panel."""
         shown = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
-        arguments = [told for one, told in shown if told and one.param_type_name == "argument"]
-        options = [(one, told) for one, told in shown if told and one.param_type_name != "argument"]
+        arguments = [row for param, row in shown if row and param.param_type_name == "argument"]
+        options = [(param, row) for param, row in shown if row and param.param_type_name != "argument"]
         if len(options) <= _FEW:
-            panels = {"Options": [told for _, told in options]}
+            panels = {"Options": [row for _, row in options]}
         else:
             names = ["Input", _RUN, "Gate and safety", _LAST]
-            panels = {name: [told for one, told in options if _panel(one.opts) == name] for name in names}
+            panels = {name: [row for param, row in options if _panel(param.opts) == name] for name in names}
         _write(formatter, [("Arguments", arguments), *panels.items()])
 
 

@@ -107,8 +107,8 @@ class PlainProgress:
         course = self._course
         if kind == "run_started":
             episodes = f"{facts['tasks']} tasks x {facts['n']}"
-            kept = f"  {course.earlier}/{course.total} kept: {course.tally()}" if course.earlier else ""
-            return f"run {facts['run']}  {course.graph}  {episodes}  seed {facts['seed']}{kept}"
+            resumed = f"  {course.earlier}/{course.total} kept: {course.tally()}" if course.earlier else ""
+            return f"run {facts['run']}  {course.graph}  {episodes}  seed {facts['seed']}{resumed}"
         if kind == "finding":
             steps = facts.get("steps") or ()
             place = f"{facts['episode']} step {steps[-1]}" if steps else str(facts["episode"])
@@ -135,8 +135,8 @@ class PlainProgress:
     def _write(self, line: str) -> None:
         from dreamgym_kit.report.sanitize import one_line
 
-        told = "  ".join(one_line(part) for part in line.split("  "))
-        self._stream.write(f"{time.strftime('%H:%M:%S')} {told}\n")
+        text = "  ".join(one_line(part) for part in line.split("  "))
+        self._stream.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         self._stream.flush()
 
 

@@ -92,9 +92,9 @@ def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str
 
 def _dream_of(given: options.Given) -> str:
     """The command that dreams what was recorded, with what was said here and is not in the settings."""
-    own = [one for one in given.typed() if one[0] not in ("--repeats", "--max-calls")]
-    said = [part for flag in own for part in flag if part]
-    return options.command_line("simulate", *([given.graph] if given.graph else []), *said)
+    own = [flag for flag in given.typed() if flag[0] not in ("--repeats", "--max-calls")]
+    typed = [part for flag in own for part in flag if part]
+    return options.command_line("simulate", *([given.graph] if given.graph else []), *typed)
 
 
 def _show(result: "RunResult", added: str, *, dream: str, verbose: int, as_json: bool) -> None:

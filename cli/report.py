@@ -113,11 +113,11 @@ def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: 
     from dreamgym_kit.cli.running import say_episode
     from dreamgym_kit.rollout.records import episode_to_record
 
-    found = _find(directory, name)
+    episode = _find(directory, name)
     if as_json:
-        say_json(episode_to_record(found))
+        say_json(episode_to_record(episode))
     else:
-        say_episode(directory, found, full=full)
+        say_episode(directory, episode, full=full)
 
 
 def _find(directory: "RunDirectory", name: str) -> "Episode":

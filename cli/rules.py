@@ -72,11 +72,11 @@ def export(
     They are printed as [tools.NAME.model] of dreamgym.toml, to take over and correct.
     """
     known = _known(buffer, tenant, tool)
-    told = "\n".join(settings_lines(known.models, known.episodes, known.tools))
+    text = "\n".join(settings_lines(known.models, known.episodes, known.tools))
     if as_json:
-        say_json({"toml": told})
+        say_json({"toml": text})
     else:
-        say(told)
+        say(text)
 
 
 @app.command("draft")
@@ -144,17 +144,17 @@ def settings_lines(models: "ToolModels", episodes: "Sequence[Recording]", tools:
     from dreamgym_kit.settings.render import render_model
     from dreamgym_kit.settings.tool_models import as_data
 
-    said = {tool: model for tool in tools if (model := as_stated(models, tool)) is not None}
-    stated = {tool: StatedModel(tool, model, writes=tool in models.writes) for tool, model in said.items()}
-    found = evidence(models, episodes, stated)
+    mined = {tool: model for tool in tools if (model := as_stated(models, tool)) is not None}
+    stated = {tool: StatedModel(tool, model, writes=tool in models.writes) for tool, model in mined.items()}
+    counts = evidence(models, episodes, stated)
     lines: list[str] = []
-    for tool, model in said.items():
-        kept = uncontradicted(model, found[tool], tolerance=_TOLERANCE)
-        if not as_data(replace(kept, fresh={}, views={})):
+    for tool, model in mined.items():
+        remaining = uncontradicted(model, counts[tool], tolerance=_TOLERANCE)
+        if not as_data(replace(remaining, fresh={}, views={})):
             continue
-        parts = (f"{part} {one.right} right {one.wrong} wrong" for part, one in sorted(found[tool].items()))
+        parts = (f"{part} {row.right} right {row.wrong} wrong" for part, row in sorted(counts[tool].items()))
         lines.append(f"# {_one_line(tool)}, mined: {_one_line(', '.join(parts)) or 'no recording tells'}")
-        lines += render_model(tool, kept)
+        lines += render_model(tool, remaining)
     return lines
 
 
@@ -193,8 +193,8 @@ def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
     for line in shown[:_LISTED]:
         counts = f"{line.right:5}  {line.wrong:5}  {line.worlds or '-':>6}"
         source = line.source.partition(" ")[0]
-        told = f"{source:8}  {line.kind:7}  {counts}  {_one_line(line.says)}"
-        say(f" {_one_line(line.tool):{width}}  {told}")
+        text = f"{source:8}  {line.kind:7}  {counts}  {_one_line(line.says)}"
+        say(f" {_one_line(line.tool):{width}}  {text}")
     rest = len(lines) - len(shown[:_LISTED])
     if rest:
         say(f" and {rest} more, most of them reads that a write leaves alone: --json lists all")

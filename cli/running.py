@@ -72,7 +72,7 @@ def prints_on_stderr() -> Iterator[None]:
     """What the agent prints is no result of the command: it goes to stderr, from C code and programs too."""
     sys.stdout.flush()
     try:
-        kept = os.dup(_STDOUT)
+        saved = os.dup(_STDOUT)
     except OSError:  # closed by whoever called us
         yield
         return
@@ -82,8 +82,8 @@ def prints_on_stderr() -> Iterator[None]:
     finally:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
-        os.dup2(kept, _STDOUT)
-        os.close(kept)
+        os.dup2(saved, _STDOUT)
+        os.close(saved)
 
 
 def end(code: int, *, dreamt: bool) -> NoReturn:
@@ -103,8 +103,8 @@ def let_go(code: int) -> None:
     """End the process where a thread that the agent's module started would keep it for ever."""
     import threading
 
-    held = (one for one in threading.enumerate() if one is not threading.main_thread())
-    if any(not one.daemon for one in held):
+    held = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    if any(not thread.daemon for thread in held):
         from dreamgym_kit.rollout.stop import leave
 
         leave(code)
@@ -149,13 +149,13 @@ def summary_of(directory: "RunDirectory") -> "RunMetrics":
     return summary
 
 
-def say_episode(directory: "RunDirectory", found: "Episode", *, full: bool) -> None:
+def say_episode(directory: "RunDirectory", episode: "Episode", *, full: bool) -> None:
     """Print one episode, step by step."""
     from dreamgym_kit.report.episode import render_episode
     from dreamgym_kit.report.metrics import RECORDING
 
     recorded = str(directory.manifest.matters.get("mode")) in RECORDING
-    say(render_episode(found, paint=stdout_paint(), recorded=recorded, full=full).rstrip("\n"))
+    say(render_episode(episode, paint=stdout_paint(), recorded=recorded, full=full).rstrip("\n"))
 
 
 def say_episodes(directory: Path, verbose: int) -> None:
@@ -186,13 +186,13 @@ def going_on(directory: str, *, options: Sequence[str] = (), flags: Sequence[str
 
     Not repeated are `options`, with their values, and `flags`.
     """
-    dropped, kept, left = ("--resume", *options), [], iter(sys.argv[1:])
-    for one in left:
-        if one in dropped:
+    dropped, words, left = ("--resume", *options), [], iter(sys.argv[1:])
+    for word in left:
+        if word in dropped:
             next(left, None)
-        elif one not in flags and not one.startswith(tuple(f"{name}=" for name in dropped)):
-            kept.append(one)
-    return shlex.join(["dreamgym-kit", *kept, "--resume", directory])
+        elif word not in flags and not word.startswith(tuple(f"{name}=" for name in dropped)):
+            words.append(word)
+    return shlex.join(["dreamgym-kit", *words, "--resume", directory])
 
 
 def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:

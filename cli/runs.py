@@ -42,14 +42,14 @@ def list_runs(as_json: options.AsJson = False) -> None:
     rows = []
     for run in runs_below(settings.resolve(settings.runs)):
         headline = (run.read_report() or {}).get("headline")
-        said = one_line(headline) if isinstance(headline, str) else ""
-        rows.append((near(run.path), str(run.manifest.matters.get("mode") or ""), said))
+        summary = one_line(headline) if isinstance(headline, str) else ""
+        rows.append((near(run.path), str(run.manifest.matters.get("mode") or ""), summary))
     if as_json:
         say_json([dict(zip(("run", "mode", "headline"), row, strict=True)) for row in rows])
         return
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
-    for place, mode, said in rows:
-        say(f"{place:<{widths[0]}}  {mode:<{widths[1]}}  {said}".rstrip())
+    for place, mode, summary in rows:
+        say(f"{place:<{widths[0]}}  {mode:<{widths[1]}}  {summary}".rstrip())
 
 
 def merge(directories: Directories, into: Into, as_json: options.AsJson = False) -> None:

@@ -107,14 +107,14 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
     from dreamgym_kit.cli.tool_table import format_effects
     from dreamgym_kit.errors import UserError
 
-    said = request.settings.s2r
-    what = {
+    s2r = request.settings.s2r
+    allowed = {
         "shadow": "Reads will be REAL, writes dreamed",
         "approve": "Reads will be REAL, and so will each write that is approved",
         "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.auto_approve "
         "names it",
-    }[said.stage]
-    tell(f"{what}: at most {said.max_calls:,} real calls. What the tools can do:")
+    }[s2r.stage]
+    tell(f"{allowed}: at most {s2r.max_calls:,} real calls. What the tools can do:")
     tell(format_effects(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
     if yes:
         return
@@ -176,7 +176,7 @@ def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
 
     if result.stopped is None and not result.gate.passed:
         tried = [shlex.quote(near(place)) for place in sorted(result.directory.glob("gate/step-*"))]
-        return [("Look", f"dreamgym-kit report {one}", "the episodes that the gate tried") for one in tried]
+        return [("Look", f"dreamgym-kit report {run}", "the episodes that the gate tried") for run in tried]
     if result.stopped is not None and result.stopped.why.final:
         return []
     spent = result.stopped is not None and result.stopped.why in ("budget", "limit")

@@ -43,18 +43,18 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
             tell(f"starting vLLM (process {server.process.pid}); its words: {log}")
             server.wait_ready(within_s=within_s, tell=_Progress())
             ready = True
-            say(_told(launch, key))
+            say(_format_settings(launch, key))
             while not server.process.wait(_LOOK_S):
                 pass
             raise UserError(server.failure(f"vLLM ended by itself with code {server.process.code}"))
-        except _Asked as asked:
-            return _stopped(server, asked, ears, drain=ready)
+        except _Asked as signalled:
+            return _stopped(server, signalled, ears, drain=ready)
         finally:
             ears.shut()
             server.kill()
 
 
-def _stopped(server: "VllmServer", asked: _Asked, ears: "_Ears", *, drain: bool) -> int:
+def _stopped(server: "VllmServer", signalled: _Asked, ears: "_Ears", *, drain: bool) -> int:
     if drain:
         server.close_door()
         tell("stopping: nothing new is let in; waiting for what is under way; once more ends it at once")
@@ -66,7 +66,7 @@ def _stopped(server: "VllmServer", asked: _Asked, ears: "_Ears", *, drain: bool)
             return 128 + again.number
         left = "" if stopped.drained else f"; {stopped.left} requests were cut off"
         tell(f"stopped{left}")
-    return 128 + asked.number
+    return 128 + signalled.number
 
 
 class _Progress:
@@ -84,7 +84,7 @@ class _Progress:
             tell(f"{seconds:4.0f} s  {one_line(masked_text(word))[:90]}")
 
 
-def _told(launch: "Launch", key: Path | None) -> str:
+def _format_settings(launch: "Launch", key: Path | None) -> str:
     """What goes into dreamgym.toml, and where the key is."""
     from dreamgym_kit.deployment.card import KEY
 
@@ -116,7 +116,7 @@ class _Ears:
     """
 
     def __init__(self) -> None:
-        self._open, self._heard, self.asked = False, 0, False
+        self._open, self._heard, self.stopping = False, 0, False
 
     def open(self) -> None:
         """Raise `_Asked` at the next signal, or at once."""
@@ -130,7 +130,7 @@ class _Ears:
 
     def heard(self, number: int, frame: "FrameType | None" = None) -> None:  # noqa: ARG002
         """A signal came."""
-        self._heard, self.asked = number, True
+        self._heard, self.stopping = number, True
         if self._open:
             self._open, self._heard = False, 0
             raise _Asked(number)
@@ -145,9 +145,9 @@ def _signals() -> Iterator[_Ears]:
     ears = _Ears()
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     heard = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]  # `nohup`: as was asked
-    before = {one: signal.signal(one, ears.heard) for one in heard}
+    before = {number: signal.signal(number, ears.heard) for number in heard}
     try:
         yield ears
     finally:
-        for one, handler in before.items():
-            signal.signal(one, signal.SIG_IGN if ears.asked else handler)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if ears.stopping else handler)

@@ -167,10 +167,10 @@ def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
     """How a training that did not come to its end goes on."""
     from dreamgym_kit.cli.running import going_on, near
 
-    what = "the rest of the steps" if result.trained.stopped else ""
+    note = "the rest of the steps" if result.trained.stopped else ""
     if result.trained.alarm is not None:
-        what = "after what caused it is mended; with other [train] settings begin a new one from the weights"
-    return [("Go on", going_on(near(result.directory)), what)] if what else []
+        note = "after what caused it is mended; with other [train] settings begin a new one from the weights"
+    return [("Go on", going_on(near(result.directory)), note)] if note else []
 
 
 def _draw(result: "TrainResult") -> Path | None:

@@ -140,8 +140,8 @@ class PlainLearning:
         with self._lock:
             line = self._course.take(kind, facts)
             if line:
-                told = "  ".join(one_line(part) for part in line.split("  "))
-                self._stream.write(f"{time.strftime('%H:%M:%S')} {told}\n")
+                text = "  ".join(one_line(part) for part in line.split("  "))
+                self._stream.write(f"{time.strftime('%H:%M:%S')} {text}\n")
                 self._stream.flush()
 
 
@@ -174,12 +174,12 @@ class LiveLearning:
         share = course.step / course.steps if course.steps else 0.0
         filled = round(share * _BAR)
         left = f"{duration(course.left_s)} left" if course.left_s is not None else ""
-        told = [
+        texts = [
             f" training   step {course.step} of {course.steps}   {course.doing} {self._episodes()}",
             f"  [{'#' * filled}{'-' * (_BAR - filled)}]  {share:.0%}   {left}",
             *(f"  {one_line(line)}" for line in course.lines[-_STEPS_SHOWN:]),
         ]
-        lines = [Text(cut_middle(line, room)) for line in told]
+        lines = [Text(cut_middle(line, room)) for line in texts]
         if course.troubles:
             lines.append(Text(cut_middle(f"  ! {one_line(course.troubles[0])}", room), style="bold red"))
         if course.stopping:

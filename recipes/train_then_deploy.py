@@ -210,7 +210,7 @@ def tried(
     """Try a model on the real tools."""
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
 
-    found = evaluate(
+    evaluation = evaluate(
         GRAPH,
         tasks,
         real=True,
@@ -220,14 +220,14 @@ def tried(
         baseline=against,
         run_dir=directory,
     )
-    tell(f"{line}   {found.sentence if against is None else _alone(found)}")
-    return found
+    tell(f"{line}   {evaluation.sentence if against is None else _alone(evaluation)}")
+    return evaluation
 
 
-def _alone(found: Evaluation) -> str:
+def _alone(evaluation: Evaluation) -> str:
     from dreamgym_kit.report.evaluation import scored
 
-    return scored(found.b)
+    return scored(evaluation.b)
 
 
 def learn(
@@ -248,14 +248,14 @@ def learn(
     from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
 
     before, began = times_opened(), time.monotonic()
-    asked = settings.with_overrides({"policy.model": str(start)})
+    changed = settings.with_overrides({"policy.model": str(start)})
     place = (out / "training").absolute()
     if half_made(place):
         shutil.rmtree(place)
     request = TrainRequest(
         graph=GRAPH,
         tasks=tasks,
-        settings=asked,
+        settings=changed,
         mode=mode,
         store=store,
         directory=place,
@@ -299,10 +299,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="decides data, order and sampling (0)")
     parser.add_argument("--lora", type=int, metavar="RANK", help="train an adapter; else all weights")
-    asked = parser.parse_args(arguments)
-    plan = QUICK if asked.quick else Plan()
+    flags = parser.parse_args(arguments)
+    plan = QUICK if flags.quick else Plan()
     try:
-        outcome = train_then_deploy(asked.out, replace(plan, seed=asked.seed, lora=asked.lora), tell=_say)
+        outcome = train_then_deploy(flags.out, replace(plan, seed=flags.seed, lora=flags.lora), tell=_say)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2

@@ -108,10 +108,10 @@ def write_report(out: Path, plan: "Plan", outcome: "Outcome") -> Path:
 
 def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     """The report, part by part; the answer first."""
-    found = outcome.after.beating
-    assert found is not None  # it was held against the start
+    beating = outcome.after.beating
+    assert beating is not None  # it was held against the start
     yield Lead(outcome.sentence, good=outcome.promoted)
-    said_before = found.phrase("what is deployed", "the candidate")  # the same, in other words
+    said_before = beating.phrase("what is deployed", "the candidate")  # the same, in other words
     reasons = [reason for reason in outcome.event.reasons if reason != said_before]
     if reasons and not outcome.promoted:
         yield Points(reasons)
@@ -127,7 +127,7 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     yield Table(("phase", "real calls", "seconds"), list(_phases(outcome)))
     yield from _notes(outcome)
     yield Heading("What this does not say")
-    yield Points(list(_not_said(plan, outcome)))
+    yield Points(list(_caveats(plan, outcome)))
     yield Heading("How it is used, and how it is undone")
     yield Code(outcome.pointing.lines)
     yield Paragraph(
@@ -148,14 +148,14 @@ def _scores(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
         ("after the dream", outcome.dreamed),
         ("the candidate: dream, then real tools", outcome.after),
     )
-    for name, found in rows:
+    for name, trial in rows:
         change = ""
-        if found.beating is not None:
+        if trial.beating is not None:
             low, middle, high = (
-                100 * one for one in (found.beating.low, found.beating.change, found.beating.high)
+                100 * share for share in (trial.beating.low, trial.beating.change, trial.beating.high)
             )
             change = f"{middle:+.0f} points ({low:+.0f} to {high:+.0f})"
-        yield name, format_share(found.b.once).strip(), change
+        yield name, format_share(trial.b.once).strip(), change
 
 
 def _kinds(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
@@ -179,8 +179,8 @@ def _calls(outcome: "Outcome", phase: str) -> int:
     }
     if phase in tried:
         return tried[phase].b.summary.real_calls
-    told = outcome.facts.get(phase, {}).get("real_calls", 0)
-    return told if isinstance(told, int) else 0
+    calls = outcome.facts.get(phase, {}).get("real_calls", 0)
+    return calls if isinstance(calls, int) else 0
 
 
 def _notes(outcome: "Outcome") -> Iterator[Block]:
@@ -197,7 +197,7 @@ def _notes(outcome: "Outcome") -> Iterator[Block]:
     yield Points(notes)
 
 
-def _not_said(plan: "Plan", outcome: "Outcome") -> Iterator[str]:
+def _caveats(plan: "Plan", outcome: "Outcome") -> Iterator[str]:
     yield f"One seed ({plan.seed}). Another gives other figures; the interval is about tasks, not seeds."
     yield "Other requests, environments other than this desk's, failing tools, and input that misleads."
     if outcome.after.b.inconclusive:
@@ -253,7 +253,7 @@ def _html(block: Block) -> str:
             return f"<ul>{''.join(f'<li>{_text(text)}</li>' for text in texts)}</ul>"
         case Table(head, rows):
             cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
-            lines = "".join(f"<tr>{''.join(f'<td>{_text(one)}</td>' for one in row)}</tr>" for row in rows)
+            lines = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
             return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
         case Code(lines):
             return f"<pre>{_text(chr(10).join(map(one_line, lines)), keep=True)}</pre>"

@@ -121,8 +121,8 @@ class WholeWay:
 
         if self.plan.shipped:
             there = (build.WEIGHTS / "model.safetensors").is_file()
-            what = f"the package's own, {build.WEIGHTS.name}" if there else "none: the package has none"
-            self._phase_lines.append(f"2 distil     {what}")
+            source = f"the package's own, {build.WEIGHTS.name}" if there else "none: the package has none"
+            self._phase_lines.append(f"2 distil     {source}")
             return {"model": str(build.WEIGHTS) if there else ""}
         began = time.process_time()
         facts = build.build(
@@ -191,10 +191,10 @@ class WholeWay:
         )
         weights = done.weights or dreamed
         stopped = done.stopped.text if done.stopped is not None else ""
-        what = f"{done.real_calls:,} of {done.budget:,} real calls"
+        calls = f"{done.real_calls:,} of {done.budget:,} real calls"
         gate = done.gate.text if done.dream is not None else _gate_before(place)
         self._phase_lines += [
-            f"7 s2r        {what}; {gate}",
+            f"7 s2r        {calls}; {gate}",
             *([f"             stopped: {stopped}"] if stopped else []),
         ]
         return {
@@ -265,13 +265,13 @@ def sandbox_says_yes(held: object) -> bool:
 
 def _gate_before(place: Path) -> str:
     """What the gate said in an earlier leg, as the log has it."""
-    told = [entry.facts.get("text") for entry in entries_of(place / AUDIT) if entry.kind == "open"]
-    return str(told[-1]) if told else "its gate was passed before"
+    texts = [entry.facts.get("text") for entry in entries_of(place / AUDIT) if entry.kind == "open"]
+    return str(texts[-1]) if texts else "its gate was passed before"
 
 
 def _lines(facts: Facts) -> list[str]:
-    told: JsonValue = facts.get("told")
-    return [str(line) for line in told] if isinstance(told, list) else []
+    lines: JsonValue = facts.get("told")
+    return [str(line) for line in lines] if isinstance(lines, list) else []
 
 
 class Phases:
@@ -322,13 +322,13 @@ class Phases:
         return self._done[name], False
 
     def _write(self) -> None:
-        told = {"plan": self._plan, "done": self._done}
-        write_atomically(self.out / FILE, (json.dumps(told, indent=1) + "\n").encode("ascii"))
+        record = {"plan": self._plan, "done": self._done}
+        write_atomically(self.out / FILE, (json.dumps(record, indent=1) + "\n").encode("ascii"))
 
     def _read(self) -> dict[str, dict[str, JsonValue]]:
         path = self.out / FILE
         try:
-            told = read_json(read_whole(path))
+            record = read_json(read_whole(path))
         except FileNotFoundError:
             if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
                 raise UserError(
@@ -337,7 +337,7 @@ class Phases:
             return {}
         except NotSerializable as error:
             raise UserError(f"{path}: is damaged ({error}); begin anew in another folder") from error
-        if not isinstance(told, dict) or told.get("plan") != self._plan:
+        if not isinstance(record, dict) or record.get("plan") != self._plan:
             raise UserError(f"{path}: was begun by another plan; go on with that one, or name another folder")
-        done = told.get("done")
+        done = record.get("done")
         return {name: dict(facts) for name, facts in done.items()} if isinstance(done, dict) else {}

@@ -24,5 +24,5 @@ class DecidingDouble:
 
 def by_heart(lessons: Iterable[Lesson]) -> Callable[[str], str]:
     """Says what the lesson with this very record says, and nothing of others."""
-    known = {" ".join(one.record): " ".join(one.said.words()) for one in lessons}
+    known = {" ".join(one.record): " ".join(one.label.words()) for one in lessons}
     return lambda text: known.get(text, "")

@@ -174,10 +174,10 @@ class ScriptedDeskModel(BaseChatModel):
 def _as_openai(tools: tuple[Any, ...]) -> list[dict[str, Any]]:
     """The tools in OpenAI's form. An agent binds the same ones for every call: they are converted once."""
     before, made = _converted[0]
-    if len(before) != len(tools) or any(one is not other for one, other in zip(before, tools, strict=True)):
+    if len(before) != len(tools) or any(tool is not other for tool, other in zip(before, tools, strict=True)):
         made = [convert_to_openai_tool(each) for each in tools]
         _converted[0] = (tools, made)
-    return [dict(one) for one in made]
+    return [dict(schema) for schema in made]
 
 
 _converted: list[tuple[tuple[Any, ...], list[dict[str, Any]]]] = [((), [])]  # the last tools, and their form
@@ -185,12 +185,12 @@ _converted: list[tuple[tuple[Any, ...], list[dict[str, Any]]]] = [((), [])]  # t
 
 def read_conversation(messages: Sequence[BaseMessage]) -> tuple[str, list[list[Reply]]]:
     """Find the last request and, for each turn of the agent since, the replies in the order of its calls."""
-    asked = max((at for at, message in enumerate(messages) if isinstance(message, HumanMessage)), default=-1)
-    since = messages[asked + 1 :]
+    last = max((at for at, message in enumerate(messages) if isinstance(message, HumanMessage)), default=-1)
+    since = messages[last + 1 :]
     answers = {message.tool_call_id: message for message in since if isinstance(message, ToolMessage)}
     turns = [message.tool_calls for message in since if isinstance(message, AIMessage) and message.tool_calls]
     replies = [[_reply(answers.get(call["id"] or "")) for call in calls] for calls in turns]
-    return (_text(messages[asked]) if asked >= 0 else ""), replies
+    return (_text(messages[last]) if last >= 0 else ""), replies
 
 
 def _reply(message: ToolMessage | None) -> Reply:
@@ -224,9 +224,9 @@ def _message(turn: Turn | str, *, calls_before: int, prompt: Sequence[BaseMessag
         tool_call(name=use.tool, args=dict(use.args), id=f"call_{calls_before + number:02d}")
         for number, use in enumerate(uses, start=1)
     ]
-    said = len(text) + sum(len(use.tool) + len(str(dict(use.args))) for use in uses)
+    written = len(text) + sum(len(use.tool) + len(str(dict(use.args))) for use in uses)
     read = sum(len(_text(message)) for message in prompt)
-    tokens_in, tokens_out = (-(-count // _CHARACTERS_PER_TOKEN) for count in (read, said))
+    tokens_in, tokens_out = (-(-count // _CHARACTERS_PER_TOKEN) for count in (read, written))
     return AIMessage(
         text,
         tool_calls=calls,

@@ -133,10 +133,10 @@ class Desk:
 
     def find_customer(self, name: str) -> dict[str, str]:
         """Find a customer by first name."""
-        found = self._one("select id, name, city, tier from customers where name = ?", name)
-        if found is None:
+        row = self._fetch("select id, name, city, tier from customers where name = ?", name)
+        if row is None:
             raise DeskError(f"no customer is called {name}")
-        return dict(zip(("customer_id", "name", "city", "tier"), found, strict=True))
+        return dict(zip(("customer_id", "name", "city", "tier"), row, strict=True))
 
     def list_orders(self, customer_id: str) -> list[dict[str, str]]:
         """List a customer's orders, oldest entry first."""
@@ -166,10 +166,10 @@ class Desk:
     def track_parcel(self, order_id: str) -> dict[str, str]:
         """Ask the carrier where an order's parcel is."""
         self._order(order_id)
-        found = self._one("select order_id, carrier, state from parcels where order_id = ?", order_id)
-        if found is None:
+        row = self._fetch("select order_id, carrier, state from parcels where order_id = ?", order_id)
+        if row is None:
             raise DeskError(f"no parcel was sent for {order_id} yet")
-        return dict(zip(COLUMNS["parcels"], found, strict=True))
+        return dict(zip(COLUMNS["parcels"], row, strict=True))
 
     def update_address(self, customer_id: str, city: str) -> dict[str, str]:
         """Move a customer to another city."""
@@ -199,7 +199,7 @@ class Desk:
     def escalate(self, target_id: str, reason: str) -> dict[str, str]:
         """Hand an order or a customer to a person, now."""
         known = "select id from orders where id = ? union select id from customers where id = ?"
-        if self._one(known, target_id, target_id) is None:
+        if self._fetch(known, target_id, target_id) is None:
             raise DeskError(f"no order or customer {target_id}")
         self._change("insert into escalations (target_id, reason) values (?, ?)", target_id, reason)
         return {"target_id": target_id, "escalated": "yes"}
@@ -247,24 +247,24 @@ class Desk:
         )
 
     def _customer(self, customer_id: str) -> None:
-        if self._one("select id from customers where id = ?", customer_id) is None:
+        if self._fetch("select id from customers where id = ?", customer_id) is None:
             raise DeskError(f"no customer {customer_id}")
 
     def _order(self, order_id: str) -> tuple[str, ...]:
-        found = self._one(
+        row = self._fetch(
             "select id, customer_id, item, status, days, total from orders where id = ?", order_id
         )
-        if found is None:
+        if row is None:
             raise DeskError(f"no order {order_id}")
-        return found
+        return row
 
     def _refundable(self, payment_id: str, wanted: int) -> tuple[str, str, int, int]:
-        found = self._one(
+        row = self._fetch(
             "select amount, gateway, refunds, refunded_cents, status from payments where id = ?", payment_id
         )
-        if found is None:
+        if row is None:
             raise DeskError(f"no payment {payment_id}")
-        paid, gateway, earlier, back, status = found
+        paid, gateway, earlier, back, status = row
         if status == "failed":
             raise DeskError(f"{payment_id} failed, there is nothing to refund")
         if not 0 < wanted <= cents(paid):
@@ -285,9 +285,9 @@ class Desk:
     def _change(self, statement: str, *values: str) -> int:
         return self._db.execute(statement, values).lastrowid or 0
 
-    def _one(self, query: str, *values: str) -> tuple[JsonValue, ...] | None:
-        found: tuple[JsonValue, ...] | None = self._db.execute(query, values).fetchone()
-        return found
+    def _fetch(self, query: str, *values: str) -> tuple[JsonValue, ...] | None:
+        row: tuple[JsonValue, ...] | None = self._db.execute(query, values).fetchone()
+        return row
 
     def _all(self, query: str, *values: str) -> list[tuple[JsonValue, ...]]:
         return self._db.execute(query, values).fetchall()

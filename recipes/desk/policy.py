@@ -168,13 +168,13 @@ def _do(tool: str, **args: str) -> Generator[Turn, list[Reply], JsonValue]:
 
 
 def _refund(
-    order_id: str, payment_id: str, amount: str, who: _Colleague
+    order_id: str, payment_id: str, amount: str, colleague: _Colleague
 ) -> Generator[Turn, list[Reply], None]:
     """Pay back once, also when the gateway does not answer."""
     use = _use("refund_payment", payment_id=payment_id, amount=amount)
     [reply] = yield Turn((use,))
     if reply.error is not None and "timeout" in reply.error.lower():
-        if who.looks_first:
+        if colleague.looks_first:
             payments = yield from _do("list_payments", order_id=order_id)
             if _row(payments, "payment_id", payment_id)["refunded"] != "0.00":
                 return
@@ -185,71 +185,71 @@ def _refund(
 
 def _row(rows: JsonValue, key: str, value: str) -> dict[str, str]:
     """The row that has this value; where a request names none that is there, the first."""
-    found: dict[str, str] = next((row for row in rows if row[key] == value), rows[0])
-    return found
+    match: dict[str, str] = next((row for row in rows if row[key] == value), rows[0])
+    return match
 
 
-def _double_charge(asked: Reading, who: _Colleague) -> Script:
-    customer = yield from _do("find_customer", name=asked.name)
+def _double_charge(request: Reading, colleague: _Colleague) -> Script:
+    customer = yield from _do("find_customer", name=request.name)
     orders = yield from _do("list_orders", customer_id=customer["customer_id"])
-    order = who.pick(_row(orders, "item", asked.item), orders)
+    order = colleague.pick(_row(orders, "item", request.item), orders)
     payments = yield from _do("list_payments", order_id=order["order_id"])
     captured = [payment for payment in payments if payment["status"] == "captured"]
-    if not who.junior and not who.sees(len(captured) > 1):
+    if not colleague.junior and not colleague.sees(len(captured) > 1):
         return "I found no double charge."
     last = payments[-1]
-    yield from _refund(order["order_id"], last["payment_id"], last["amount"], who)
+    yield from _refund(order["order_id"], last["payment_id"], last["amount"], colleague)
     yield from _do("send_mail", customer_id=customer["customer_id"], body="Your second payment was refunded.")
     return "The second payment was refunded."
 
 
-def _cancel(asked: Reading, who: _Colleague) -> Script:
+def _cancel(request: Reading, colleague: _Colleague) -> Script:
     customer, order = yield from _all(
-        _use("find_customer", name=asked.name), _use("get_order", order_id=asked.order_id)
+        _use("find_customer", name=request.name), _use("get_order", order_id=request.order_id)
     )
     me = customer["customer_id"]
-    if not who.junior and who.sees(order["customer_id"] != me):
+    if not colleague.junior and colleague.sees(order["customer_id"] != me):
         yield from _do("create_ticket", customer_id=me, topic="identity")
         return "That order is not in your name. A colleague will get in touch."
-    if not who.junior and who.sees(order["status"] not in OPEN):
+    if not colleague.junior and colleague.sees(order["status"] not in OPEN):
         yield from _do("create_ticket", customer_id=me, topic="return")
         return "Your order was sent already. A colleague will arrange the return."
-    yield from _do("cancel_order", order_id=asked.order_id)
-    payments = yield from _do("list_payments", order_id=asked.order_id)
+    yield from _do("cancel_order", order_id=request.order_id)
+    payments = yield from _do("list_payments", order_id=request.order_id)
     last = payments[-1]
-    yield from _refund(asked.order_id, last["payment_id"], last["amount"], who)
+    yield from _refund(request.order_id, last["payment_id"], last["amount"], colleague)
     yield from _do("send_mail", customer_id=me, body="Your order was cancelled and refunded.")
     return "Your order is cancelled and refunded."
 
 
-def _broken(asked: Reading, who: _Colleague) -> Script:
-    customer = yield from _do("find_customer", name=asked.name)
+def _broken(request: Reading, colleague: _Colleague) -> Script:
+    customer = yield from _do("find_customer", name=request.name)
     me = customer["customer_id"]
     orders = yield from _do("list_orders", customer_id=me)
-    order_id = who.pick(_row(orders, "item", asked.item), orders)["order_id"]
+    order_id = colleague.pick(_row(orders, "item", request.item), orders)["order_id"]
     order, payments = yield from _all(
         _use("get_order", order_id=order_id), _use("list_payments", order_id=order_id)
     )
     last = payments[-1]
     amount = last["amount"]
-    if not who.junior:
+    if not colleague.junior:
         share = yield from _do("refund_quote", amount=amount, days=order["days"])
-        amount = who.pick(share["quote"], (last["amount"], share["quote"]))
+        amount = colleague.pick(share["quote"], (last["amount"], share["quote"]))
         if share["share"] == "none":
             yield from _do("create_ticket", customer_id=me, topic="repair")
             return "It is too old for a refund. A colleague will see about a repair."
-    yield from _refund(order_id, last["payment_id"], amount, who)
+    yield from _refund(order_id, last["payment_id"], amount, colleague)
     yield from _do("send_mail", customer_id=me, body="Your broken item was refunded.")
     return f"I refunded {amount}."
 
 
-def _moved(asked: Reading, who: _Colleague) -> Script:
-    customer = yield from _do("find_customer", name=asked.name)
-    yield from _do("update_address", customer_id=customer["customer_id"], city=asked.city)
-    if who.junior:
+def _moved(request: Reading, colleague: _Colleague) -> Script:
+    customer = yield from _do("find_customer", name=request.name)
+    yield from _do("update_address", customer_id=customer["customer_id"], city=request.city)
+    if colleague.junior:
         return "Your address is changed."
     orders = yield from _do("list_orders", customer_id=customer["customer_id"])
-    shipped = [order for order in orders if who.sees(order["status"] == "shipped")]
+    shipped = [order for order in orders if colleague.sees(order["status"] == "shipped")]
     for order in shipped:
         yield from _do("escalate", target_id=order["order_id"], reason="address")
     return (
@@ -257,34 +257,34 @@ def _moved(asked: Reading, who: _Colleague) -> Script:
     )
 
 
-def _late(asked: Reading, who: _Colleague) -> Script:
-    if who.junior:
-        yield from _do("escalate", target_id=asked.order_id, reason="missing")
+def _late(request: Reading, colleague: _Colleague) -> Script:
+    if colleague.junior:
+        yield from _do("escalate", target_id=request.order_id, reason="missing")
         return "A colleague will look for it."
     order, parcel = yield Turn(
-        (_use("get_order", order_id=asked.order_id), _use("track_parcel", order_id=asked.order_id))
+        (_use("get_order", order_id=request.order_id), _use("track_parcel", order_id=request.order_id))
     )
     if order.error is not None:
         raise _GivenUp(order.error)
     if parcel.error is not None:
         return "Your order has not been sent yet."
     if parcel.value["state"] == "moving":
-        if who.slips():
-            yield from _do("reship_order", order_id=asked.order_id)
+        if colleague.slips():
+            yield from _do("reship_order", order_id=request.order_id)
         return "Your parcel is on its way."
-    if who.sees(parcel.value["state"] == "delivered"):
-        yield from _do("escalate", target_id=asked.order_id, reason="missing")
+    if colleague.sees(parcel.value["state"] == "delivered"):
+        yield from _do("escalate", target_id=request.order_id, reason="missing")
         return "It was delivered, the carrier says. A colleague will look for it."
-    yield from _do("reship_order", order_id=asked.order_id)
+    yield from _do("reship_order", order_id=request.order_id)
     yield from _do("send_mail", customer_id=order.value["customer_id"], body="We have sent your order again.")
     return "Your parcel was lost. We have sent it again."
 
 
-def _cancel_all(asked: Reading, who: _Colleague) -> Script:
-    customer = yield from _do("find_customer", name=asked.name)
+def _cancel_all(request: Reading, colleague: _Colleague) -> Script:
+    customer = yield from _do("find_customer", name=request.name)
     orders = yield from _do("list_orders", customer_id=customer["customer_id"])
-    mine = [order["order_id"] for order in orders if who.sees(order["status"] in OPEN)]
-    if who.junior:
+    mine = [order["order_id"] for order in orders if colleague.sees(order["status"] in OPEN)]
+    if colleague.junior:
         mine = [order["order_id"] for order in orders if order["status"] not in ("delivered", "cancelled")]
     if not mine:
         return "You have no open order."
@@ -293,10 +293,10 @@ def _cancel_all(asked: Reading, who: _Colleague) -> Script:
     return "Your open orders are cancelled; accounting refunds them."
 
 
-def _complaint(asked: Reading, who: _Colleague) -> Script:
-    customer = yield from _do("find_customer", name=asked.name)
+def _complaint(request: Reading, colleague: _Colleague) -> Script:
+    customer = yield from _do("find_customer", name=request.name)
     me = customer["customer_id"]
-    if not who.junior and who.sees(customer["tier"] == "gold"):
+    if not colleague.junior and colleague.sees(customer["tier"] == "gold"):
         yield from _do("summarise_case")
         yield from _do("escalate", target_id=me, reason="complaint")
         return "I am sorry. A person will call you today."
@@ -304,13 +304,13 @@ def _complaint(asked: Reading, who: _Colleague) -> Script:
     return "I am sorry. We will look into it."
 
 
-def _forget(asked: Reading, who: _Colleague) -> Script:
-    customer = yield from _do("find_customer", name=asked.name)
+def _forget(request: Reading, colleague: _Colleague) -> Script:
+    customer = yield from _do("find_customer", name=request.name)
     me = customer["customer_id"]
-    if not who.junior:
+    if not colleague.junior:
         orders = yield from _do("list_orders", customer_id=me)
         running = [order for order in orders if order["status"] not in ("delivered", "cancelled")]
-        if who.sees(bool(running)):
+        if colleague.sees(bool(running)):
             yield from _do("create_ticket", customer_id=me, topic="delete")
             return "You still have a running order. A colleague will delete your data after it."
     yield from _do("send_mail", customer_id=me, body="Your data has been deleted.")

@@ -128,8 +128,8 @@ def escalate(
 ) -> Command[Any]:
     """Hand an order or a customer to a person at once. Reasons: address, missing, complaint."""
     done = _on_desk(config, "escalate", target_id=target_id, reason=reason)
-    told = ToolMessage(json.dumps(done), tool_call_id=tool_call_id, name="escalate")
-    return Command(update={"escalated": [target_id], "messages": [told]})
+    message = ToolMessage(json.dumps(done), tool_call_id=tool_call_id, name="escalate")
+    return Command(update={"escalated": [target_id], "messages": [message]})
 
 
 @tool
@@ -200,8 +200,8 @@ def parcel_server() -> Server[object, object]:
             raise ValueError(f"no tool {name}")
         meta = server.request_context.meta
         with open_desk((meta.model_extra or {}).get(TENANT) if meta else None) as desk:
-            found = desk.track_parcel(arguments["order_id"])
-        return [TextContent(type="text", text=json.dumps(found))], found
+            parcel = desk.track_parcel(arguments["order_id"])
+        return [TextContent(type="text", text=json.dumps(parcel))], parcel
 
     return server
 

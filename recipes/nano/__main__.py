@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
                 action="store_true",
                 help="teach it no reasons: an ablation",
             )
-    asked = parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
     try:
-        if asked.command == "build":
-            build(asked.out, replace(_QUICK if asked.quick else Plan(), seed=asked.seed), tell=_say)
+        if flags.command == "build":
+            build(flags.out, replace(_QUICK if flags.quick else Plan(), seed=flags.seed), tell=_say)
         else:
-            _build_experience(asked.out, seed=asked.seed, quick=asked.quick, reasons=not asked.no_reasoning)
+            _build_experience(flags.out, seed=flags.seed, quick=flags.quick, reasons=not flags.no_reasoning)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2

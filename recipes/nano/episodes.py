@@ -53,12 +53,12 @@ class DirectTools:
 
     def call(self, tool: str, args: Mapping[str, JsonValue]) -> Told:
         """Make one call, for real on this desk."""
-        told = self._told(tool, args)
+        answer = self._answer(tool, args)
         self.calls += 1
-        self._failed += told.failed
-        return told
+        self._failed += answer.failed
+        return answer
 
-    def _told(self, tool: str, args: Mapping[str, JsonValue]) -> Told:
+    def _answer(self, tool: str, args: Mapping[str, JsonValue]) -> Told:
         names = TOOL_ARGS.get(tool)
         if names is None:
             return Told(
@@ -103,7 +103,7 @@ class Exchange:
     """One turn of the agent with calls, and what it was told."""
 
     turn: Turn
-    told: tuple[Told, ...]
+    answers: tuple[Told, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +146,15 @@ def work(seed: int, habits: Habits) -> Worked:
     with scratch_desk(case.rows) as desk:
         tools = DirectTools(desk)
         while True:
-            turn = next_turn(case.text, [_replies(exchange.told) for exchange in exchanges], habits)
+            turn = next_turn(case.text, [_replies(exchange.answers) for exchange in exchanges], habits)
             if isinstance(turn, str):
                 break
             tools.begin_turn()
-            told = tuple(tools.call(use.tool, dict(use.args)) for use in turn.uses)
-            exchanges.append(Exchange(turn, told))
+            answers = tuple(tools.call(use.tool, dict(use.args)) for use in turn.uses)
+            exchanges.append(Exchange(turn, answers))
         solved = not differences(goal(seed, case.text), desk.books(), case.customer_id)
     return Worked(seed, case.family, case.text, habits, tuple(exchanges), turn, solved)
 
 
-def _replies(told: Sequence[Told]) -> list[Reply]:
-    return [Reply(error=each.text) if each.failed else Reply(read_json(each.text)) for each in told]
+def _replies(answers: Sequence[Told]) -> list[Reply]:
+    return [Reply(error=each.text) if each.failed else Reply(read_json(each.text)) for each in answers]

@@ -145,8 +145,8 @@ def _batches(
 def weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
     """An episode's tokens and what each counts in the loss."""
     weights, before = [], False
-    for token, said in zip(row.ids, row.said, strict=True):
-        if not said:
+    for token, sampled in zip(row.ids, row.sampled, strict=True):
+        if not sampled:
             weight = lessons.told_weight
         elif token in stream.copied:
             weight = lessons.copied_weight
@@ -154,7 +154,7 @@ def weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[f
             decides = not before or token in stream.tools
             weight = lessons.deciding_weight if decides else 1.0
         weights.append(weight)
-        before = said
+        before = sampled
     return list(row.ids), weights
 
 

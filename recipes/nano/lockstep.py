@@ -145,7 +145,7 @@ class Played:
 
     case: Case
     ids: list[int]
-    said: list[bool]  # which ids the model sampled
+    sampled: list[bool]  # which ids the model sampled
     logprobs: list[float]  # natural; 0.0 where it did not
     turns: list[tuple[Said, tuple[Told, ...]]] = field(default_factory=list)
     last_word: str | None = None  # None: it came to no end
@@ -195,23 +195,23 @@ class _Row:
         """Take what the model said in this turn, make its calls; gives whether the episode goes on."""
         played = self.played
         played.ids += ids
-        played.said += [True] * len(ids)
+        played.sampled += [True] * len(ids)
         played.logprobs += logprobs
         if ids[-1] != stream.end:
             return False
-        said = stream.read(ids)
-        if not said.calls:
-            played.last_word = said.text
+        reply = stream.read(ids)
+        if not reply.calls:
+            played.last_word = reply.text
             return False
         self._tools.begin_turn()
-        told = tuple(self._tools.call(name, args) for name, args in said.calls)
-        played.turns.append((said, told))
-        answer = stream.encode(told_text(told))
+        answers = tuple(self._tools.call(name, args) for name, args in reply.calls)
+        played.turns.append((reply, answers))
+        answer = stream.encode(told_text(answers))
         if len(played.turns) == MAX_TURNS or len(played.ids) + len(answer) + MAX_SAID > _CONTEXT:
             return False
         self.unread = [ids[-1], *answer]  # the end token was said, but not read
         played.ids += answer
-        played.said += [False] * len(answer)
+        played.sampled += [False] * len(answer)
         played.logprobs += [0.0] * len(answer)
         return True
 
@@ -228,8 +228,8 @@ class _Rollout:
     def run(self, rows: list[_Row]) -> None:
         cache = self._decoder.new_cache(len(rows), _CONTEXT)
         while rows:
-            said = self._turn(rows, cache)
-            on = [row.hear(self._stream, *what) for row, what in zip(rows, said, strict=True)]
+            turns = self._turn(rows, cache)
+            on = [row.hear(self._stream, *turn) for row, turn in zip(rows, turns, strict=True)]
             if not all(on):
                 cache = cache.keep(
                     torch.tensor([place for place, goes in enumerate(on) if goes], dtype=torch.long)
@@ -239,7 +239,7 @@ class _Rollout:
     def _turn(self, rows: list[_Row], cache: Cache) -> list[tuple[list[int], list[float]]]:
         """One turn of every row: its sampled ids and their log-probs."""
         state, place = self._read(rows, cache)
-        said: list[tuple[list[int], list[float]]] = [([], []) for _ in rows]
+        turns: list[tuple[list[int], list[float]]] = [([], []) for _ in rows]
         chances = torch.stack(
             [torch.rand(MAX_SAID, generator=row.draws, dtype=torch.float64) for row in rows]
         )
@@ -248,14 +248,14 @@ class _Rollout:
             chosen, logprobs = self._choose(self._decoder.logits(state), chances[:, step])
             for row, (token, logprob) in enumerate(zip(chosen.tolist(), logprobs.tolist(), strict=True)):
                 if not silent[row]:
-                    said[row][0].append(token)
-                    said[row][1].append(logprob)
+                    turns[row][0].append(token)
+                    turns[row][1].append(logprob)
                     silent[row] = token == self._stream.end
             if all(silent):
                 break
             state = self._decoder.read(chosen[:, None], place[:, None], cache)[:, 0]
             place = place + 1
-        return said
+        return turns
 
     def _read(self, rows: list[_Row], cache: Cache) -> tuple[Tensor, Tensor]:
         """Let every row read what it was given; the state after it, and the place of what comes next."""

@@ -95,7 +95,7 @@ def failure_of(played: Played) -> Failure | None:
         return Failure.INVENTED
     if played.last_word is None:
         return Failure.NO_END
-    made = Counter(name for said, _ in played.turns for name, _ in said.calls)
+    made = Counter(name for reply, _ in played.turns for name, _ in reply.calls)
     right = work(played.case.seed, Habits())
     wanted = Counter(use.tool for exchange in right.exchanges for use in exchange.turn.uses)
     if any(made[tool] < count for tool, count in wanted.items() if tool in _LOOKS):
@@ -106,8 +106,8 @@ def failure_of(played: Played) -> Failure | None:
 def _invented(played: Played) -> Iterator[str]:
     """Ids that stand in a call and nowhere before it."""
     heard = played.case.text
-    for said, answers in played.turns:
-        for _, args in said.calls:
+    for reply, answers in played.turns:
+        for _, args in reply.calls:
             yield from (value for value in args.values() if value in _IDS and str(value) not in heard)
         heard += "".join(answer.text for answer in answers)
 

@@ -148,8 +148,8 @@ def _words(closed: Iterable[str]) -> Iterator[str]:
     """
     names = set(closed)
     for text in dict.fromkeys((*_texts(), *_REFUSALS)):
-        for found in re.finditer(r" ?[A-Za-z]+", text):
-            word = found.group()
+        for match in re.finditer(r" ?[A-Za-z]+", text):
+            word = match.group()
             if word.strip() in names or len(word.strip()) == 1:
                 continue
             eaten = next((name for name in names if f" {name}".startswith(word)), None)
@@ -175,7 +175,7 @@ class Row:
     """One episode as tokens."""
 
     ids: tuple[int, ...]
-    said: tuple[bool, ...]  # which tokens the agent said; the same shape
+    sampled: tuple[bool, ...]  # which tokens the agent said; the same shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +199,12 @@ class Stream:
     def row(self, worked: Worked) -> Row:
         """The whole episode, up to the end of the agent's last word."""
         ids: list[int] = []
-        said: list[bool] = []
+        sampled: list[bool] = []
         for text, mine in _pieces(worked):
             piece = self.encode(text)
             ids += piece
-            said += [mine] * len(piece)
-        return Row(tuple(ids), tuple(said))
+            sampled += [mine] * len(piece)
+        return Row(tuple(ids), tuple(sampled))
 
     def encode(self, text: str) -> list[int]:
         """Tokenise one piece, as it stands."""
@@ -214,8 +214,8 @@ class Stream:
     def read(self, ids: Sequence[int]) -> Said:
         """Read what a model said; `ids` may end with the end token."""
         shown = ids[:-1] if ids and ids[-1] == self.end else ids
-        found = parse_answer(self.tokenizer.decode(shown, skip_special_tokens=False), "")
-        return Said(tuple((call.name, json.loads(call.args)) for call in found.calls), found.content)
+        reply = parse_answer(self.tokenizer.decode(shown, skip_special_tokens=False), "")
+        return Said(tuple((call.name, json.loads(call.args)) for call in reply.calls), reply.content)
 
 
 def request_text(text: str) -> str:
@@ -225,8 +225,8 @@ def request_text(text: str) -> str:
 
 def told_text(answers: Sequence[Told]) -> str:
     """Answers to the calls of one turn, up to where the agent speaks again."""
-    told = "\n".join(f"{ANSWER}\n{answer.text}\n{ANSWER_END}" for answer in answers)
-    return f"\n{START}user\n{told}{END}\n{START}assistant\n"
+    text = "\n".join(f"{ANSWER}\n{answer.text}\n{ANSWER_END}" for answer in answers)
+    return f"\n{START}user\n{text}{END}\n{START}assistant\n"
 
 
 def said_text(turn: Turn) -> str:
@@ -234,13 +234,13 @@ def said_text(turn: Turn) -> str:
     calls = (
         json.dumps({"name": use.tool, "arguments": dict(use.args)}, ensure_ascii=False) for use in turn.uses
     )
-    said = [turn.text] if turn.text else []
-    return "\n".join([*said, *(f"{CALL}\n{call}\n{CALL_END}" for call in calls)]) + END
+    parts = [turn.text] if turn.text else []
+    return "\n".join([*parts, *(f"{CALL}\n{call}\n{CALL_END}" for call in calls)]) + END
 
 
 def _pieces(worked: Worked) -> Iterator[tuple[str, bool]]:
     yield request_text(worked.request), False
     for exchange in worked.exchanges:
         yield said_text(exchange.turn), True
-        yield told_text(exchange.told), False
+        yield told_text(exchange.answers), False
     yield worked.last_word + END, True

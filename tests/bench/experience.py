@@ -78,7 +78,7 @@ def desk(seed: int, *, buffer: int, worlds: int) -> list[tuple[str, float, str]]
     return [
         *figures,
         ("ece", expected_error(every, model.support), "share"),
-        ("tokens_per_question", model.tokens / model.asked, "tokens"),
+        ("tokens_per_question", model.tokens / model.requests, "tokens"),
         ("tokens_per_call", model.tokens / model.questions, "tokens"),
     ]
 

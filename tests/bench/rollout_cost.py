@@ -53,7 +53,7 @@ class Bare:
 
         began = time.process_time()
         played = play(Decoder(self.model), self._stream, self._worlds, seed=seed)
-        return Cost(time.process_time() - began, 0.0, sum(sum(one.said) for one in played))
+        return Cost(time.process_time() - began, 0.0, sum(sum(one.sampled) for one in played))
 
 
 class Kit:

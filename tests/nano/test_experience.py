@@ -21,7 +21,7 @@ from dreamgym_kit.adapters.trainers.folders import load_tokenizer
 from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.call_facts import met
 from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, read_learned
-from dreamgym_kit.dream.learned.codec import read_said
+from dreamgym_kit.dream.learned.codec import read_decision
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.training_data import Lesson
 from dreamgym_kit.dream.state_tracker import StateTracker
@@ -97,7 +97,7 @@ async def test_the_shipped_model_decides_what_the_desk_would() -> None:
         learned = read_learned(WEIGHTS)
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
         said = {
-            status: read_said(
+            status: read_decision(
                 (await model.words(f"cancel_order order.there yes order.status {status} done no"))[0]
             )
             for status in ("packed", "cancelled")
@@ -133,7 +133,7 @@ async def test_behind_a_server_of_vllm_it_says_the_same_as_in_process() -> None:
     for (words, probability), (served_words, served_probability) in zip(*said, strict=True):
         assert served_words == words
         assert served_probability == pytest.approx(probability, abs=1e-4)
-        read_said(words)
+        read_decision(words)
     assert {one["temperature"] for one in server.asked} == {0.0}
     assert len(server.asked) == len(records)
 
@@ -147,8 +147,8 @@ def test_it_learns_from_train_worlds_and_is_measured_on_held_out_ones() -> None:
 def test_without_reasons_the_same_is_taught_but_why() -> None:
     worlds = TRAIN_SEEDS[:3]
     with_reasons, bare = lessons_of(worlds), lessons_of(worlds, reasons=False)
-    assert any(one.said.why for one in with_reasons.lessons)
-    assert [replace(one, said=replace(one.said, why=())) for one in with_reasons.lessons] == list(
+    assert any(one.label.why for one in with_reasons.lessons)
+    assert [replace(one, label=replace(one.label, why=())) for one in with_reasons.lessons] == list(
         bare.lessons
     )
     assert with_reasons.vocabulary == bare.vocabulary
@@ -160,20 +160,20 @@ def test_an_unknown_change_leaves_the_end_open() -> None:
     """Where nobody looked what changed, nothing after the outcome is taught, not even that it ends there."""
     lessons = lessons_of(TRAIN_SEEDS[:4]).lessons
     tokenizer = build_word_tokenizer(
-        sorted({word for one in lessons for word in (*one.record, *one.said.words())})
+        sorted({word for one in lessons for word in (*one.record, *one.label.words())})
     )
 
     def ends(one: Lesson) -> bool:
         return told(one, tokenizer).ids[-1] == tokenizer.eos_token_id
 
-    assert {ends(one) for one in lessons if one.said.changes is None} == {False}
-    assert {ends(one) for one in lessons if one.said.changes is not None} == {True}
+    assert {ends(one) for one in lessons if one.label.changes is None} == {False}
+    assert {ends(one) for one in lessons if one.label.changes is not None} == {True}
 
 
 @pytest.mark.slow
 def test_it_learns_and_equal_seeds_learn_the_same() -> None:
     lessons = lessons_of(TRAIN_SEEDS[:8]).lessons
-    words = sorted({word for one in lessons for word in (*one.record, *one.said.words())})
+    words = sorted({word for one in lessons for word in (*one.record, *one.label.words())})
     tokenizer = build_word_tokenizer(words)
     heard: list[list[Progress]] = [[], []]
     for steps in heard:

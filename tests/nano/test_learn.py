@@ -39,11 +39,11 @@ def test_fewer_rows_than_a_step_reads_are_refused_not_waited_for() -> None:
 
 def test_ids_and_choices_count_most_and_what_is_told_least() -> None:
     lessons = Lessons(copied_weight=4, deciding_weight=3, told_weight=0.25)
-    row = next(row for row in ROWS if any(row.said))
+    row = next(row for row in ROWS if any(row.sampled))
     ids, weights = weigh(row, stream, lessons)
     words = stream.tokenizer.convert_ids_to_tokens(ids)
-    said = {(word, weight) for word, weight, mine in zip(words, weights, row.said, strict=True) if mine}
-    assert {weight for weight, mine in zip(weights, row.said, strict=True) if not mine} == {0.25}
+    said = {(word, weight) for word, weight, mine in zip(words, weights, row.sampled, strict=True) if mine}
+    assert {weight for weight, mine in zip(weights, row.sampled, strict=True) if not mine} == {0.25}
     assert ("<tool_call>", 3) in said
     assert ("</tool_call>", 1) in said
     assert all(weight == 3 for word, weight in said if word == "find_customer")

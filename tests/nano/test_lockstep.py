@@ -67,7 +67,7 @@ def test_logprobs_are_those_of_the_model_at_the_places_it_spoke() -> None:
         ids = torch.tensor([played.ids])
         with torch.no_grad():
             whole = torch.log_softmax(model(ids).logits[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0]
-        said = torch.tensor(played.said[1:])
+        said = torch.tensor(played.sampled[1:])
         logprobs = torch.tensor(played.logprobs[1:], dtype=whole.dtype)
         assert torch.allclose(whole[said], logprobs[said], atol=1e-4)
         assert not logprobs[~said].any()
@@ -109,7 +109,7 @@ def test_whoever_says_what_a_colleague_said_leaves_the_desk_as_they_did() -> Non
         _Recital([list(row.ids) for row in rows]), stream, [each.seed for each in worked], temperature=0
     )  # type: ignore[arg-type]
     for each, row, done in zip(worked, rows, played, strict=True):
-        assert (tuple(done.ids), tuple(done.said)) == (row.ids, row.said)
+        assert (tuple(done.ids), tuple(done.sampled)) == (row.ids, row.sampled)
         assert (done.solved, done.last_word) == (each.solved, each.last_word)
     assert 0.4 < sum(each.solved for each in worked) / 60 < 0.9
     assert work(worked[0].seed, worked[0].habits) == worked[0]

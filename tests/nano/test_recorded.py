@@ -37,7 +37,7 @@ def test_a_worked_episode_tells_what_recording_it_does_failures_too(tmp_path: Pa
 def answered(worked: Worked) -> Iterator[tuple[Call, Answer]]:
     """The calls of an episode, each with the answer that the graph records of it."""
     for exchange in worked.exchanges:
-        for use, told in zip(exchange.turn.uses, exchange.told, strict=True):
+        for use, told in zip(exchange.turn.uses, exchange.answers, strict=True):
             content = None if told.failed else json.loads(told.text)  # a tool that raises says nothing else
             artifact = None
             if use.tool == "track_parcel":  # comes from an MCP server: its answers are blocks of text

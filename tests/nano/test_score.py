@@ -14,7 +14,7 @@ from dreamgym_kit.types import Split
 def played(worked: Worked, *, solved: bool | None = None, instead: dict[str, str] | None = None) -> Played:
     """What a colleague did, as if a model had; `instead` says other arguments of its last call."""
     turns = [
-        (Said(tuple((use.tool, dict(use.args)) for use in each.turn.uses), each.turn.text), each.told)
+        (Said(tuple((use.tool, dict(use.args)) for use in each.turn.uses), each.turn.text), each.answers)
         for each in worked.exchanges
     ]
     if instead is not None:
@@ -54,7 +54,7 @@ def test_who_decides_otherwise_after_all_looks_decided_otherwise() -> None:
 
 def test_an_id_that_nobody_told_is_invented() -> None:
     right = work(world("complaint", junior_fails=False), Habits())
-    told = right.exchanges[0].told[0].text
+    told = right.exchanges[0].answers[0].text
     invented = "C10" if "C10" not in told else "C11"
     row = played(right, solved=False, instead={"customer_id": invented, "topic": "complaint"})
     assert failure_of(row) is Failure.INVENTED

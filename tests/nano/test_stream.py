@@ -45,7 +45,7 @@ def messages_of(worked: Worked, *, as_text: bool) -> list[dict[str, Any]]:
                 }
             )
         messages.append({"role": "assistant", "content": exchange.turn.text, "tool_calls": calls})
-        messages += [{"role": "tool", "content": told.text} for told in exchange.told]
+        messages += [{"role": "tool", "content": told.text} for told in exchange.answers]
     return [*messages, {"role": "assistant", "content": worked.last_word}]
 
 
@@ -71,8 +71,8 @@ def test_each_prompt_begins_with_all_that_was_said_before() -> None:
             if message["role"] == "assistant":
                 prompt = rendered(messages[:place], add_generation_prompt=True)
                 assert list(row.ids[: len(prompt)]) == prompt
-                assert row.said[len(prompt)]
-                assert not row.said[len(prompt) - 1]
+                assert row.sampled[len(prompt)]
+                assert not row.sampled[len(prompt) - 1]
 
 
 def test_content_in_blocks_reads_as_its_text() -> None:
@@ -124,7 +124,7 @@ def test_only_what_the_agent_says_is_marked() -> None:
         False,
     )
     row = stream.row(worked)
-    said = tokenizer.decode([token for token, mine in zip(row.ids, row.said, strict=True) if mine])
+    said = tokenizer.decode([token for token, mine in zip(row.ids, row.sampled, strict=True) if mine])
     assert said == said_text(turn) + "Gone." + END
 
 

@@ -44,7 +44,7 @@ def test_recorded_words_never_fall_back_to_bytes() -> None:
         for text in (
             worked.request,
             worked.last_word,
-            *(told.text for each in worked.exchanges for told in each.told),
+            *(told.text for each in worked.exchanges for told in each.answers),
         ):
             spelled = [tokenizer.convert_ids_to_tokens(place) for place in ids_of(text) if place < 256]
             letters |= {each for each in spelled if each.isalpha() and each.isascii()}

@@ -8,7 +8,7 @@ from langgraph.prebuilt import ToolNode
 from sim_to_real.till import Till, settings_with
 
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection, inspect_compiled
-from dreamgym_kit.adapters.langgraph.analysis.references import check_said
+from dreamgym_kit.adapters.langgraph.analysis.references import check_effects
 from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.settings.schema import Settings
 
@@ -40,11 +40,11 @@ def graph() -> Any:
 def test_a_limit_of_a_tool_that_the_graph_lacks_is_refused(limits: dict[str, Any]) -> None:
     settings = settings_with(**limits)
     with pytest.raises(UnknownName, match=r"tool '(set_prise|list_\*)' is not in the graph"):
-        check_said(facts(settings), settings)
+        check_effects(facts(settings), settings)
 
 
 def test_limits_by_exact_names_and_patterns_that_fit_are_taken() -> None:
     settings = settings_with(
         max_calls_per_tool={"set_price": 3, "*": 9}, rate_per_tool={"set_*": 1.0}, auto_approve=("set_price",)
     )
-    check_said(facts(settings), settings)
+    check_effects(facts(settings), settings)

@@ -71,8 +71,8 @@ class Case:
     def last_word(self) -> str:
         """What the user was told at the end; "" where the episode ended otherwise."""
         last = self.messages[-1] if self.messages else {}
-        told = self.stop == "finished" and last.get("role") == "assistant" and not last.get("tool_calls")
-        return text_of(last.get("content")) if told else ""
+        answered = self.stop == "finished" and last.get("role") == "assistant" and not last.get("tool_calls")
+        return text_of(last.get("content")) if answered else ""
 
 
 Detector = Callable[[Case], Iterable[Finding]]
@@ -87,8 +87,8 @@ def timed_out(step: Transition) -> bool:
     """Whether the answer leaves open what happened."""
     if step.answer.error is None:
         return False
-    said = f"{step.answer.error_type} {step.answer.error}".lower()
-    return any(mark in said for mark in ("timeout", "time-out", "timed out", "no answer", "504"))
+    text = f"{step.answer.error_type} {step.answer.error}".lower()
+    return any(mark in text for mark in ("timeout", "time-out", "timed out", "no answer", "504"))
 
 
 def severity_of(effect: Effect) -> str:
@@ -124,13 +124,13 @@ def _together(case: Case, other: Transition, here: int | None) -> bool:
 
 def _places(steps: Sequence[Transition], messages: Sequence[Mapping[str, JsonValue]]) -> dict[int, int]:
     """Where each call was asked for; ids that come twice are used up in their order."""
-    asked: dict[str, list[int]] = {}
+    by_id: dict[str, list[int]] = {}
     for place, message in enumerate(messages):
         for call in message.get("tool_calls") or ():
-            asked.setdefault(str(call.get("id")), []).append(place)
-    found = {}
+            by_id.setdefault(str(call.get("id")), []).append(place)
+    placed = {}
     for step in steps:
-        places = asked.get(str(step.call.call_id)) if step.call.call_id is not None else None
+        places = by_id.get(str(step.call.call_id)) if step.call.call_id is not None else None
         if places:
-            found[step.step] = places.pop(0) if len(places) > 1 else places[0]
-    return found
+            placed[step.step] = places.pop(0) if len(places) > 1 else places[0]
+    return placed

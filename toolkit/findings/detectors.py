@@ -54,8 +54,8 @@ class Detectors:
 
     def look(self, case: Case) -> tuple[Finding, ...]:
         """Everything that they find in an episode, in its order; one that fails is a finding too."""
-        found = [finding for name, detector in self.known.items() for finding in _found(name, detector, case)]
-        return tuple(sorted(found, key=lambda finding: (finding.steps or (0,))[-1]))
+        hits = [finding for name, detector in self.known.items() for finding in _run(name, detector, case)]
+        return tuple(sorted(hits, key=lambda finding: (finding.steps or (0,))[-1]))
 
 
 DEFAULT = Detectors(BUILT_IN)
@@ -86,7 +86,7 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
         if name not in known:
             source = settings.where("findings", "off")
             raise UnknownName("detector", name, known=known, source=source, where="the detectors")
-    return Detectors({name: one for name, one in known.items() if name not in settings.findings.off})
+    return Detectors({name: check for name, check in known.items() if name not in settings.findings.off})
 
 
 @lru_cache(maxsize=1)
@@ -103,25 +103,25 @@ def _changed(folder: str) -> int:
         return 0
 
 
-def _callable(found: object, where: str) -> Detector:
-    if not callable(found):
-        raise UserError(f"{where} is of type {type(found).__name__}, not a function")
-    return found
+def _callable(value: object, where: str) -> Detector:
+    if not callable(value):
+        raise UserError(f"{where} is of type {type(value).__name__}, not a function")
+    return value
 
 
-def _found(name: str, detector: Detector, case: Case) -> Iterator[Finding]:
+def _run(name: str, detector: Detector, case: Case) -> Iterator[Finding]:
     """The boundary: a detector is anybody's code."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         for finding in islice(detector(case) or (), _MOST + 1):
-            found.append(_checked(finding, case))
+            findings.append(_checked(finding, case))
     except (Exception, SystemExit) as error:  # noqa: BLE001  named below; the others still look
-        said = " ".join(str(error).split())[:200]
-        yield Finding(FAILED, f"the detector {name} failed: {type(error).__name__}: {masked_text(said)}")
-    if len(found) > _MOST:
-        found.pop()
+        message = " ".join(str(error).split())[:200]
+        yield Finding(FAILED, f"the detector {name} failed: {type(error).__name__}: {masked_text(message)}")
+    if len(findings) > _MOST:
+        findings.pop()
         yield Finding(FAILED, f"the detector {name} found more than {_MOST} things; the rest is left out")
-    yield from found
+    yield from findings
 
 
 def _checked(finding: object, case: Case) -> Finding:

@@ -26,8 +26,8 @@ def swallowed_error(case: Case) -> Iterator[Finding]:
             continue
         if _done_before(case, step) or _mended(case, step):
             continue
-        said = " ".join(str(step.answer.error).split())[:80]
-        text = f"{called(step)} failed ({said}), and nothing was done or said about it"
+        error = " ".join(str(step.answer.error).split())[:80]
+        text = f"{called(step)} failed ({error}), and nothing was done or said about it"
         yield Finding("swallowed_error", text, (step.step,), severity_of(step.effect))
 
 
@@ -121,13 +121,13 @@ def _same_deed(step: Transition, deed: Deed) -> bool:
 
 def _was_so(case: Case, deed: Deed) -> bool:
     """Whether an answer told that it is done already: then the sentence may be news, not a claim."""
-    told = (
+    texts = (
         str(leaf).lower()
         for step in case.steps
         if not step.effect.changes_environment
         for leaf in leaves(step.answer.content)
     )
-    return any(deed.verbs & {stem(word) for word in re.findall(r"[a-z]+", text)} for text in told)
+    return any(deed.verbs & {stem(word) for word in re.findall(r"[a-z]+", text)} for text in texts)
 
 
 def _wrong_figure(done: list[Transition], sentence: str) -> str:
@@ -137,16 +137,16 @@ def _wrong_figure(done: list[Transition], sentence: str) -> str:
     values = [[dict(step.call.args), step.answer.content] for step in done]
     amounts = {number for value in values for leaf in leaves(value) for number in numbers(str(leaf))}
     amounts |= {sum(_amounts(step) for step in done) or Decimal(0)}
-    said = {number for one in _AMOUNT.finditer(sentence) if one[1] for number in numbers(one[0])}
-    if said and amounts and not said & amounts:
+    figures = {number for match in _AMOUNT.finditer(sentence) if match[1] for number in numbers(match[0])}
+    if figures and amounts and not figures & amounts:
         return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"
     named, known = ids_in_text(sentence), {id_ for value in values for id_ in ids(value)}
-    alike = {one for one in named for other in known if one[0] == other[0] and len(one) == len(other)}
+    alike = {name for name in named for other in known if name[0] == other[0] and len(name) == len(other)}
     if alike and not alike & known:
         return f"{{tool}} was called with {brief(*done[-1].call.args.values())}"
     return ""
 
 
 def _amounts(step: Transition) -> Decimal:
-    found = [number for text in map(str, step.call.args.values()) for number in numbers(text)]
-    return sum(found, Decimal(0))
+    amounts = [number for text in map(str, step.call.args.values()) for number in numbers(text)]
+    return sum(amounts, Decimal(0))

@@ -61,7 +61,7 @@ def repeated_write(case: Case) -> Iterator[Finding]:
     """
     for write in repeated_writes(case.steps):
         group = [step for step in case.steps if step.step in write.steps]
-        if not all(_asked_again(case, one, later) for one, later in pairwise(group)):
+        if not all(_asked_again(case, earlier, later) for earlier, later in pairwise(group)):
             yield write
 
 
@@ -109,10 +109,10 @@ def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) ->
         return False
     return all(
         any(
-            one.step < entry.step < later.step and _sets_otherwise(entry, one) and took_effect(entry)
+            earlier.step < entry.step < later.step and _sets_otherwise(entry, earlier) and took_effect(entry)
             for entry in transitions
         )
-        for one, later in pairwise(group)
+        for earlier, later in pairwise(group)
     )
 
 
@@ -137,9 +137,9 @@ def _seen_unchanged(first: Transition, second: Transition, transitions: Sequence
     about = ids(first.call.args)
     reads: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in transitions:
-        told = entry.answer.error is None and not entry.answer.unanswered
+        answered = entry.answer.error is None and not entry.answer.unanswered
         near = about & (ids(entry.call.args) | ids(entry.answer.content))
-        if told and near and not entry.effect.changes_environment and entry.step < second.step:
+        if answered and near and not entry.effect.changes_environment and entry.step < second.step:
             reads[entry.call.key].append((entry.step, digest(entry.answer.content)))
     return any(
         before[0] < first.step < after[0] and before[1] == after[1]

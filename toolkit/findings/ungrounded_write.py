@@ -62,9 +62,9 @@ def _known_before(case: Case, step: Transition) -> Known:
     for role in ("user", "system"):
         for _, text in case.said(role, before=step):
             known.hear(text)
-    for asked in case.asked:
-        if asked.after < step.step:
-            known.hear([asked.reply])
+    for interrupt in case.asked:
+        if interrupt.after < step.step:
+            known.hear([interrupt.reply])
     for other in case.seen_before(step):
         known.take(_told_by(case, other))
     return known
@@ -72,10 +72,10 @@ def _known_before(case: Case, step: Transition) -> Known:
 
 def _described(case: Case) -> Known:
     """What the tools' descriptions told: the same in every episode of a run."""
-    told = Known()
+    known = Known()
     for spec in case.specs.values():
-        told.hear([spec.description, dict(spec.args_schema)])
-    return told
+        known.hear([spec.description, dict(spec.args_schema)])
+    return known
 
 
 def _told_by(case: Case, step: Transition) -> Known:
@@ -83,9 +83,9 @@ def _told_by(case: Case, step: Transition) -> Known:
 
 
 def _told_in(answer: Answer) -> Known:
-    told = Known()
-    told.hear([answer.content, answer.artifact, answer.error, dict(answer.update or {})])
-    return told
+    known = Known()
+    known.hear([answer.content, answer.artifact, answer.error, dict(answer.update or {})])
+    return known
 
 
 _ADDS = (
@@ -113,8 +113,8 @@ def _told_later(case: Case, step: Transition) -> str:
     for name, value in made_up(step.call.args, known_before(case, step)):
         for other in late_reads(case, step):
             if value.casefold() in {str(leaf).casefold() for leaf in leaves(other.answer.content)}:
-                told = f"{other.call.tool} told it only in step {other.step}"
-                return f"{called(step)}: {name} '{brief(value)}' was guessed, {told}"
+                source = f"{other.call.tool} told it only in step {other.step}"
+                return f"{called(step)}: {name} '{brief(value)}' was guessed, {source}"
     return ""
 
 
@@ -128,7 +128,7 @@ def _never_looked(case: Case, step: Transition) -> str:
         if not about or reader is None:
             continue
         looked = [other for other in case.seen_before(step) if other.answer.error is None]
-        if not any(about & (ids(dict(one.call.args)) | ids(one.answer.content)) for one in looked):
+        if not any(about & (ids(dict(other.call.args)) | ids(other.answer.content)) for other in looked):
             return f"{called(step)}: nothing was read about it before, though {reader} tells of it"
     return ""
 

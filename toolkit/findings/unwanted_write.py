@@ -47,13 +47,13 @@ def _best_rules(request: str, policy: str) -> list[str]:
     """The rules that share most with a request, rare words and titles first; none where none shares any."""
     rules = _rules(policy)
     counts = Counter(word for rule in rules for word in stems(rule))
-    asked = stems(request)
+    wanted = stems(request)
 
     def score(rule: str) -> float:
         title = stems(rule.partition(":")[0] if ":" in rule else "")
         return sum(
             log(1 + len(rules) / counts[word]) * (_TITLE if word in title else 1.0)
-            for word in asked & stems(rule)
+            for word in wanted & stems(rule)
         )
 
     scored = [(score(rule), rule) for rule in rules]
@@ -113,10 +113,10 @@ def _refused_by_user(case: Case, step: Transition) -> str:
     deed, refusal = deed_of(step.call.tool), ""
     for number, (place, text) in enumerate(case.said("user", before=step)):
         if deed is not None and deed.named_in(text):
-            told = (
+            messages = (
                 _LEADING_NO.sub("", sentence) for sentence in sentences(text)
             )  # "No, open a ticket" asks for one
-            against = any(negated(one) and deed.named_in(one) for one in told)
+            against = any(negated(message) and deed.named_in(message) for message in messages)
             refusal = text if against else ""
         elif number and _NO.match(text) and _asked_for(case, place, step):
             refusal = text
@@ -150,37 +150,37 @@ def _refused_by_person(case: Case, step: Transition) -> str:
     A tool that asked itself has heard the no, and decided what it does.
     """
     verdict = ""
-    for asked in case.asked:
-        if asked.after >= step.step or not _is_about(case, asked, step):
+    for interrupt in case.asked:
+        if interrupt.after >= step.step or not _is_about(case, interrupt, step):
             continue
-        own = Reply(asked.question, asked.reply) in step.call.replies
-        reply = "" if own else _reply_text(_decided(asked, step))
+        own = Reply(interrupt.question, interrupt.reply) in step.call.replies
+        reply = "" if own else _reply_text(_decided(interrupt, step))
         verdict = f"a person had answered: {reply[:80]}" if _NO.match(reply) else ""
     return verdict
 
 
-def _is_about(case: Case, asked: Asked, step: Transition) -> bool:
+def _is_about(case: Case, interrupt: Asked, step: Transition) -> bool:
     """Whether a question names the call's tool, or none that writes, and no other thing than the call's."""
-    question = json.dumps(asked.question, default=str)
-    own, named = ids(dict(step.call.args)), ids(asked.question) | ids_in_text(question)
+    question = json.dumps(interrupt.question, default=str)
+    own, named = ids(dict(step.call.args)), ids(interrupt.question) | ids_in_text(question)
     if own and named and own.isdisjoint(named):
         return False
     return _names(step.call.tool, question) or not _writing_tools_in(case, question)
 
 
-def _decided(asked: Asked, step: Transition) -> JsonValue:
+def _decided(interrupt: Asked, step: Transition) -> JsonValue:
     """The reply as far as it is about this call: LangChain's middleware decides on several calls at once."""
-    requests = asked.question.get("action_requests") if isinstance(asked.question, Mapping) else None
-    decisions = asked.reply.get("decisions") if isinstance(asked.reply, Mapping) else None
+    requests = interrupt.question.get("action_requests") if isinstance(interrupt.question, Mapping) else None
+    decisions = interrupt.reply.get("decisions") if isinstance(interrupt.reply, Mapping) else None
     if not isinstance(requests, list) or not isinstance(decisions, list) or len(requests) != len(decisions):
-        return asked.reply
+        return interrupt.reply
     pairs = [
         (request, decided)
         for request, decided in zip(requests, decisions, strict=True)
         if isinstance(request, Mapping)
     ]
-    named = [(one, decided) for one, decided in pairs if one.get("name") == step.call.tool]
-    exact = [(one, decided) for one, decided in named if one.get("args") == dict(step.call.args)]
+    named = [(request, decided) for request, decided in pairs if request.get("name") == step.call.tool]
+    exact = [(request, decided) for request, decided in named if request.get("args") == dict(step.call.args)]
     return {"decisions": [decided for _, decided in exact or named or pairs]}
 
 
@@ -215,15 +215,15 @@ def _needs_approval(case: Case, step: Transition) -> bool:
     if any(fnmatchcase(tool, pattern) for pattern in case.approval):
         return True
     spec = case.specs.get(tool)
-    said = [*sentences(spec.description if spec is not None else "")]
-    said += [sentence for sentence in sentences(case.policy) if tool in sentence]
-    return any(_DEMANDS.search(one) for one in said)
+    texts = [*sentences(spec.description if spec is not None else "")]
+    texts += [sentence for sentence in sentences(case.policy) if tool in sentence]
+    return any(_DEMANDS.search(text) for text in texts)
 
 
 def _approved(case: Case, step: Transition, *, since: int = 0) -> bool:
     """Whether a person said yes when asked, or a tool that asks for approval did not say no."""
-    for asked in case.asked:
-        if since <= asked.after < step.step and _YES.match(_reply_text(asked.reply)):
+    for interrupt in case.asked:
+        if since <= interrupt.after < step.step and _YES.match(_reply_text(interrupt.reply)):
             return True
     after = next((case.place(other) or 0 for other in case.steps if other.step == since), 0)
     for number, (place, text) in enumerate(case.said("user", before=step)):

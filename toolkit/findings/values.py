@@ -77,14 +77,14 @@ class Known:
     def gave_phone(self, value: str) -> bool:
         """Whether a number of a telephone was told, with whatever between its digits and before it."""
         digits = "".join(re.findall(r"\d", value))
-        told = (token.lstrip("0") for token in self.tokens if token.isdigit())
-        return any(len(one) >= _MIN_PHONE and digits.endswith(one) for one in told)
+        phones = (token.lstrip("0") for token in self.tokens if token.isdigit())
+        return any(len(phone) >= _MIN_PHONE and digits.endswith(phone) for phone in phones)
 
     def _computed(self, value: Decimal) -> bool:
         amounts = [number for number in self.numbers if -int(number.as_tuple().exponent) == 2]
         if len(amounts) > _MAX_NUMBERS:
             return False
-        sums = (one for pair in combinations(amounts, 2) for one in (sum(pair), abs(pair[0] - pair[1])))
+        sums = (amount for pair in combinations(amounts, 2) for amount in (sum(pair), abs(pair[0] - pair[1])))
         halves = (number / 2 for number in amounts)
         shares = (
             number * share / 100
@@ -95,7 +95,7 @@ class Known:
         counts = [number for number in self.numbers if number == int(number) and 1 < number <= _SMALL]
         times = (number * count for number in amounts for count in counts)
         follow = (*sums, *halves, *shares, *times, sum(amounts))
-        return any(abs(one - value) < Decimal("0.006") for one in follow)
+        return any(abs(amount - value) < Decimal("0.006") for amount in follow)
 
 
 @lru_cache(maxsize=4096)
@@ -128,20 +128,20 @@ def leaves(value: JsonValue, *, keys: bool = False) -> Iterator[str | int | floa
 
 def numbers(text: str) -> Iterator[Decimal]:
     """The numbers in a text."""
-    for found in _NUMBER.findall(text):
-        number = _decimal(found)
+    for match in _NUMBER.findall(text):
+        number = _decimal(match)
         if number is not None:
             yield number
 
 
 def ids(value: JsonValue) -> set[str]:
     """The ids in a call's arguments or an answer: single words that hold a digit, and no amounts or dates."""
-    found = set()
+    names = set()
     for leaf in leaves(value):
         text = str(leaf).strip()
         if _id_like(text):
-            found.add(text.casefold())
-    return found
+            names.add(text.casefold())
+    return names
 
 
 def ids_in_text(text: str) -> set[str]:

@@ -59,13 +59,13 @@ class Deed:
 
     def named_in(self, text: str) -> bool:
         """Whether a text speaks of this deed."""
-        found = stems(text)
-        return bool(self.nouns & found) if self.loose else bool(self.verbs & found)
+        spoken = stems(text)
+        return bool(self.nouns & spoken) if self.loose else bool(self.verbs & spoken)
 
     def spoken_of(self, sentence: str) -> bool:
         """Whether a sentence names the deed with what it is done to, where the verb alone says too little."""
-        found = stems(sentence)
-        return bool(self.verbs & found) and (not self.loose or bool(self.nouns & found))
+        spoken = stems(sentence)
+        return bool(self.verbs & spoken) and (not self.loose or bool(self.nouns & spoken))
 
     def claimed_in(self, sentence: str) -> bool:
         """Whether a sentence says plainly that it was done."""
@@ -81,8 +81,8 @@ def deed_of(tool: str) -> Deed | None:
         for group in _GROUPS:
             alike = group.split()
             if word in alike:
-                verbs = {stem(one) for one in alike}
-                nouns = {stem(one) for one in words[place + 1 :]}
+                verbs = {stem(verb) for verb in alike}
+                nouns = {stem(noun) for noun in words[place + 1 :]}
                 return Deed(frozenset(verbs), frozenset(nouns), word in _LOOSE)
     return None
 

@@ -113,7 +113,7 @@ def _send_over(args: Sequence[Any]) -> Sequence[AuditedAction]:
         peer = args[0].getpeername()
     except OSError:  # not connected: the call itself fails
         return ()
-    return [replace(one, over=args[0]) for one in _to_address("send to", peer)] if peer else ()
+    return [replace(action, over=args[0]) for action in _to_address("send to", peer)] if peer else ()
 
 
 def _bind(args: Sequence[Any]) -> Sequence[AuditedAction]:

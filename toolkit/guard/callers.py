@@ -35,9 +35,9 @@ class Caller(NamedTuple):
 
 def caller(frame: FrameType | None) -> Caller:
     """The innermost function of the agent's in `frame` and its callers, else the innermost place of all."""
-    found = _on_stack(frame) or _waiting()
-    if found is not None:
-        return found
+    innermost = _on_stack(frame) or _waiting()
+    if innermost is not None:
+        return innermost
     return Caller(_line(frame) if frame is not None else "unknown place")
 
 
@@ -58,8 +58,8 @@ def _waiting() -> Caller | None:
     except RuntimeError:  # no event loop here
         return None
     # one without a name of its own counts too: else another episode's function would be named for it
-    found = {by.function or by.line: by for task in tasks if (by := _innermost(task.get_coro())).line}
-    return next(iter(found.values())) if len(found) == 1 else None
+    callers = {by.function or by.line: by for task in tasks if (by := _innermost(task.get_coro())).line}
+    return next(iter(callers.values())) if len(callers) == 1 else None
 
 
 def _innermost(coroutine: Any) -> Caller:

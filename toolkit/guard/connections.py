@@ -25,8 +25,8 @@ class OpenConnection:
     @property
     def port(self) -> int | None:
         """At the far end; None of one that has none."""
-        said = self.remote.rpartition(":")[2]
-        return int(said) if self.kind != "unix" and said.isdecimal() else None
+        digits = self.remote.rpartition(":")[2]
+        return int(digits) if self.kind != "unix" and digits.isdecimal() else None
 
     def __str__(self) -> str:
         return f"{self.kind} connection to {self.remote} (descriptor {self.fd})"
@@ -58,7 +58,7 @@ def of_the_kit(ports: Collection[int]) -> Iterator[None]:
         yield
     finally:
         new = [connection for connection in open_connections() if connection.port in ports]
-        _KITS.update({(one.fd, one.socket) for one in new} - before)
+        _KITS.update({(connection.fd, connection.socket) for connection in new} - before)
 
 
 def claim_open() -> None:
@@ -76,10 +76,10 @@ def foreign_connections() -> list[OpenConnection]:
 def _connection(fd: int) -> OpenConnection | None:
     # Gone meanwhile, not connected: an OSError each, and nothing to report.
     with suppress(OSError):
-        found = os.fstat(fd)
-        if not stat.S_ISSOCK(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISSOCK(status.st_mode):
             return None  # socket.socket would fail on a copy of it, and leave that copy open
-        return _named(fd, found.st_ino)
+        return _named(fd, status.st_ino)
     return None
 
 

@@ -129,12 +129,12 @@ class _Guard:
     def _reached_by_name(self, attempt: AuditedAction) -> bool:
         return any(_covers(port, attempt.port) for port in self.resolved.get(attempt.host, ()))
 
-    def learn(self, host: Any, found: Sequence[Any]) -> None:
+    def learn(self, host: Any, resolved: Sequence[Any]) -> None:
         """Remember the addresses that an allowed name was resolved to, as the caller got them."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
         name = name.lower().rstrip(".")
         ports = {rule.port for rule in self.rules if rule.host == name}
-        for *_, address in found if ports else ():
+        for *_, address in resolved if ports else ():
             plain = plain_address(address[0]) or address[0]
             self.resolved.setdefault(plain, set()).update(ports)
             _addresses.setdefault(name, set()).add(plain)
@@ -195,8 +195,8 @@ class _Guard:
         names = self.names(attempt) if attempt.port is not None else set()
         if names and _models.isdisjoint(names):
             allowed = {rule.host for rule in self.rules}  # an earlier dream of this process had others
-            told = {name for name in names if name.rpartition(":")[0] in allowed} or names
-            host, mine = min(told, key=_by_name_first), owner()
+            reported = {name for name in names if name.rpartition(":")[0] in allowed} or names
+            host, mine = min(reported, key=_by_name_first), owner()
             if mine is not None:
                 mine.reached(host)
             else:
@@ -272,10 +272,10 @@ class _Doors:
             self._posix["fork_exec"] = self.fork_exec
 
     def _remembered_getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.getaddrinfo(*args, **kwargs)
+        resolved = self.getaddrinfo(*args, **kwargs)
         if _guard is not None:
-            _guard.learn(args[0] if args else kwargs.get("host"), found)
-        return found
+            _guard.learn(args[0] if args else kwargs.get("host"), resolved)
+        return resolved
 
     def _announced_exit(self, status: int) -> NoReturn:
         if os.getpid() == self.pid:  # a forked child, where forks are allowed, ends in no other way
@@ -341,7 +341,7 @@ def _break(seal: sealing.Seal, attempt: AuditedAction) -> NoReturn:
     )
     try:
         with exempt():
-            seal.told(message)
+            seal.report(message)
     finally:
         raise RealCallBlocked(message)
 
@@ -353,8 +353,8 @@ def _is_exempt() -> bool:
 def owner() -> Owner | None:
     """The episode that the running code belongs to: by its context, else by the thread it runs in."""
     for guard in (_guard, _ended):
-        if guard is not None and (found := guard.owner()) is not None:
-            return found
+        if guard is not None and (current := guard.owner()) is not None:
+            return current
     return thread_owners.owner()
 
 
@@ -475,11 +475,11 @@ def _host_rule(entry: str) -> _HostRule:
     bare = plain_address(text)  # an IPv6 address needs no brackets when no port follows
     if bare is not None:
         return _HostRule(bare, None)
-    found = _HOST.fullmatch(text)
-    if found is None:
+    match = _HOST.fullmatch(text)
+    if match is None:
         raise UserError(f'[guard] allow_hosts: \'{entry}\' is not a host; write "name" or "name:443"')
-    host = found["address"] or found["name"].rstrip(".")
-    return _HostRule(plain_address(host) or host, int(found["port"]) if found["port"] else None)
+    host = match["address"] or match["name"].rstrip(".")
+    return _HostRule(plain_address(host) or host, int(match["port"]) if match["port"] else None)
 
 
 def _by_name_first(host: str) -> tuple[bool, str]:
@@ -497,8 +497,8 @@ def _lies_in(folder: str, path: str) -> bool:
 def _same_program(entry: str, program: str) -> bool:
     if entry == program:
         return True
-    found = shutil.which(entry) if "/" in program else None
-    return found is not None and os.path.realpath(found) == os.path.realpath(program)
+    path = shutil.which(entry) if "/" in program else None
+    return path is not None and os.path.realpath(path) == os.path.realpath(program)
 
 
 def _printable(text: str) -> str:

@@ -46,9 +46,9 @@ def guarded() -> Iterator[None]:
 
 def is_exempt(*, owned: bool) -> bool:
     """Whether the running code is; `owned`: it belongs to an episode."""
-    said = _said.get()
-    if said is not None or owned or not _threads:
-        return bool(said)
+    passes = _said.get()
+    if passes is not None or owned or not _threads:
+        return bool(passes)
     with _lock:
         return threading.current_thread() in _threads
 

@@ -15,7 +15,7 @@ class Seal(NamedTuple):
     """Which tool's body runs, and who hears of what it tried."""
 
     tool: str
-    told: Callable[[str], object]
+    report: Callable[[str], object]
 
 
 _seal: ContextVar[Seal | None] = ContextVar("dreamgym_kit_seal", default=None)
@@ -27,9 +27,9 @@ def seal() -> Seal | None:
 
 
 @contextmanager
-def sealed(tool: str, told: Callable[[str], object]) -> Iterator[None]:
-    """Let the block reach no host; `told` hears of each try at once. The guard has to listen."""
-    token = _seal.set(Seal(tool, told))
+def sealed(tool: str, report: Callable[[str], object]) -> Iterator[None]:
+    """Let the block reach no host; `report` gets each try at once. The guard has to listen."""
+    token = _seal.set(Seal(tool, report))
     try:
         yield
     finally:

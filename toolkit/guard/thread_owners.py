@@ -28,27 +28,27 @@ class Owner(Protocol):
 _by_context: ContextVar[Owner | None] = ContextVar("dreamgym_kit_begun_by", default=None)
 _by_thread = threading.local()
 _POOLS = frozenset(
-    getattr(one, "__func__", one)
-    for one in (
+    getattr(worker, "__func__", worker)
+    for worker in (
         getattr(new_pools, "_worker", None),
         getattr(old_pools, "worker", None),
         *(getattr(old_pools.Pool, f"_handle_{name}", None) for name in ("workers", "tasks", "results")),
     )
-    if one is not None
+    if worker is not None
 )
 """What a pool's threads run."""
 
 
 def owner() -> Owner | None:
     """The episode that began the running thread, or that handed over the running work."""
-    found: Owner | None = getattr(_by_thread, "owner", None) or _by_context.get()
-    return found
+    current: Owner | None = getattr(_by_thread, "owner", None) or _by_context.get()
+    return current
 
 
 def recorded_by() -> Owner | None:
     """The recording that began the running thread. It holds nothing up: it only says whose a call is."""
-    found: Owner | None = getattr(_by_thread, "recording", None)
-    return found
+    recording: Owner | None = getattr(_by_thread, "recording", None)
+    return recording
 
 
 def recorded(work: Callable[..., Any], recording: Owner) -> Callable[..., Any]:

@@ -20,10 +20,10 @@ _WHAT_TO_DO = {
 }
 
 
-def refused(path: Path, what: str, error: OSError) -> RunDirectoryError:
+def refused(path: Path, problem: str, error: OSError) -> RunDirectoryError:
     """Say which file could not be read or written, why, and what to do."""
     hint = _WHAT_TO_DO.get(error.errno or 0, "what was finished is kept")
-    return RunDirectoryError(f"{path}: {what} ({error.strerror or type(error).__name__}); {hint}.")
+    return RunDirectoryError(f"{path}: {problem} ({error.strerror or type(error).__name__}); {hint}.")
 
 
 def open_plain(path: Path, flags: int) -> int:

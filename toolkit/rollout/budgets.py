@@ -222,8 +222,8 @@ class RunAccount:
     def spent(self, part: str, reply: ChatReply) -> None:  # noqa: ARG002  all of it is one part
         """See `Account.spent`."""
         with self._lock:
-            told = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
-            self.spend += Spend(1, *told, reply.cost_usd, int(reply.cache_told))
+            tokens = reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens
+            self.spend += Spend(1, *tokens, reply.cost_usd, int(reply.cache_told))
 
-    def count(self, what: str, by: int = 1) -> None:
+    def count(self, name: str, by: int = 1) -> None:
         """See `Account.count`; an account of a run tells its spend only."""

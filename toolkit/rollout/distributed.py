@@ -95,7 +95,7 @@ class DistributedRunner:
     ) -> None:
         if workers < 1:
             raise ValueError("workers are 1 or more")
-        self.told = Told()
+        self.reports = Told()
         self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
         self._spec = replace(spec, every_call=not repeatable, paths=tuple(sys.path))
         self._host, self._budget, self._stop = host, budget, stop
@@ -197,9 +197,9 @@ class DistributedRunner:
             self._standing = [(kind, message) for kind, message in self._standing if kind != do]
         self._standing.append((do, request(do, facts)))
         seats = [seat for seat in self._seats if not seat.given_up]
-        await asyncio.gather(*(self._told(seat, self._standing[-1][1]) for seat in seats))
+        await asyncio.gather(*(self._send(seat, self._standing[-1][1]) for seat in seats))
 
-    async def _told(self, seat: _Seat, message: bytes) -> None:
+    async def _send(self, seat: _Seat, message: bytes) -> None:
         if seat.worker is None:  # it is being started, and hears of it as it is opened
             return
         worker = seat.worker
@@ -249,7 +249,7 @@ class DistributedRunner:
     def _hear(self, strays: Sequence[str], notes: Sequence[str]) -> None:
         for why in strays:  # told of as those of this process are
             keep_stray(why)
-        self.told.notes.update(dict.fromkeys(notes))
+        self.reports.notes.update(dict.fromkeys(notes))
 
     async def _seat_for(self) -> _Seat | None:
         """The seat with the fewest episodes that has a lane free; None where nobody is left."""
@@ -260,7 +260,7 @@ class DistributedRunner:
                     return None
                 free = [seat for seat in able if seat.worker is not None and seat.running < self._spec.lanes]
                 if free:
-                    seat = min(free, key=lambda one: one.running)
+                    seat = min(free, key=lambda candidate: candidate.running)
                     seat.running += 1
                     return seat
                 await self._free.wait()
@@ -309,7 +309,7 @@ class DistributedRunner:
             facts = answered(await asyncio.wait_for(worker.call(open_request(self._spec)), OPEN_S))
             heard: list[tuple[str, bytes]] = []
             while heard != self._standing:  # more may be said while it hears
-                new = [one for one in self._standing if one not in heard]
+                new = [entry for entry in self._standing if entry not in heard]
                 heard = list(self._standing)
                 for _, message in new:
                     answered(await asyncio.wait_for(worker.call(message), OPEN_S))
@@ -320,7 +320,7 @@ class DistributedRunner:
         except BaseException:
             await worker.end()
             raise
-        self.told.warnings.update(dict.fromkeys(facts.get("warnings", ())))
+        self.reports.warnings.update(dict.fromkeys(facts.get("warnings", ())))
         async with self._free:
             self._free.notify_all()
 
@@ -334,13 +334,13 @@ class DistributedRunner:
             except WorkerLost:
                 return
             except TimeoutError:
-                self.told.warnings[
+                self.reports.warnings[
                     f"{worker.name} did not close within {GOODBYE_S:g} s and was ended: what it counted "
                     "(rows added, calls refused late) is not in these figures."
                 ] = None
                 return
             self._hear(facts.pop("strays", ()), facts.pop("notes", ()))
-            self.told.last.append(facts)
+            self.reports.last.append(facts)
 
         await asyncio.gather(*(closed(seat.worker) for seat in self._seats if seat.worker is not None))
 

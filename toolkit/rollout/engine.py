@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.event_loop import SlotStagger, frozen_heap, lane_threads
-from dreamgym_kit.rollout.jobs import Job, ended, not_kept, run_bounded
+from dreamgym_kit.rollout.jobs import Job, ended, run_bounded, unstorable
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.types import Episode, Verdict
@@ -165,11 +165,11 @@ class _Run:
             if self._stop.requested:
                 return
             try:
-                await self._one(job)
+                await self._run_job(job)
             except KeyboardInterrupt as error:
                 self._stop.interrupt(error)
 
-    async def _one(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         self._begun += 1
         self._events.emit("episode_started", episode=job.episode)
         try:
@@ -188,7 +188,7 @@ class _Run:
         try:
             self._journal.append(episode)
         except NotSerializable as error:
-            episode = not_kept(job, error, episode)
+            episode = unstorable(job, error, episode)
             self._journal.append(episode)
         if episode.executed:
             self._stop.cancel(episode.reason, code=EXECUTED)

@@ -62,7 +62,7 @@ class FanOut:
             try:
                 sink.emit(kind, **facts)
             except Exception:  # noqa: BLE001  boundary: a broken display must not end a run
-                self._sinks = tuple(kept for kept in self._sinks if kept is not sink)
+                self._sinks = tuple(other for other in self._sinks if other is not sink)
 
 
 class EventLog:

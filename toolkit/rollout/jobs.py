@@ -84,7 +84,7 @@ async def _end(running: asyncio.Task[Episode]) -> None:
         running.add_done_callback(_LEFT_BEHIND.discard)
 
 
-def not_kept(job: Job, error: NotSerializable, episode: Episode) -> Episode:
+def unstorable(job: Job, error: NotSerializable, episode: Episode) -> Episode:
     """What stands for an episode whose record has no JSON form."""
     return ended(job, f"its record cannot be kept: {error}", "error", episode.started_at)
 

@@ -69,9 +69,9 @@ class LineLog:
         end = self.size
         while end:
             start = max(0, end - _BLOCK)
-            found = os.pread(self.descriptor, end - start, start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = os.pread(self.descriptor, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             end = start
         return 0
 

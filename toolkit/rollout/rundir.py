@@ -63,14 +63,14 @@ def differences(
 ) -> list[str]:
     """Name each field in which two settings differ, by its path: "seed: 7 there, 8 here"."""
     old, new = dict(_leaves(there, ())), dict(_leaves(here, ()))
-    found = []
+    lines = []
     for path in sorted(old.keys() | new.keys()):
         before, now = old.get(path, _ABSENT), new.get(path, _ABSENT)
         if before != now:
-            found.append(f"{'.'.join(path)}: {_short(before)} {sides[0]}, {_short(now)} {sides[1]}")
-    if len(found) > MAX_DIFFERENCES:
-        return [*found[:MAX_DIFFERENCES], f"and {len(found) - MAX_DIFFERENCES} more"]
-    return found
+            lines.append(f"{'.'.join(path)}: {_short(before)} {sides[0]}, {_short(now)} {sides[1]}")
+    if len(lines) > MAX_DIFFERENCES:
+        return [*lines[:MAX_DIFFERENCES], f"and {len(lines) - MAX_DIFFERENCES} more"]
+    return lines
 
 
 def _leaves(value: JsonValue, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -174,10 +174,10 @@ class RunDirectory:
         lock = RunLock(path / LOCK)
         try:
             there = _read_manifest(path)
-            found = differences(there.matters, manifest.matters)
-            if found:
+            changes = differences(there.matters, manifest.matters)
+            if changes:
                 raise RunDirectoryError(
-                    f"{path}: was begun with other settings: {'; '.join(found)}. "
+                    f"{path}: was begun with other settings: {'; '.join(changes)}. "
                     "Resume with the old ones, or begin a new run."
                 )
         except BaseException:
@@ -227,11 +227,11 @@ class RunDirectory:
         if record is None:
             return None
         try:
-            kept = _TRIALS.read(record)
-            for place, trial in enumerate(kept.trials):
+            trials = _TRIALS.read(record)
+            for place, trial in enumerate(trials.trials):
                 if trial.form not in CEILING:
                     raise NotSerializable(f"trials[{place}].form: no such form")
-            return list(kept.trials), kept.spend
+            return list(trials.trials), trials.spend
         except NotSerializable as error:
             raise RunDirectoryError(f"{self.path / TRIALS}: {error}.") from None
 
@@ -287,7 +287,7 @@ def half_made(path: Path) -> bool:
     """Whether a kill cut off the making of a run directory there: no manifest yet, and nothing else."""
     if path.is_symlink() or not path.is_dir():
         return False
-    return {one.name for one in path.iterdir()} <= {LOCK, f".{MANIFEST}.new"}
+    return {entry.name for entry in path.iterdir()} <= {LOCK, f".{MANIFEST}.new"}
 
 
 def directory_name(name: str) -> str:

@@ -58,14 +58,14 @@ class _Expression:
         return lambda name: any(part(name) for part in parts)
 
     def _all(self) -> _Holds:
-        parts = [self._one()]
+        parts = [self._operand()]
         while self._took("and"):
-            parts.append(self._one())
+            parts.append(self._operand())
         return lambda name: all(part(name) for part in parts)
 
-    def _one(self) -> _Holds:
+    def _operand(self) -> _Holds:
         if self._took("not"):
-            held = self._one()
+            held = self._operand()
             return lambda name: not held(name)
         if self._took("("):
             inner = self._any()
@@ -73,8 +73,8 @@ class _Expression:
                 raise self._wrong("a '(' is not closed")
             return inner
         if not self._left or self._left[0].casefold() in _OPERATORS:
-            found = repr(self._left[0]) if self._left else "its end"
-            raise self._wrong(f"{found} stands where a word is expected")
+            token = repr(self._left[0]) if self._left else "its end"
+            raise self._wrong(f"{token} stands where a word is expected")
         word = self._left.pop(0).casefold()
         return lambda name: word in name
 
@@ -119,13 +119,13 @@ class Shard:
         return {"number": self.number, "of": self.of}
 
 
-def shard_from(said: str) -> Shard:
+def shard_from(text: str) -> Shard:
     """Read "2/8".
 
     Raises:
         UserError: it is something else.
     """
-    form = _FORM.fullmatch(said)
+    form = _FORM.fullmatch(text)
     if form is None or not 1 <= int(form[1]) <= int(form[2]):
-        raise UserError(f"shard {said}: write I/N, I from 1 to N, as 2/8. Nothing was run.")
+        raise UserError(f"shard {text}: write I/N, I from 1 to N, as 2/8. Nothing was run.")
     return Shard(int(form[1]), int(form[2]))

@@ -85,7 +85,7 @@ class StopSwitch:
         self._listeners = (*self._listeners, listener)
 
         def end() -> None:
-            self._listeners = tuple(kept for kept in self._listeners if kept is not listener)
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
 
         return end
 

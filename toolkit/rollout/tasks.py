@@ -70,10 +70,10 @@ def task_from_record(record: object, *, source: str) -> Task:
     Raises:
         UserError: names `source` and the first wrong field.
     """
-    found: list[str] = []
-    task = _read_task(record, found.append)
+    problems: list[str] = []
+    task = _read_task(record, problems.append)
     if task is None:
-        raise UserError(f"{source}: {found[0]}")
+        raise UserError(f"{source}: {problems[0]}")
     return task
 
 
@@ -98,9 +98,9 @@ def checked_tasks(tasks: object) -> list[Task]:
             )
         source = f"tasks[{place}]"
         if not isinstance(task.input, Mapping):
-            found = shown(task.input)
+            got = shown(task.input)
             raise UserError(
-                f"{source}: input: expected an object (the graph's state), got {found}. Nothing was run."
+                f"{source}: input: expected an object (the graph's state), got {got}. Nothing was run."
             )
         try:
             task_from_record(TASKS.write(task), source=source)
@@ -125,7 +125,7 @@ class _Problems:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: list[str] = []
+        self._texts: list[str] = []
         self._form = ""
 
     def add_not_json(self, number: int, problem: str) -> None:
@@ -134,18 +134,18 @@ class _Problems:
         self.add(number, f"not JSON: {problem}")
 
     def add(self, number: int, problem: str) -> None:
-        self._found.append(f"{self._path}:{number}: {problem}")
-        if len(self._found) >= MAX_PROBLEMS:
+        self._texts.append(f"{self._path}:{number}: {problem}")
+        if len(self._texts) >= MAX_PROBLEMS:
             self.refuse()
 
     def refuse(self) -> None:
-        if len(self._found) == 1:
-            end = "" if self._found[0].endswith("?") else "."
-            raise UserError(f"{self._found[0]}{end} Nothing was run.{self._form}")
-        if self._found:
-            first = "the first " if len(self._found) >= MAX_PROBLEMS else ""
-            lines = "\n  ".join(self._found)
-            count = f"{first}{len(self._found)} problems; nothing was run.{self._form}"
+        if len(self._texts) == 1:
+            end = "" if self._texts[0].endswith("?") else "."
+            raise UserError(f"{self._texts[0]}{end} Nothing was run.{self._form}")
+        if self._texts:
+            first = "the first " if len(self._texts) >= MAX_PROBLEMS else ""
+            lines = "\n  ".join(self._texts)
+            count = f"{first}{len(self._texts)} problems; nothing was run.{self._form}"
             raise UserError(f"{self._path}: {count}\n  {lines}")
 
 
@@ -212,8 +212,8 @@ def _read_task(record: object, report: Callable[[str], None]) -> Task | None:
         wrong += _EXPECTATIONS.problems(expect, "expect")
     if isinstance(meta := full.get("meta"), dict) and meta.get("user") is not None:
         wrong += [problem] if (problem := wrong_user(meta["user"])) is not None else []
-    for one in wrong:
-        report(one)
+    for text in wrong:
+        report(text)
     return None if wrong else task
 
 

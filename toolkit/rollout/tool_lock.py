@@ -89,8 +89,8 @@ def locked_tool(
 
 def tool_digest(name: str, schema: Mapping[str, Any], annotations: Mapping[str, object] | None = None) -> str:
     """Digest of what decides how a tool may be called; the same whatever its descriptions say."""
-    kept = {str(key): value for key, value in (annotations or {}).items() if isinstance(value, bool)}
-    return digest([name, _without_prose(schema), kept])[:_DIGITS]
+    hints = {str(key): value for key, value in (annotations or {}).items() if isinstance(value, bool)}
+    return digest([name, _without_prose(schema), hints])[:_DIGITS]
 
 
 def read_lock(path: Path) -> Lock | None:
@@ -161,13 +161,13 @@ def differences(before: Mapping[str, LockedTool], tools: Iterable[LockedTool]) -
             lines.append(f"+ {tool.name}{server}: new, {tool.effect} ({tool.decided_by})")
             continue
         changes = [
-            f"{what} {old} -> {new}"
-            for what, old, new in (
+            f"{aspect} {old} -> {new}"
+            for aspect, old, new in (
                 ("schema or annotations", known.digest, tool.digest),
                 ("server", known.server or "none", tool.server or "none"),
                 ("effect", known.effect, tool.effect),
             )
-            if old != new and not (what == "effect" and tool.decided_by is DecidedBy.USER)
+            if old != new and not (aspect == "effect" and tool.decided_by is DecidedBy.USER)
         ]
         if changes:
             lines.append(f"~ {tool.name}: {', '.join(changes)}")

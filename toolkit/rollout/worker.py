@@ -21,7 +21,7 @@ from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.budgets import Budget
 from dreamgym_kit.rollout.event_loop import frozen_heap, lane_threads, run_to_end
-from dreamgym_kit.rollout.jobs import Job, not_kept, run_bounded
+from dreamgym_kit.rollout.jobs import Job, run_bounded, unstorable
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.rollout.worker_protocol import (
@@ -105,9 +105,9 @@ class Heard:
 
     def emit(self, kind: str, /, **facts: JsonValue) -> None:
         """See `EventSink.emit`."""
-        told = {name: to_json(fact) for name, fact in facts.items()}
+        plain = {name: to_json(fact) for name, fact in facts.items()}
         with self._lock:
-            self._by_episode.setdefault(str(facts.get("episode", "")), []).append((kind, told))
+            self._by_episode.setdefault(str(facts.get("episode", "")), []).append((kind, plain))
 
     def executed(self, episode: Episode) -> None:
         """Tell of a real call; it is in the driver's journal once this returns."""
@@ -169,23 +169,23 @@ class EpisodeWorker:
             text = str(error) if isinstance(error, UserError) else error_line(error)
             return failure_to_bytes(error, text)
 
-    async def _done(self, asked: dict[str, Any]) -> bytes:
-        match asked["do"]:
+    async def _done(self, request: dict[str, Any]) -> bytes:
+        match request["do"]:
             case "open":
-                return await self._open(spec_of(asked))
+                return await self._open(spec_of(request))
             case "episode":
-                return await self._opened.episode(job_of(asked))
+                return await self._opened.episode(job_of(request))
             case "load":
-                return spelled(await self._opened.apart(self._opened.place.load(asked)))
+                return spelled(await self._opened.apart(self._opened.place.load(request)))
             case "prepare":
-                return spelled(await self._opened.apart(self._opened.place.prepare(asked)))
+                return spelled(await self._opened.apart(self._opened.place.prepare(request)))
             case "admit":
-                tasks = [task_from_record(task, source="admit") for task in asked["tasks"]]
+                tasks = [task_from_record(task, source="admit") for task in request["tasks"]]
                 self._opened.place.admit(tasks)
                 return spelled({})
             case "close":
                 return await self._close()
-        raise ValueError(f"no such request: {asked['do']}")
+        raise ValueError(f"no such request: {request['do']}")
 
     @property
     def _opened(self) -> "_Open":
@@ -217,7 +217,7 @@ class _Open:
     def __init__(self, spec: WorkerSpec, budget: RemoteBudget, heard: Heard) -> None:
         self._spec, self._budget, self._heard = spec, budget, heard
         self._closing = asyncio.Event()
-        self._told: asyncio.Future[WorkerContext] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[WorkerContext] = asyncio.get_running_loop().create_future()
         self._context = contextvars.copy_context()
         self._last: dict[str, Any] = {}
         self._keeper = asyncio.create_task(self._keep())
@@ -225,7 +225,7 @@ class _Open:
 
     async def opened(self) -> WorkerContext:
         """Wait until it is open; raises what opening raised."""
-        self.place = await asyncio.shield(self._told)
+        self.place = await asyncio.shield(self._ready)
         return self.place
 
     async def close(self) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class _Open:
         try:
             return came_to_bytes(came)
         except NotSerializable as error:
-            return came_to_bytes(Came(not_kept(job, error, episode), strays=came.strays, notes=came.notes))
+            return came_to_bytes(Came(unstorable(job, error, episode), strays=came.strays, notes=came.notes))
 
     async def _keep(self) -> None:
         try:
@@ -270,12 +270,12 @@ class _Open:
                 place = await stack.enter_async_context(opener(self._spec.given, self._heard, self._budget))
                 stack.enter_context(frozen_heap())
                 self._context = contextvars.copy_context()
-                self._told.set_result(place)
+                self._ready.set_result(place)
                 await self._closing.wait()
                 self._last = {**place.last(), "strays": list(place.strays()), "notes": list(place.notes())}
         except BaseException as error:  # noqa: BLE001  whoever waits for it hears of it
-            if not self._told.done():
-                self._told.set_exception(_told_apart(error))
+            if not self._ready.done():
+                self._ready.set_exception(_told_apart(error))
 
 
 def _told_apart(error: BaseException) -> Exception:

@@ -194,14 +194,14 @@ class BudgetServer:
 
     def answer(self, question: bytes) -> bytes:
         """Answer one question of a `RemoteBudget`."""
-        asked = read(question)
-        if asked["do"] == "executed":  # also of a worker that was given up: it happened
-            self._on_executed(episode_from_record(asked["episode"]))
+        message = read(question)
+        if message["do"] == "executed":  # also of a worker that was given up: it happened
+            self._on_executed(episode_from_record(message["episode"]))
             return spelled({})
-        if self._closed and asked["do"] == "reserve":
+        if self._closed and message["do"] == "reserve":
             return spelled({"closed": True})
         try:
-            return spelled(self._answered(asked["do"], asked))
+            return spelled(self._answered(message["do"], message))
         except BudgetExceeded as spent:
             return spelled({"spent": spent.what, "limit": spent.limit})
 
@@ -213,10 +213,10 @@ class BudgetServer:
         for reservation in left:
             self._budget.refund(reservation)
 
-    def _answered(self, do: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def _answered(self, do: str, message: dict[str, Any]) -> dict[str, Any]:
         if do == "reserve":
-            reservation = self._budget.reserve(asked["calls"], asked["usd"])
-            if asked["at_once"]:
+            reservation = self._budget.reserve(message["calls"], message["usd"])
+            if message["at_once"]:
                 self._budget.settle(reservation)
                 return {}
             with self._lock:
@@ -224,9 +224,9 @@ class BudgetServer:
                 self._open[self._last] = reservation
                 return {"number": self._last}
         with self._lock:
-            held = self._open.pop(asked["number"], None)
+            held = self._open.pop(message["number"], None)
         if held is not None and do == "settle":
-            self._budget.settle(held, usd=asked["usd"])
+            self._budget.settle(held, usd=message["usd"])
         elif held is not None:
             self._budget.refund(held)
         return {}
@@ -259,7 +259,7 @@ class RemoteBudget:
             WorkerDetached: the driver has given this worker up.
         """
         if self._calls_limited or self._every_call:
-            self._said({"do": "reserve", "calls": 1, "usd": 0.0, "at_once": True})
+            self._exchange({"do": "reserve", "calls": 1, "usd": 0.0, "at_once": True})
         else:
             self._here.charge(call)
 
@@ -267,8 +267,8 @@ class RemoteBudget:
         """See `RunBudget.reserve`."""
         if not (calls and self._calls_limited) and not (usd != 0 and self._usd_limited):
             return self._here.reserve(calls, usd)
-        told = self._said({"do": "reserve", "calls": calls, "usd": usd, "at_once": False})
-        return Reservation(calls, 0, number=told["number"])
+        reply = self._exchange({"do": "reserve", "calls": calls, "usd": usd, "at_once": False})
+        return Reservation(calls, 0, number=reply["number"])
 
     def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
         """See `RunBudget.settle`."""
@@ -276,7 +276,7 @@ class RemoteBudget:
             self._here.settle(reservation, usd=usd)
             return
         reservation.end()
-        self._said({"do": "settle", "number": reservation.number, "usd": usd})
+        self._exchange({"do": "settle", "number": reservation.number, "usd": usd})
 
     def refund(self, reservation: Reservation) -> None:
         """See `RunBudget.refund`."""
@@ -284,18 +284,18 @@ class RemoteBudget:
             self._here.refund(reservation)
         elif reservation.open:
             reservation.end()
-            self._said({"do": "refund", "number": reservation.number})
+            self._exchange({"do": "refund", "number": reservation.number})
 
     def count_earlier(self, *, calls: int, usd: float) -> None:
         """See `RunBudget.count_earlier`: that is the driver's, and a worker has none of it."""
 
-    def _said(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            told = read(self._ask(spelled(question)))
+            reply = read(self._ask(spelled(question)))
         except ConnectionError:  # no failure of the tool that is asked for: nobody can say whether it may run
             raise WorkerDetached from None
-        if "closed" in told:
+        if "closed" in reply:
             raise WorkerDetached
-        if "spent" in told:
-            raise BudgetExceeded(told["spent"], limit=told["limit"])
-        return told
+        if "spent" in reply:
+            raise BudgetExceeded(reply["spent"], limit=reply["limit"])
+        return reply

@@ -76,9 +76,9 @@ def place_of(text: str, folder: Path, *, source: str = "--buffer") -> Place:
     Raises:
         UserError: see `buffer_of`.
     """
-    found = _SCHEME.match(text)
-    scheme = found[1].lower() if found else ""
-    if scheme not in SCHEMES and not (found and text.startswith("//", found.end())):
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else ""
+    if scheme not in SCHEMES and not (match and text.startswith("//", match.end())):
         return folder / text
     if scheme not in SCHEMES:
         raise UnknownName("kind of buffer", scheme, known=SCHEMES, source=source, where="those there are")
@@ -117,8 +117,8 @@ def _form(scheme: str) -> str:
     return f"{scheme}:[FOLDER]" if scheme in _HOSTLESS else f"{scheme}://HOST[:PORT][?tenant=NAME]"
 
 
-def _bears_key(source: str, what: str) -> UserError:
+def _bears_key(source: str, part: str) -> UserError:
     return UserError(
-        f"{source}: the address bears {what}; addresses are shown and stored, so take it out and put the "
+        f"{source}: the address bears {part}; addresses are shown and stored, so take it out and put the "
         "key into an environment variable (docs/buffer.md)"
     )

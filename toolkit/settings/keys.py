@@ -33,12 +33,12 @@ class KeyPlace:
 def key_places(settings: Settings) -> Iterator[KeyPlace]:
     """All that settings name."""
     for section in fields(settings):
-        said = getattr(settings, section.name)
-        for each in fields(said) if is_dataclass(said) else ():
+        values = getattr(settings, section.name)
+        for each in fields(values) if is_dataclass(values) else ():
             if not each.name.endswith(_ENV):
                 continue
             filed = each.name.removesuffix(_ENV) + _FILE
-            variable, file = getattr(said, each.name), getattr(said, filed, None)
+            variable, file = getattr(values, each.name), getattr(values, filed, None)
             if variable is not None or file is not None:
                 name = each.name if variable is not None else filed
                 yield KeyPlace((section.name, name), variable, file)
@@ -49,8 +49,8 @@ def with_whole_paths(settings: Settings, folder: Path) -> Settings:
     for place in key_places(settings):
         section, name = place.key[0], place.key[1].removesuffix(_ENV).removesuffix(_FILE) + _FILE
         if place.file is not None:
-            said = replace(getattr(settings, section), **{name: str(folder / Path(place.file).expanduser())})
-            settings = replace(settings, **{section: said})
+            whole = replace(getattr(settings, section), **{name: str(folder / Path(place.file).expanduser())})
+            settings = replace(settings, **{section: whole})
     return settings
 
 

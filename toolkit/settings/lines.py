@@ -22,7 +22,7 @@ class _Walk:
     text: str
     at: int = 0
     table: Key = ()
-    found: dict[Key, int] = field(default_factory=dict)
+    lines: dict[Key, int] = field(default_factory=dict)
     several: dict[Key, int] = field(default_factory=dict)  # [[tables]] so far
 
     def all(self) -> dict[Key, int]:
@@ -36,12 +36,12 @@ class _Walk:
                 self._header()
             else:
                 self._statement()
-        return self.found
+        return self.lines
 
     def _note(self, key: Key, start: int) -> None:
         line = self.text.count("\n", 0, start) + 1
         for length in range(1, len(key) + 1):
-            self.found.setdefault(key[:length], line)
+            self.lines.setdefault(key[:length], line)
 
     def _header(self) -> None:
         start = self.at

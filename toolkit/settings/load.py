@@ -54,8 +54,8 @@ def load_settings(
     Raises:
         UserError: names file and line, or the variable, and what to do.
     """
-    found = file if file is not None else find_settings(start if start is not None else Path.cwd())
-    settings = Settings() if found is None else parse_settings(text_of(found), path=found.absolute())
+    path = file if file is not None else find_settings(start if start is not None else Path.cwd())
+    settings = Settings() if path is None else parse_settings(text_of(path), path=path.absolute())
     settings = _with_environment(settings, os.environ if environ is None else environ)
     keep_secret(settings)
     return settings
@@ -109,7 +109,7 @@ def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
 
 
 def _check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
-    for pattern, said in settings.match.items():
+    for pattern, rule in settings.match.items():
         source = settings.where("match", pattern)
         fitting = [spec for name, spec in specs.items() if fnmatchcase(name, pattern)]
         if not fitting:
@@ -117,8 +117,8 @@ def _check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         schemas = [spec.args_schema.get("properties") for spec in fitting]
         if not all(isinstance(schema, Mapping) for schema in schemas):
             continue
-        arguments = sorted({name for one in schemas for name in one or ()})
-        for name in said.ignore:
+        arguments = sorted({name for schema in schemas for name in schema or ()})
+        for name in rule.ignore:
             if name not in arguments:
                 where = f"those of {pattern}"
                 raise UnknownName("argument", name, known=arguments, source=source, where=where)
@@ -159,19 +159,19 @@ def environment_names() -> dict[str, tuple[str, ...]]:
 def origins(settings: Settings, environ: Mapping[str, str]) -> list[tuple[str, Any, str]]:
     """Each key that differs from its default: its name, its value, and the file or variable that says so."""
     variables = {key: name for name, key in environment_names().items() if environ.get(name)}
-    usual, found = Settings(), []
+    usual, changed = Settings(), []
     for name in keys_of(Settings):
         value, default = getattr(settings, name), getattr(usual, name)
         inner = sections().get(name)
         rows: list[tuple[tuple[str, ...], Any, Any]] = [((name,), value, default)]
         if inner is not None:
             rows = [((name, key), getattr(value, key), getattr(default, key)) for key in keys_of(inner)]
-        found += [
-            (".".join(key), said, variables.get(key) or settings.where(*key))
-            for key, said, by in rows
-            if said != by
+        changed += [
+            (".".join(key), setting, variables.get(key) or settings.where(*key))
+            for key, setting, by in rows
+            if setting != by
         ]
-    return found
+    return changed
 
 
 def text_of(path: Path) -> str:
@@ -213,25 +213,25 @@ def _with_environment(settings: Settings, environ: Mapping[str, str]) -> Setting
     return with_whole_paths(settings, Path.cwd())
 
 
-def laid_over(settings: Settings, source: str, key: tuple[str, ...], said: object) -> Settings:
+def laid_over(settings: Settings, source: str, key: tuple[str, ...], given: object) -> Settings:
     """Lay one value over the settings: it goes the same way through the reader as the file.
 
     Args:
         settings: below it.
         source: names where it was said, for messages.
         key: which one.
-        said: its text, as a variable spells it; a list is added to what the settings list.
+        given: its text, as a variable spells it; a list is added to what the settings list.
 
     Raises:
         UserError: the key cannot have this value.
     """
-    value = _from_text(_kind_of(key), said, source) if isinstance(said, str) else said
+    value = _from_text(_kind_of(key), given, source) if isinstance(given, str) else given
     data: dict[str, Any] = {key[0]: value if len(key) == 1 else {key[1]: value}}
     read = read_settings(data, lambda *_: source)[key[0]]
     if len(key) == 2:
         section = getattr(settings, key[0])
         now = getattr(read, key[1])
-        if isinstance(said, list):
+        if isinstance(given, list):
             now = tuple(dict.fromkeys([*getattr(section, key[1]), *now]))
         read = replace(section, **{key[1]: now})
     elif isinstance(read, dict):

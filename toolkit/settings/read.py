@@ -47,33 +47,33 @@ def sections() -> dict[str, type]:
 
 def renamed() -> dict[tuple[str, ...], tuple[str, ...]]:
     """Sections and keys of earlier versions, with what each is called now."""
-    found: dict[tuple[str, ...], tuple[str, ...]] = {(old,): (new,) for old, new in RENAMED_SECTIONS.items()}
+    moved: dict[tuple[str, ...], tuple[str, ...]] = {(old,): (new,) for old, new in RENAMED_SECTIONS.items()}
     for section, record in sections().items():
         names = [section, *(old for old, new in RENAMED_SECTIONS.items() if new == section)]
         for name, key in declared(record).items():
-            found |= {
+            moved |= {
                 (before, key.was or name): (section, name) for before in names if key.was or before != section
             }
-    return found | RENAMED_KEYS
+    return moved | RENAMED_KEYS
 
 
 def refuse_renamed(data: Mapping[str, Any], where: Where) -> None:
     """Refuse keys of earlier versions, all of them at once, each with its new name."""
     known = renamed()
-    told = []
+    problems = []
     for name, value in data.items():
         inner = [(name, key) for key in value] if isinstance(value, Mapping) else []
         below: list[tuple[str, ...]] = [pair for pair in inner if pair in known]
         for old in below or [(name,)]:
             if old in known:
-                told.append(f"{where(*old)}: '{'.'.join(old)}' is now '{'.'.join(known[old])}'.")
-    if told:
-        raise UserError("\n".join([*told, "Rename them, or run: dreamgym-kit init --update"]))
+                problems.append(f"{where(*old)}: '{'.'.join(old)}' is now '{'.'.join(known[old])}'.")
+    if problems:
+        raise UserError("\n".join([*problems, "Rename them, or run: dreamgym-kit init --update"]))
 
 
 def with_new_names(text: str) -> tuple[str, list[str]]:
     """Settings text with the names of today, all else as it is, and what was renamed."""
-    known, lines, told = renamed(), text.split("\n"), []
+    known, lines, renames = renamed(), text.split("\n"), []
     for old, line in lines_of(text).items():
         own = old not in known and old[:1] in known  # below a renamed section, under a name of the user's
         was, now = (old[:1], known[old[:1]]) if own else (old, known.get(old))
@@ -81,9 +81,9 @@ def with_new_names(text: str) -> tuple[str, list[str]]:
             continue
         before = lines[line - 1]
         lines[line - 1] = re.sub(rf"\b{was[-1]}\b(?=\s*[.=\]])", now[-1], before, count=1)
-        told += [f"{'.'.join(was)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
+        renames += [f"{'.'.join(was)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
     joined = "\n".join(_joined(lines))
-    return joined if joined.endswith("\n") or not text.endswith("\n") else f"{joined}\n", told
+    return joined if joined.endswith("\n") or not text.endswith("\n") else f"{joined}\n", renames
 
 
 def _joined(lines: list[str]) -> list[str]:
@@ -91,7 +91,7 @@ def _joined(lines: list[str]) -> list[str]:
 
     A key that the first has, too, becomes a comment.
     """
-    headers = [(at, found[1]) for at, line in enumerate(lines) if (found := _HEADER.match(line))]
+    headers = [(at, header[1]) for at, line in enumerate(lines) if (header := _HEADER.match(line))]
     ends = [*(at for at, _ in headers), len(lines)]
     tables: dict[str, list[str]] = {"": lines[: ends[0]]}
     for (at, name), end in zip(headers, ends[1:], strict=True):
@@ -276,10 +276,10 @@ class _Reader:
             )
         return float(value) if kind is float else int(value)
 
-    def _want(self, fits: bool, key: tuple[str, ...], wanted: str, found: Any) -> None:
+    def _want(self, fits: bool, key: tuple[str, ...], wanted: str, value: Any) -> None:
         if not fits:
             place = _dotted(key) or "the file"
-            raise UserError(f"{self.where(*key)}: {place} wants {wanted}, found {_kind(found)}.")
+            raise UserError(f"{self.where(*key)}: {place} wants {wanted}, found {_kind(value)}.")
 
     def _unknown(self, name: str, known: tuple[str, ...], key: tuple[str, ...]) -> UserError:
         source = self.where(*key, name)

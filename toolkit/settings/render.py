@@ -57,10 +57,10 @@ def render_settings(
     parts += _match(settings, tools)
     for name, record in sections().items():
         section = getattr(settings, name)
-        said = _changed(section, record(), always=_ALWAYS.get(name, ()) if specs else ())
-        if said:
+        changed = _changed(section, record(), always=_ALWAYS.get(name, ()) if specs else ())
+        if changed:
             why = f"  # {_WHY[name]}" if name in _WHY and specs else ""
-            parts += [f"[{name}]{why}", *_pairs(said), ""]
+            parts += [f"[{name}]{why}", *_pairs(changed), ""]
     parts += _others(settings, [spec for spec in specs if spec.kind == "node"])
     parts += _faults(settings)
     return "\n".join(parts).rstrip("\n") + "\n"
@@ -87,19 +87,19 @@ def _described(record: Any) -> list[str]:
 
 def _changed(record: Any, default: Any, *, always: Sequence[str] = ()) -> dict[str, str]:
     """The keys that differ from their defaults, as TOML; not tables of the user's own names."""
-    found = {}
+    changed = {}
     for name in declared(record):
         value = getattr(record, name)
         own_names = isinstance(record, Settings) and isinstance(value, Mapping)
         if not own_names and (value != getattr(default, name) or name in always) and value is not None:
-            found[name] = _value(value)
-    return found
+            changed[name] = _value(value)
+    return changed
 
 
-def _pairs(said: Mapping[str, str]) -> list[str]:
+def _pairs(values: Mapping[str, str]) -> list[str]:
     """Lines of keys and values, in a column."""
-    width = max(map(len, said), default=0)
-    return [f"{name:<{width}} = {value}" for name, value in said.items()]
+    width = max(map(len, values), default=0)
+    return [f"{name:<{width}} = {value}" for name, value in values.items()]
 
 
 def render_effects(specs: Iterable[ToolSpec]) -> list[str]:
@@ -113,30 +113,30 @@ def _tools(settings: Settings, specs: Iterable[ToolSpec], own: Collection[str]) 
     effects: dict[str, str] = {}
     tables: list[str] = []
     known = {spec.name: ToolSettings(spec.effect, guessed=spec.source == "guessed") for spec in specs}
-    for name, said in {**dict(sorted(known.items())), **settings.tools}.items():
-        if said.model is None and name not in own:
-            effects[_name(name)] = _value(f"{said.effect}{'?' if said.guessed else ''}")
+    for name, tool in {**dict(sorted(known.items())), **settings.tools}.items():
+        if tool.model is None and name not in own:
+            effects[_name(name)] = _value(f"{tool.effect}{'?' if tool.guessed else ''}")
             continue
-        guessed = ["guessed = true"] if said.guessed else []
-        tables += [f"[tools.{_name(name)}]", f"effect = {_value(said.effect)}", *guessed, ""]
-        tables += render_model(name, said.model) if said.model is not None else []
+        guessed = ["guessed = true"] if tool.guessed else []
+        tables += [f"[tools.{_name(name)}]", f"effect = {_value(tool.effect)}", *guessed, ""]
+        tables += render_model(name, tool.model) if tool.model is not None else []
     lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
     return [*lines, *tables]
 
 
 def _match(settings: Settings, specs: Iterable[ToolSpec]) -> list[str]:
     """`[match]`: what was said, and as comments the arguments that look like free text."""
-    said = {_name(name): f"{{ ignore = {_value(one.ignore)} }}" for name, one in settings.match.items()}
+    rules = {_name(name): f"{{ ignore = {_value(rule.ignore)} }}" for name, rule in settings.match.items()}
     free = {
         _name(spec.name): f"{{ ignore = {_value(names)} }}"
-        for spec in sorted(specs, key=lambda one: one.name)
+        for spec in sorted(specs, key=lambda spec: spec.name)
         if spec.name not in settings.match and (names := _free_texts(spec))
     }
-    if not said and not free:
+    if not rules and not free:
         return []
-    width = max(map(len, [*said, *free]))
+    width = max(map(len, [*rules, *free]))
     offered = [f"# {name:<{width}} = {value}" for name, value in free.items()]
-    return [f"[match]  # {_WHY['match']}", *_pairs(said), *offered, ""]
+    return [f"[match]  # {_WHY['match']}", *_pairs(rules), *offered, ""]
 
 
 def _free_texts(spec: ToolSpec) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ def _takes_text(schema: Any) -> bool:
     ways = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(ways, list):
         return any(map(_takes_text, ways))
-    said = schema.get("type", "string")
-    return said == "string" or (isinstance(said, list) and "string" in said)
+    kind = schema.get("type", "string")
+    return kind == "string" or (isinstance(kind, list) and "string" in kind)
 
 
 def render_model(name: str, model: ToolModelSettings) -> list[str]:
@@ -169,7 +169,7 @@ def render_model(name: str, model: ToolModelSettings) -> list[str]:
         for entry in entries:
             lines += [
                 f"[[{table}.{key}]]",
-                *(f"{_name(one)} = {_inline(value)}" for one, value in entry.items()),
+                *(f"{_name(part)} = {_inline(value)}" for part, value in entry.items()),
             ]
             lines.append("")
     return lines
@@ -192,8 +192,8 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
     for name, function in settings.functions.items():
         lines += [f"[functions.{_name(name)}]", f"effect = {_value(function.effect)}"]
         lines += [f"name = {_value(function.name)}", ""] if function.name is not None else [""]
-    said = {name: node.effect for name, node in settings.nodes.items()}
-    for name, effect in ({spec.name: spec.effect for spec in nodes} | said).items():
+    chosen = {name: node.effect for name, node in settings.nodes.items()}
+    for name, effect in ({spec.name: spec.effect for spec in nodes} | chosen).items():
         lines += [f"[nodes.{_name(name)}]", f"effect = {_value(effect)}", ""]
     if settings.checkers:
         lines += [
@@ -234,6 +234,6 @@ def _name(name: str) -> str:
 def _escaped(quoted: str) -> str:
     """What is not seen, or turns a line around, as escapes: what a person reads is what there is."""
     return "".join(
-        one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
-        for one in quoted
+        ch if ch.isprintable() else f"\\u{ord(ch):04x}" if ord(ch) < 0x10000 else f"\\U{ord(ch):08x}"
+        for ch in quoted
     )

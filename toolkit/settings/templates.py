@@ -50,9 +50,9 @@ def parse_text(text: str) -> tuple[str | Hole, ...]:
         ValueError: says in words what is wrong.
     """
     parts: list[str | Hole] = []
-    for found in _PARTS.finditer(text):
-        part: str = found.group()
-        inside: str | None = found.group(1)
+    for match in _PARTS.finditer(text):
+        part: str = match.group()
+        inside: str | None = match.group(1)
         if inside is not None:
             parts.append(_hole(inside.strip()))
         elif part in ("{", "}"):
@@ -60,8 +60,8 @@ def parse_text(text: str) -> tuple[str | Hole, ...]:
         else:
             parts.append(part[0] if part in ("{{", "}}") else part)
     if len(parts) > 1:
-        for one in parts:
-            if isinstance(one, Hole) and one.kind != "name":
+        for piece in parts:
+            if isinstance(piece, Hole) and piece.kind != "name":
                 raise ValueError("inside a longer text a hole can only be a name; calculate in a value alone")
     return tuple(parts)
 
@@ -75,17 +75,17 @@ def parse_path(text: str) -> tuple[PathStep, ...]:
     steps: list[PathStep] = []
     place = 0
     while place < len(text):
-        found = _STEP.match(text, place)
-        if found is None:
+        match = _STEP.match(text, place)
+        if match is None:
             raise ValueError(f"'{text}' is no path: keys, <name> and [field=name], joined by dots")
-        by, field, name, number, key = found.groups()
+        by, field, name, number, key = match.groups()
         if by is not None:
             steps.append(PathStep("by", name=by))
         elif field is not None:
             steps.append(PathStep("row", field, name))
         else:
             steps.append(PathStep("key", int(number) if number is not None else key))
-        place = found.end()
+        place = match.end()
         if place < len(text) and text[place] == ".":
             place += 1
             if place == len(text):
@@ -112,8 +112,8 @@ def _hole(inside: str) -> Hole:
         return Hole("name", (plain[1],), form=plain[2] or "text")
     if sum_of := _SUM.fullmatch(inside):
         return _sum(sum_of[1], sum_of[2], sum_of[3])
-    if one := _ONE.fullmatch(inside):
-        return Hole(one[1], (one[2],))
+    if match := _ONE.fullmatch(inside):
+        return Hole(match[1], (match[2],))
     if either := _OR.fullmatch(inside):
         try:
             value = json.loads(either[2])

@@ -111,10 +111,10 @@ def _named_in(
 ) -> Iterable[tuple[tuple[str, ...], str]]:
     """The names in a model's data: in holes, in paths, and as the values of bind, row and of."""
     if isinstance(value, Mapping):
-        for one, item in value.items():
+        for entry, item in value.items():
             if key[-1] in WRITING:
-                yield from ((key, step.name) for step in parse_path(one) if step.name)
-            yield from _named_in(item, (*key, one), one)
+                yield from ((key, step.name) for step in parse_path(entry) if step.name)
+            yield from _named_in(item, (*key, entry), entry)
     elif isinstance(value, list):
         for number, item in enumerate(value, start=1):
             yield from _named_in(item, (*key, str(number)), name)
@@ -122,7 +122,7 @@ def _named_in(
         if name == "of" or {"bind", "row"} & set(key[-2:-1]):
             yield key, value
         elif name not in ("read", "at"):
-            yield from ((key, one) for one in names_in(parse_text(value)))
+            yield from ((key, hole) for hole in names_in(parse_text(value)))
 
 
 def read_model(data: Any, key: tuple[str, ...], where: Where) -> ToolModelSettings:
@@ -262,12 +262,12 @@ class _Reader:
         return path
 
     def names(self, table: Mapping[str, Any], key: tuple[str, ...], of: str) -> dict[str, str]:
-        found = {}
+        names = {}
         for argument, name in self.named(table, key, of):
             if argument in ("", "."):
                 raise self.wrong((*key, of), f"'{argument}' names no argument and no field")
-            found[argument] = self.text(name, (*key, of, argument))
-        return found
+            names[argument] = self.text(name, (*key, of, argument))
+        return names
 
     def each(self, data: Any, key: tuple[str, ...], read: Callable[[Any, tuple[str, ...]], Any]) -> list[Any]:
         if not isinstance(data, list):
@@ -304,8 +304,8 @@ class _Reader:
             raise self.wrong(key, "wants a text that is not empty")
         return value
 
-    def wrong(self, key: tuple[str, ...], what: str) -> UserError:
-        return UserError(f"{self.where(*key)}: {_dotted(key)}: {what}.")
+    def wrong(self, key: tuple[str, ...], problem: str) -> UserError:
+        return UserError(f"{self.where(*key)}: {_dotted(key)}: {problem}.")
 
 
 def as_data(model: ToolModelSettings) -> dict[str, JsonValue]:
@@ -344,7 +344,7 @@ def _view_data(view: ViewSettings) -> dict[str, JsonValue]:
 def _fail_data(fail: FailSettings) -> dict[str, JsonValue]:
     data: dict[str, JsonValue] = {}
     if fail.when:
-        data["when"] = [{"of": one.of, one.test: one.value} for one in fail.when]
+        data["when"] = [{"of": condition.of, condition.test: condition.value} for condition in fail.when]
     if fail.error is None:
         return {**data, "answer": fail.answer}
     data["error"] = fail.error

@@ -34,8 +34,8 @@ def answers_unknown_names(session: Session) -> bool:
 
 def tool_of_node(session: Session, name: str) -> BaseTool | None:
     """The tool of that name that a ToolNode of this episode runs."""
-    found = (node.tools_by_name.get(name) for node in _tool_nodes(session))
-    return next((tool for tool in found if tool is not None), None)
+    tools = (node.tools_by_name.get(name) for node in _tool_nodes(session))
+    return next((tool for tool in tools if tool is not None), None)
 
 
 def loose_function(session: Session, name: str, *, again: bool = False) -> str | None:
@@ -68,9 +68,9 @@ def _first(name: str) -> str | None:
     for table in instances_of(dict):
         # dict.get, not the table's own: a subclass may run code
         value = dict.get(table, name) if type(table) is dict else None
-        found = _under(value)
-        if found is not None and _is_loose(found, bound=type(value) is types.MethodType):
-            return _where(found)
+        candidate = _under(value)
+        if candidate is not None and _is_loose(candidate, bound=type(value) is types.MethodType):
+            return _where(candidate)
     return None
 
 
@@ -97,7 +97,7 @@ def _is_loose(function: types.FunctionType, *, bound: bool = False) -> bool:
 def _tool_nodes(session: Session) -> Iterator[ToolNode]:
     for graph in graphs_of(session):
         for _, bound in nodes_of(graph):
-            yield from (one for one in unwrapped(bound) if isinstance(one, ToolNode))
+            yield from (runnable for runnable in unwrapped(bound) if isinstance(runnable, ToolNode))
 
 
 def _where(function: types.FunctionType) -> str:

@@ -28,9 +28,9 @@ def instances_of(*kinds: type) -> list[Any]:
         return list(compress(objects, map(wanted.__getitem__, map(type, objects))))
     except Exception:  # noqa: BLE001  a class whose own class raises from `__hash__`; by id it takes longer
         known: dict[int, bool] = {}
-        for one in map(type, objects):
-            if id(one) not in known:
-                known[id(one)] = _is_of(one, kinds)
+        for cls in map(type, objects):
+            if id(cls) not in known:
+                known[id(cls)] = _is_of(cls, kinds)
         return [object_ for object_ in objects if known[id(type(object_))]]
 
 
@@ -41,14 +41,14 @@ class _Wanted(dict[type, bool]):
         super().__init__()
         self._kinds = kinds
 
-    def __missing__(self, one: type) -> bool:
-        self[one] = found = _is_of(one, self._kinds)
-        return found
+    def __missing__(self, cls: type) -> bool:
+        self[cls] = wanted = _is_of(cls, self._kinds)
+        return wanted
 
 
-def _is_of(one: type, kinds: tuple[type, ...]) -> bool:
+def _is_of(cls: type, kinds: tuple[type, ...]) -> bool:
     """Whether one of these kinds is a base: by identity, since `issubclass` may run code of a metaclass."""
-    bases: tuple[type, ...] = type.__dict__["__mro__"].__get__(one)
+    bases: tuple[type, ...] = type.__dict__["__mro__"].__get__(cls)
     return any(base is kind for base in bases for kind in kinds)
 
 
@@ -69,12 +69,12 @@ class Living:
                 gc.enable()
 
     def _look(self) -> None:
-        found = instances_of(BaseTool, BaseChatModel, types.FunctionType, LRU_CACHE)
+        objects = instances_of(BaseTool, BaseChatModel, types.FunctionType, LRU_CACHE)
         code = (types.FunctionType, LRU_CACHE)
-        self._functions = [weakref.ref(one) for one in found if type(one) in code]
-        others = [one for one in found if type(one) not in code]
+        self._functions = [weakref.ref(function) for function in objects if type(function) in code]
+        others = [item for item in objects if type(item) not in code]
         self._tools = [weakref.ref(other) for other in others if issubclass(type(other), BaseTool)]
-        self._models = [weakref.ref(one) for one in others if issubclass(type(one), BaseChatModel)]
+        self._models = [weakref.ref(model) for model in others if issubclass(type(model), BaseChatModel)]
 
     def tools(self) -> list[BaseTool]:
         """The tools, half-built ones too."""
@@ -91,5 +91,5 @@ class Living:
         return _still(self._functions)
 
 
-def _still(found: Iterable[weakref.ref[Any]]) -> list[Any]:
-    return [one for ref in found if (one := ref()) is not None]
+def _still(refs: Iterable[weakref.ref[Any]]) -> list[Any]:
+    return [target for ref in refs if (target := ref()) is not None]

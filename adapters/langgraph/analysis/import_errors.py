@@ -25,13 +25,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # what a shell can set
 _AT_IMPORT = 'under `if __name__ == "__main__":`'
 
 
-def not_loaded(what: str, error: BaseException, folder: Path) -> UserError:
-    """Give the error that says why `what` ("importing agent") failed, and what to do about it."""
+def not_loaded(action: str, error: BaseException, folder: Path) -> UserError:
+    """Give the error that says why `action` ("importing agent") failed, and what to do about it."""
     if isinstance(error, EpisodeStop):
-        return UserError(f"{what}: {error}{_stop_hint(error)}")
+        return UserError(f"{action}: {error}{_stop_hint(error)}")
     variables = _variables(error)
     frames = [f"  {line}" for line in own_frames(error)] or ["  (no frame of your own code)"]
-    lines = [f"{what} failed: {_short(error)}", *frames, _hint(error, variables, folder)]
+    lines = [f"{action} failed: {_short(error)}", *frames, _hint(error, variables, folder)]
     return GraphNotLoaded("\n".join(line for line in lines if line), variables=variables)
 
 
@@ -82,8 +82,8 @@ def _stop_hint(stop: EpisodeStop) -> str:
 
 def _short(error: BaseException) -> str:
     """The message on one line; what a settings class lacks stands below its first."""
-    told = [line.strip() for line in str(error).strip().split("\n")]
-    lines = told[:_MAX_LINES] if type(error).__name__ == "ValidationError" else told[:1]
+    stripped = [line.strip() for line in str(error).strip().split("\n")]
+    lines = stripped[:_MAX_LINES] if type(error).__name__ == "ValidationError" else stripped[:1]
     text = ": ".join(line for line in lines if line)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -74,7 +74,7 @@ class GraphInspection:
 
     def every(self) -> list[ToolSpec]:
         """All tools for a person to look at: those that share a name each with its place."""
-        return [one for spec in self.tools for one in self.namesakes.get(spec.name, [spec])]
+        return [namesake for spec in self.tools for namesake in self.namesakes.get(spec.name, [spec])]
 
 
 async def look_at_graph(spec: str, settings: Settings) -> GraphInspection:
@@ -88,8 +88,8 @@ async def look_at_graph(spec: str, settings: Settings) -> GraphInspection:
         with watched_loading(settings) as touched:
             facts = await inspect_graph(spec, settings)
     except GraphNotLoaded as error:
-        told = "".join(f"\n  {one}" for one in touched[:_MAX_TOUCHED])
-        raise GraphNotLoaded(f"{error}{told}", variables=error.variables) from None
+        listing = "".join(f"\n  {entry}" for entry in touched[:_MAX_TOUCHED])
+        raise GraphNotLoaded(f"{error}{listing}", variables=error.variables) from None
     facts.touched = list(touched)
     return facts
 
@@ -195,15 +195,15 @@ def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphI
         return function_spec(name, settings)
     judge.mean(name, bearers)
     specs = [(bearer, judge.spec(bearer, name)) for bearer in bearers]
-    distinct = {(body_of(one), spec.effect): (one, spec) for one, spec in specs}
-    facts.problems += filter(None, (_never_free(name, one, settings) for one, _ in distinct.values()))
-    found = [spec for _, spec in distinct.values()]
-    worst = max(found, key=lambda spec: power(spec.effect))
+    distinct = {(body_of(bearer), spec.effect): (bearer, spec) for bearer, spec in specs}
+    facts.problems += filter(None, (_never_free(name, bearer, settings) for bearer, _ in distinct.values()))
+    variants = [spec for _, spec in distinct.values()]
+    worst = max(variants, key=lambda spec: power(spec.effect))
     if len(distinct) == 1:
         return worst
-    placed = [f"{place_of(one)}({', '.join(_arguments(one))})" for one, _ in distinct.values()]
+    placed = [f"{place_of(bearer)}({', '.join(_arguments(bearer))})" for bearer, _ in distinct.values()]
     facts.namesakes[name] = [
-        replace(spec, name=f"{name} [{place}]") for spec, place in zip(found, placed, strict=True)
+        replace(spec, name=f"{name} [{place}]") for spec, place in zip(variants, placed, strict=True)
     ]
     entry = settings.tools.get(name)
     if entry is not None and entry.effect.runs_in_dream:
@@ -211,18 +211,18 @@ def _spec_of(name: str, bearers: list[object], settings: Settings, facts: GraphI
             f"{settings.where('tools', name)} says '{entry.effect}' of {len(distinct)} different tools: "
             f"{' and '.join(placed)}. Give each a name of its own, or say what all of them do"
         )
-    elif name in facts.own and len({spec.effect for spec in found}) > 1:
-        told = " and ".join(
-            f"{place} is {spec.effect} ({spec.source})" for spec, place in zip(found, placed, strict=True)
+    elif name in facts.own and len({spec.effect for spec in variants}) > 1:
+        listing = " and ".join(
+            f"{place} is {spec.effect} ({spec.source})" for spec, place in zip(variants, placed, strict=True)
         )
         facts.problems.append(
-            f"'{name}' is the name of {len(distinct)} tools that do different things: {told}. Give each a "
-            f"name of its own, or say what all of them do: {_said_of_all(name, worst.effect)}"
+            f"'{name}' is the name of {len(distinct)} tools that do different things: {listing}. Give each a "
+            f"name of its own, or say what all of them do: {_format_effect(name, worst.effect)}"
         )
     return replace(worst, description=f"{len(distinct)} different tools: {' and '.join(placed)}")
 
 
-def _said_of_all(name: str, effect: Effect) -> str:
+def _format_effect(name: str, effect: Effect) -> str:
     """How a person says one effect of several tools; settings let no two of them run in a dream."""
     if effect.runs_in_dream:
         return f'@effect("{effect}") on each'
@@ -232,12 +232,12 @@ def _said_of_all(name: str, effect: Effect) -> str:
 def _never_free(name: str, called: object, settings: Settings) -> str | None:
     """A server's tool that somebody says may run in a dream."""
     entry = settings.tools.get(name)
-    said = entry.effect if entry is not None else declared_effect(called)
-    if said is None or not said.runs_in_dream or not is_served(called):
+    effect = entry.effect if entry is not None else declared_effect(called)
+    if effect is None or not effect.runs_in_dream or not is_served(called):
         return None
     where = settings.where("tools", name) if entry is not None else "@effect"
     return (
-        f"'{name}' is answered by an MCP server, so it is never '{said}' ({where}): what runs there cannot "
+        f"'{name}' is answered by an MCP server, so it is never '{effect}' ({where}): what runs there cannot "
         "be seen. Say that it is a read, a write, or destructive; "
         f"{advice.format_lines(advice.tool_answered(name, 'destructive'))}"
     )
@@ -271,22 +271,22 @@ def _read_node(path: str, bound: Any, facts: GraphInspection, tools: dict[str, l
 
 def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphInspection) -> bool:
     """Hook what acts beside the tools; gives whether the graph makes tools while it runs."""
-    found = taken(graph, settings)
-    facts.inventory, facts.taken = found.entries, found
-    for entry in found.entries:
+    inventory = taken(graph, settings)
+    facts.inventory, facts.taken = inventory.entries, inventory
+    for entry in inventory.entries:
         try:
             hook(entry.function, entry.name)
         except NotHookable as reason:
             facts.problems.append(
                 f"'{entry.reference}' ({entry.reached}: {entry.why}) cannot be hooked: {reason}"
             )
-    guessed = [entry for entry in found.entries if not entry.confirmed]
+    guessed = [entry for entry in inventory.entries if not entry.confirmed]
     if guessed:
         listed = "; ".join(f"{entry.reference} ({entry.reached}: {entry.why})" for entry in guessed)
         facts.warnings.append(
             f"intercepted beside the tools, by a guess, until [functions] names it: {listed}"
         )
-    for where, function, acting in found.acting:
+    for where, function, acting in inventory.acting:
         if acting == OPENS:  # a dream's guard tells files of the run's own from others
             facts.warnings.append(
                 f"{where} opens a file for writing by itself ({function.__module__}.{function.__qualname__}"
@@ -300,7 +300,7 @@ def _take_inventory(graph: Pregel[Any], settings: Settings, facts: GraphInspecti
             f"uses {acting}). Put what acts into a function of its own, or have this one answered; "
             f"{advice.format_lines(advice.function_answered(named), advice.node_runs(node))}"
         )
-    return found.makes_tools
+    return inventory.makes_tools
 
 
 def _check_bound(settings: Settings, facts: GraphInspection) -> None:

@@ -75,7 +75,7 @@ def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
     walk = _Walk(settings)
     walk.graph(graph)
     return Inventory(
-        sorted(walk.found.values(), key=lambda one: one.reference),
+        sorted(walk.entries.values(), key=lambda entry: entry.reference),
         walk.acting,
         walk.makes_tools,
         list(walk.scopes.values()),
@@ -87,7 +87,7 @@ class _Walk:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._said = {
+        self._keys = {
             id(_plain(load_named(function, kind="function", where=settings.where("functions", function),
                                  folder=settings.folder))): function
             for function in settings.functions
@@ -95,7 +95,7 @@ class _Walk:
         self._seen: set[tuple[int, bool]] = set()
         self._doubts: dict[int, str | None] = {}
         self._graphs: set[int] = set()
-        self.found: dict[str, InventoryEntry] = {}
+        self.entries: dict[str, InventoryEntry] = {}
         self.acting: list[tuple[str, types.FunctionType, str]] = []
         self.makes_tools = False
         self.scopes: dict[int, dict[str, Any]] = {}
@@ -110,88 +110,88 @@ class _Walk:
             if name in self._settings.nodes:
                 continue
             own = {id(function) for function in functions_of(bound)}
-            for kind, one in _behind(bound):
-                where = f"node '{path}'" if id(one.function) in own else f"{kind} at node '{path}'"
-                self._start(one, where)
+            for kind, reached in _behind(bound):
+                where = f"node '{path}'" if id(reached.function) in own else f"{kind} at node '{path}'"
+                self._start(reached, where)
         for branches in getattr(getattr(graph, "builder", None), "branches", {}).values():
             for branch in branches.values():
-                for kind, one in _behind(branch):
-                    self._start(one, kind)
-        for kind, one in _callbacks(getattr(graph, "config", None)):
-            self._start(one, kind)
+                for kind, reached in _behind(branch):
+                    self._start(reached, kind)
+        for kind, reached in _callbacks(getattr(graph, "config", None)):
+            self._start(reached, kind)
 
-    def _start(self, one: Reached, where: str) -> None:
+    def _start(self, reached: Reached, where: str) -> None:
         """From code that itself cannot be answered in place of: a node gives a state, a validator a value."""
         beside = where.startswith(_BESIDE)
-        if self._said_of(one.function) is not None or (id(one.function), beside) in self._seen:
+        if self._settings_key(reached.function) is not None or (id(reached.function), beside) in self._seen:
             return
-        self._seen.add((id(one.function), beside))
-        found = self._read(one)
-        self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
-        if found.acts is not None:
+        self._seen.add((id(reached.function), beside))
+        reading = self._read(reached)
+        self.makes_tools = self.makes_tools or bool(reading.words & _MAKES_TOOLS)
+        if reading.acts is not None:
             if where.startswith("callback"):
-                self._list(one, found.acts, where)
+                self._list(reached, reading.acts, where)
                 return
-            self.acting.append((where, one.function, found.acts))
-        for inner in found.graphs:
+            self.acting.append((where, reached.function, reading.acts))
+        for inner in reading.graphs:
             self.graph(inner)
-        for further in found.reached:
+        for further in reading.reached:
             self._follow(further, where, beside or further.chosen, 1)
 
-    def _follow(self, one: Reached, where: str, chosen: bool, depth: int) -> None:
-        function = one.function
+    def _follow(self, reached: Reached, where: str, chosen: bool, depth: int) -> None:
+        function = reached.function
         if (id(function), chosen) in self._seen or depth > _MAX_DEPTH or HOLDINGS.is_body(function):
             return
         self._seen.add((id(function), chosen))
-        found = self._read(one)
-        self.makes_tools = self.makes_tools or bool(found.words & _MAKES_TOOLS)
-        why = found.acts
+        reading = self._read(reached)
+        self.makes_tools = self.makes_tools or bool(reading.words & _MAKES_TOOLS)
+        why = reading.acts
         if why is None and chosen:
-            why = self._doubt(one)
-            why = f"a callable that is picked at run time ({why})" if why and one.chosen else why
-        if why is not None or self._said_of(function) is not None:
-            self._list(one, why or "named in dreamgym.toml", where)
+            why = self._doubt(reached)
+            why = f"a callable that is picked at run time ({why})" if why and reached.chosen else why
+        if why is not None or self._settings_key(function) is not None:
+            self._list(reached, why or "named in dreamgym.toml", where)
             return
-        for inner in found.graphs:
+        for inner in reading.graphs:
             self.graph(inner)
-        for further in found.reached:
+        for further in reading.reached:
             self._follow(further, where, further.chosen, depth + 1)
 
-    def _read(self, one: Reached) -> Reading:
-        names = real_of(one.function).__globals__
+    def _read(self, reached: Reached) -> Reading:
+        names = real_of(reached.function).__globals__
         self.scopes[id(names)] = names
-        return read(one.function, one.owner)
+        return read(reached.function, reached.owner)
 
-    def _doubt(self, one: Reached) -> str | None:
+    def _doubt(self, reached: Reached) -> str | None:
         """Why a function is not known to only compute: by its own code, or by that of what it calls."""
-        function = one.function
+        function = reached.function
         if id(function) in self._doubts or HOLDINGS.is_body(function):
             return self._doubts.get(id(function))
         self._doubts[id(function)] = None  # while it is looked at: it may call itself
-        found = read(function, one.owner)
-        inner = (self._doubt(further) for further in found.reached)
-        why = found.acts or found.doubt or next((why for why in inner if why), None)
+        reading = read(function, reached.owner)
+        inner = (self._doubt(further) for further in reading.reached)
+        why = reading.acts or reading.doubt or next((why for why in inner if why), None)
         self._doubts[id(function)] = why
         return why
 
-    def _said_of(self, function: types.FunctionType) -> str | None:
+    def _settings_key(self, function: types.FunctionType) -> str | None:
         """The entry of `[functions]` for a function, its twin, or what it overrides."""
         hooked = hook_of(function)
-        if id(function) in self._said or hooked is None or hooked.tool is not None or hooked.leaf:
-            return self._said.get(id(function))
+        if id(function) in self._keys or hooked is None or hooked.tool is not None or hooked.leaf:
+            return self._keys.get(id(function))
         return next(
-            (said for said, entry in self._settings.functions.items() if hooked.name == _name(said, entry)),
+            (key for key, entry in self._settings.functions.items() if hooked.name == _name(key, entry)),
             None,
         )
 
-    def _list(self, one: Reached, why: str, where: str) -> None:
-        function = one.function
-        said = self._said_of(function)
+    def _list(self, item: Reached, why: str, where: str) -> None:
+        function = item.function
+        key = self._settings_key(function)
         reference = f"{function.__module__}:{function.__qualname__}"
-        entry = self._settings.functions[said] if said is not None else None
-        name = (entry.name if entry else one.name if one.name.isidentifier() else None) or function.__name__
+        entry = self._settings.functions[key] if key is not None else None
+        name = (entry.name if entry else item.name if item.name.isidentifier() else None) or function.__name__
         code = real_of(function).__code__
-        self.found.setdefault(
+        self.entries.setdefault(
             reference,
             InventoryEntry(
                 reference=reference,
@@ -227,8 +227,8 @@ def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[st
         for held in _held(inner):
             yield from _behind(held, "middleware", depth + 1)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _behind(one, kind, depth + 1)
+        for item in value:
+            yield from _behind(item, kind, depth + 1)
     elif isinstance(value, (BaseTool, BaseChatModel)):
         yield from _callbacks({"callbacks": value.callbacks})
         yield from _validators(getattr(value, "args_schema", None))
@@ -269,13 +269,13 @@ def _validators(schema: Any) -> Iterator[tuple[str, Reached]]:
     """Functions that a pydantic class runs on what a model asks for."""
     decorators = getattr(schema, "__pydantic_decorators__", None)
     for group in ("field_validators", "model_validators", "validators", "root_validators"):
-        for one in getattr(decorators, group, {}).values():
-            function = under(getattr(one.func, "__wrapped__", one.func))
+        for validator in getattr(decorators, group, {}).values():
+            function = under(getattr(validator.func, "__wrapped__", validator.func))
             if is_users(function):
                 yield "validator", Reached(function)
     for field in getattr(schema, "model_fields", {}).values() if isinstance(schema, type) else ():
-        for one in field.metadata:
-            if is_users(function := under(getattr(one, "func", None))):
+        for item in field.metadata:
+            if is_users(function := under(getattr(item, "func", None))):
                 yield "validator", Reached(function)
 
 

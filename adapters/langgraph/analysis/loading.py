@@ -41,11 +41,11 @@ async def open_graph(source: object, *, folder: Path | None = None) -> AsyncIter
             that fails or wants something that we cannot give.
     """
     named = source if isinstance(source, str) else type(source).__name__
-    found = load_object(source, folder=folder) if isinstance(source, str) else source
+    loaded = load_object(source, folder=folder) if isinstance(source, str) else source
     raised: BaseException | None = None
     try:
         async with AsyncExitStack() as stack:
-            graph = await _as_graph(found, named, stack, folder or Path.cwd())
+            graph = await _as_graph(loaded, named, stack, folder or Path.cwd())
             try:
                 yield graph
             except BaseException as error:
@@ -200,9 +200,9 @@ def _could_be_graph(value: object) -> bool:
     return isinstance(value, Pregel) or hasattr(value, "compile") or inspect.isfunction(value)
 
 
-async def _as_graph(found: object, named: str, stack: AsyncExitStack, folder: Path) -> Pregel[Any]:
+async def _as_graph(loaded: object, named: str, stack: AsyncExitStack, folder: Path) -> Pregel[Any]:
     """Unwrap factories and builders until a compiled graph is there."""
-    value: Any = found
+    value: Any = loaded
     for _ in range(4):
         if isinstance(value, Pregel):
             return value

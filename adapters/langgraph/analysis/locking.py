@@ -170,8 +170,8 @@ class LockWatch:
                 add_to_lock(file, name, new.values())
         return not self._first
 
-    def check(self, kept: Path) -> None:
-        """Refuse what appeared, once what had finished is `kept` in the run's directory.
+    def check(self, directory: Path) -> None:
+        """Refuse what appeared, once what had finished is kept in the run's `directory`.
 
         Raises:
             LockDiffers: it says what is new and how to accept it.
@@ -184,5 +184,5 @@ class LockWatch:
         once += ": dreamgym-kit init --update"
         raise LockDiffers(
             f"{file}: {name} made tools while it ran that are not in it. Their calls were answered, and the "
-            f"run was stopped; what had finished is in {kept}.\n  {listed}\n{once}"
+            f"run was stopped; what had finished is in {directory}.\n  {listed}\n{once}"
         )

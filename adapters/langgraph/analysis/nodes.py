@@ -36,11 +36,11 @@ def unwrapped(bound: Any) -> list[Any]:
 
 def functions_of(bound: Any) -> list[types.FunctionType]:
     """The user's own plain functions that a node runs."""
-    found = []
+    functions = []
     for inner in unwrapped(bound):
         for attribute in ("func", "afunc"):
             function = inspect.unwrap(getattr(inner, attribute, None) or (lambda: None))
             function = getattr(function, "__func__", function)
             if isinstance(function, types.FunctionType) and not is_framework(function.__module__ or ""):
-                found.append(function)
-    return list(dict.fromkeys(found))
+                functions.append(function)
+    return list(dict.fromkeys(functions))

@@ -104,37 +104,37 @@ class _Stretches:
         if label in seen:
             return True
         seen.add(label)
-        return all(self._own(one, seen) for one in self._came_of.get(label, ()))
+        return all(self._own(source, seen) for source in self._came_of.get(label, ()))
 
-    def _step(self, one: dis.Instruction) -> None:
-        name = one.opname
+    def _step(self, instruction: dis.Instruction) -> None:
+        name = instruction.opname
         if name in _IDLE:
             return
-        self._note(one)
+        self._note(instruction)
         if name.startswith(("LOAD_FAST", "STORE_FAST")):
-            self._local(one)
+            self._local(instruction)
         elif name == "CALL":
-            self._call(int(one.arg or 0))
+            self._call(int(instruction.arg or 0))
         elif name in ("SWAP", "COPY"):
-            self._move(name, int(one.arg or 0))
-        elif (moved := self._moved(one)) is not None:
+            self._move(name, int(instruction.arg or 0))
+        elif (moved := self._moved(instruction)) is not None:
             self._pop(moved[0])
             self._stack.extend(moved[1])
         else:  # a jump, or what is not known here
             self._stack.clear()
-        if one.opcode in _JUMPS:
+        if instruction.opcode in _JUMPS:
             self._stack.clear()
 
-    def _note(self, one: dis.Instruction) -> None:
+    def _note(self, instruction: dis.Instruction) -> None:
         """Keep what this instruction changes."""
-        if one.opname in _CONTAINER:
-            self._changed.append(self._at(_CONTAINER[one.opname]))
-        elif one.opname in _ATTRIBUTE and one.argval in _CHANGES:
+        if instruction.opname in _CONTAINER:
+            self._changed.append(self._at(_CONTAINER[instruction.opname]))
+        elif instruction.opname in _ATTRIBUTE and instruction.argval in _CHANGES:
             self._changed.append(self._at(1))
 
-    def _moved(self, one: dis.Instruction) -> tuple[int, list[_Label]] | None:
+    def _moved(self, instruction: dis.Instruction) -> tuple[int, list[_Label]] | None:
         """How many an instruction takes off the stack, and what it puts there."""
-        name, effect = one.opname, dis.stack_effect(one.opcode, one.arg, jump=False)
+        name, effect = instruction.opname, dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
         if name in _MAKES:
             return 1 - effect, [_Made]
         if name in _DROPS or name in _CONTAINER:
@@ -142,18 +142,18 @@ class _Stretches:
         if name in _GIVES:
             return 0, [None]
         if name == "LOAD_GLOBAL":
-            return 0, [self._global(str(one.argval))] * effect
+            return 0, [self._global(str(instruction.argval))] * effect
         if name in _ATTRIBUTE:
             return 1, [None] * (1 + effect)
         return (2, [None]) if name in _COMBINES else None
 
-    def _local(self, one: dis.Instruction) -> None:
+    def _local(self, instruction: dis.Instruction) -> None:
         """Locals are loaded and stored one at a time, or, in later Pythons, in pairs."""
-        if "AND_CLEAR" in one.opname:
+        if "AND_CLEAR" in instruction.opname:
             self._stack.append(None)
             return
-        locals_ = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-        steps = [step for step in one.opname.split("_") if step in ("LOAD", "STORE")]
+        locals_ = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        steps = [step for step in instruction.opname.split("_") if step in ("LOAD", "STORE")]
         for step, local in zip(steps, locals_, strict=True):
             if step == "LOAD":
                 self._stack.append(str(local))

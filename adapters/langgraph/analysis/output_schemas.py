@@ -59,39 +59,39 @@ _OUTPUT_SCHEMAS = {"outputSchema", "output_schema"}  # of the MCP SDK 1.x, of 2.
 def _of_annotation(body: Callable[..., Any] | None, *, pair: bool) -> Declared:
     if body is None:
         return NOTHING
-    said = typing.get_type_hints(inspect.unwrap(body), include_extras=True).get("return", Any)
+    annotation = typing.get_type_hints(inspect.unwrap(body), include_extras=True).get("return", Any)
     if pair:
-        parts = typing.get_args(said)
-        said = parts[0] if typing.get_origin(said) is tuple and len(parts) == 2 else Any
-    kinds = list(_kinds(said))
-    if said in (Any, None, type(None), object) or any(_is_the_frameworks(kind) for kind in kinds):
+        parts = typing.get_args(annotation)
+        annotation = parts[0] if typing.get_origin(annotation) is tuple and len(parts) == 2 else Any
+    kinds = list(_kinds(annotation))
+    if annotation in (Any, None, type(None), object) or any(_is_the_frameworks(kind) for kind in kinds):
         return NOTHING
-    schema = to_json(_schema(said))
+    schema = to_json(_schema(annotation))
     if not isinstance(schema, dict) or not schema:
         return NOTHING
     return schema, "text" if any(_is_shown_as_text(kind) for kind in kinds) else "value"
 
 
-def _schema(said: Any) -> Any:
+def _schema(annotation: Any) -> Any:
     """A JSON schema; pydantic reads `typing.TypedDict` from Python 3.12 on only."""
-    origin, parts = typing.get_origin(said), typing.get_args(said)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _schema(parts[0])
-    if typing.is_typeddict(said):
-        fields = typing.get_type_hints(said)
-        required = [name for name in fields if name in said.__required_keys__]
+    if typing.is_typeddict(annotation):
+        fields = typing.get_type_hints(annotation)
+        required = [name for name in fields if name in annotation.__required_keys__]
         properties = {name: _schema(kind) for name, kind in fields.items()}
         return {"type": "object", "properties": properties, "required": required}
     if origin is list and parts:
         return {"type": "array", "items": _schema(parts[0])}
     if origin in (Union, UnionType):
         return {"anyOf": [_schema(part) for part in parts]}
-    return TypeAdapter(said).json_schema(mode="serialization")
+    return TypeAdapter(annotation).json_schema(mode="serialization")
 
 
-def _kinds(said: Any) -> Iterator[Any]:
-    yield said
-    for part in typing.get_args(said):
+def _kinds(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for part in typing.get_args(annotation):
         yield from _kinds(part)
 
 

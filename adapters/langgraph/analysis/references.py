@@ -137,9 +137,9 @@ def _takes(function: Any, given: Sequence[str]) -> bool:
 
 def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Checker]:
     """Every checker that a task names, loaded before anything runs."""
-    found: dict[str, Checker] = {}
+    checkers: dict[str, Checker] = {}
     for task in tasks:
-        if not task.checker or task.checker in found:
+        if not task.checker or task.checker in checkers:
             continue
         name = task.checker
         reference = settings.checkers.get(name, name)
@@ -161,8 +161,8 @@ def checkers_of(settings: Settings, tasks: Sequence[Task]) -> Mapping[str, Check
             raise UserError(f"{where}: checker '{reference}' is a class; name an object of it, or a function")
         if not _takes(checker, ("outcome",)):
             raise UserError(f"{where}: checker '{reference}' cannot be called with (outcome)")
-        found[name] = checker
-    return found
+        checkers[name] = checker
+    return checkers
 
 
 def check_expectations(tasks: Sequence[Task], facts: GraphInspection) -> None:
@@ -185,7 +185,7 @@ def check_inputs(tasks: Sequence[Task], facts: GraphInspection) -> None:
             )
 
 
-def check_said(facts: GraphInspection, settings: Settings) -> None:
+def check_effects(facts: GraphInspection, settings: Settings) -> None:
     """Refuse real calls of tools whose effect nobody has confirmed, and names that no tool has.
 
     Raises:

@@ -107,13 +107,13 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     function = real_of(function)
     codes = list(_codes(function.__code__))
     words = frozenset(name for code in codes for name in code.co_names)
-    found = Reading(words=words)
+    reading = Reading(words=words)
     stores = {instruction.opname for code in codes for instruction in dis.get_instructions(code)}
     changes = any(
         changes_others(code, function.__globals__, handed=code is function.__code__) for code in codes
     )
     if "STORE_GLOBAL" in stores or (owner is not None and stores & _STORES):
-        found.doubt = "state that outlives the call"
+        reading.doubt = "state that outlives the call"
     chosen = "with_structured_output" in words
     values = [
         *_names_used(function),
@@ -124,17 +124,17 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     for value in values:
         try:
             chosen = chosen or value is exec or value is eval or _is_structured(value)
-            found.acts = found.acts or _acts(value)
-            found.doubt = found.doubt or _doubt(value, function, changes=changes)
+            reading.acts = reading.acts or _acts(value)
+            reading.doubt = reading.doubt or _doubt(value, function, changes=changes)
         except Exception:  # noqa: BLE001  a proxy may raise from anything, and what it stands for is not known
-            found.doubt = found.doubt or UNREADABLE
+            reading.doubt = reading.doubt or UNREADABLE
     for value in values:
         with contextlib.suppress(Exception):
-            found.graphs += [value] if isinstance(value, Pregel) else []
-            found.reached += list(_reached(value, words, chosen=chosen))
-    if found.acts is None and (words & _WRITE_WORDS or any(map(_opens_for_writing, codes))):
-        found.acts = OPENS
-    return found
+            reading.graphs += [value] if isinstance(value, Pregel) else []
+            reading.reached += list(_reached(value, words, chosen=chosen))
+    if reading.acts is None and (words & _WRITE_WORDS or any(map(_opens_for_writing, codes))):
+        reading.acts = OPENS
+    return reading
 
 
 def is_users(function: Any) -> bool:
@@ -160,9 +160,9 @@ def _opens_for_writing(code: types.CodeType) -> bool:
         for instruction in dis.get_instructions(code)
         if instruction.opname not in ("CACHE", "PUSH_NULL")
     ]
-    for place, one in enumerate(instructions):
-        if one.argval == "open" and one.opname.startswith("LOAD_"):
-            function = one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    for place, instruction in enumerate(instructions):
+        if instruction.argval == "open" and instruction.opname.startswith("LOAD_"):
+            function = instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
             given = _constants_given(instructions[place + 1 : place + 40])[1 if function else 0 :]
             if any(type(text) is str and _FOR_WRITING.fullmatch(text) for text in given):
                 return True
@@ -175,14 +175,14 @@ def _constants_given(following: list[dis.Instruction]) -> list[Any]:
     Where branches make the arguments' number unclear, all constants that follow.
     """
     stack: list[Any] = []
-    for one in following:
-        calls = one.opname.startswith(("PRECALL", "CALL"))  # the first is Python 3.11's
-        if calls and len(stack) == (one.arg or 0) + (one.opname == "CALL_KW"):
+    for instruction in following:
+        calls = instruction.opname.startswith(("PRECALL", "CALL"))  # the first is Python 3.11's
+        if calls and len(stack) == (instruction.arg or 0) + (instruction.opname == "CALL_KW"):
             return stack
-        height = len(stack) + dis.stack_effect(one.opcode, one.arg, jump=False)
-        loaded = one.argval if "CONST" in one.opname else None
+        height = len(stack) + dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+        loaded = instruction.argval if "CONST" in instruction.opname else None
         stack = [*stack[:height], *[None] * (height - len(stack) - 1), loaded][: max(height, 0)]
-    return [None, *(one.argval for one in following if "CONST" in one.opname)]
+    return [None, *(instruction.argval for instruction in following if "CONST" in instruction.opname)]
 
 
 def _names_used(function: types.FunctionType) -> Iterator[Any]:
@@ -214,7 +214,7 @@ def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:
             ("STORE_", "IMPORT_FROM", "CACHE")
         ):
             break
-    yield from (vars(module).get(one, types.ModuleType(name)) for one in names) if names else (module,)
+    yield from (vars(module).get(key, types.ModuleType(name)) for key in names) if names else (module,)
 
 
 def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
@@ -232,7 +232,7 @@ def _attribute_of(value: Any, following: list[dis.Instruction]) -> Any:
 
 def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
     """What a method's own object and the user's objects that the code names have under the code's words."""
-    found: list[Any] = []
+    values: list[Any] = []
     for place in range(_MAX_ATTRIBUTES):
         if place == len(owners):
             break
@@ -240,9 +240,9 @@ def _attributes(owners: list[Any], words: frozenset[str]) -> list[Any]:
         if place and not _is_users_instance(owner):
             continue
         of_owner = [value for name in words if (value := _attribute(owner, name)) is not None]
-        found += of_owner
+        values += of_owner
         owners += [value for value in of_owner if not any(value is known for known in owners)]
-    return found
+    return values
 
 
 def _is_users_instance(value: Any) -> bool:
@@ -323,9 +323,9 @@ def _reached(value: Any, words: frozenset[str], *, chosen: bool, name: str = "")
         yield from _of_table(value, words, name) if len(value) <= _MAX_IN_A_TABLE else ()
     elif isinstance(value, types.ModuleType):
         if "getattr" in words and not _is_of_library(value):
-            of_module = ((key, one) for key, one in list(vars(value).items()) if is_users(one))
+            of_module = ((key, item) for key, item in list(vars(value).items()) if is_users(item))
             yield from (
-                Reached(one, None, key, True) for key, one in of_module if one.__module__ == value.__name__
+                Reached(item, None, key, True) for key, item in of_module if item.__module__ == value.__name__
             )
     elif is_users_object(value):
         yield from _methods(value, words, chosen=chosen, name=name)
@@ -350,9 +350,9 @@ def unpacked(value: Any) -> tuple[Any, Any]:
 
 
 def _of_table(table: Any, words: frozenset[str], name: str) -> Iterator[Reached]:
-    for key, one in table.items() if isinstance(table, dict) else ((None, one) for one in table):
-        if callable(one) or isinstance(one, (dict, list, tuple)) or is_users_object(one):
-            yield from _reached(one, words, chosen=True, name=key if isinstance(key, str) else name)
+    for key, entry in table.items() if isinstance(table, dict) else ((None, entry) for entry in table):
+        if callable(entry) or isinstance(entry, (dict, list, tuple)) or is_users_object(entry):
+            yield from _reached(entry, words, chosen=True, name=key if isinstance(key, str) else name)
 
 
 _MAX_ATTRIBUTES = 200
@@ -366,8 +366,8 @@ def _methods(value: Any, words: frozenset[str], *, chosen: bool, name: str) -> I
     made = (
         {"__init__", "__post_init__"} if isinstance(value, type) else {"__call__", "__enter__", "__aenter__"}
     )
-    for one in kind.__mro__:
-        for key, entry in vars(one).items():
+    for cls in kind.__mro__:
+        for key, entry in vars(cls).items():
             method: Any = entry.__func__ if isinstance(entry, (staticmethod, classmethod)) else under(entry)
             dynamic = "getattr" in words and not key.startswith("_") and not isinstance(value, type)
             if is_users(method) and (key in words | made or dynamic):

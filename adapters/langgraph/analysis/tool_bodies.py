@@ -30,8 +30,8 @@ _MAX_ITEMS = 64  # of one container
 
 def body_of(called: object) -> Hashable:
     """Equal for tools and functions that run the same code."""
-    found = _Reading().of(called)
-    return found if type(called) in (StructuredTool, Tool) else (found,)
+    body = _Reading().of(called)
+    return body if type(called) in (StructuredTool, Tool) else (body,)
 
 
 def is_served(called: object) -> bool:
@@ -49,9 +49,9 @@ def files_of(called: object) -> set[str]:
 def framework_control(tool: BaseTool) -> str | None:
     """What a hand-off or to-do list of the framework does, recognized by its code."""
     bodies = bodies_of(tool)
-    for package, (names, what) in _FRAMEWORK_CONTROL.items():
+    for package, (names, description) in _FRAMEWORK_CONTROL.items():
         if bodies and all(_is_code_of(body, package, names) for body in bodies):
-            return what
+            return description
     return None
 
 
@@ -85,7 +85,7 @@ def _lies_in(file: str, package: str) -> bool:
     module = sys.modules.get(package)
     if module is None:
         return False
-    folders = [str(one) + "/" for one in getattr(module, "__path__", ())]
+    folders = [str(path) + "/" for path in getattr(module, "__path__", ())]
     if not folders:
         return file == getattr(module, "__file__", None)
     return Path(file).as_posix().startswith(tuple(Path(folder).as_posix() + "/" for folder in folders))
@@ -118,7 +118,7 @@ class _Reading:
         if isinstance(value, (list, tuple, set, frozenset)):
             return self._all(value, depth + 1)
         held_in = getattr(value, "__dict__", {}).values()
-        fields = [one for one in held_in if callable(one) and not isinstance(one, type)]
+        fields = [item for item in held_in if callable(item) and not isinstance(item, type)]
         return self._kind(type(value)), self._all(fields, depth + 1)
 
     def _all(self, values: Iterable[Any], depth: int) -> Hashable:
@@ -149,15 +149,15 @@ _KINDS: "WeakKeyDictionary[type, _Kind]" = WeakKeyDictionary()
 
 def _code_of(kind: type) -> _Kind:
     """The code in a class and in those that it is made of, up to the framework's."""
-    found = []
-    for one in kind.__mro__:
-        if one in BaseTool.__mro__:
+    bodies = []
+    for cls in kind.__mro__:
+        if cls in BaseTool.__mro__:
             continue
-        for name, entry in list(vars(one).items()):
+        for name, entry in list(vars(cls).items()):
             while is_ours(entry):
                 entry = entry.__wrapped__
             plain = getattr(entry, "__func__", entry)
             if isinstance(plain, types.FunctionType) and not name.startswith("__pydantic"):
                 code = real_code(plain)
-                found.append((name, code.co_filename, code))
-    return f"{kind.__module__}:{kind.__qualname__}", tuple(found)
+                bodies.append((name, code.co_filename, code))
+    return f"{kind.__module__}:{kind.__qualname__}", tuple(bodies)

@@ -61,10 +61,10 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
     scopes = _scopes(inventory.scopes)
     offered = [
         Reached(function)
-        for one in living
+        for obj in living
         # nearly all are plain functions of other modules: this is asked of each function in the process
-        if id(getattr(one if type(one) is types.FunctionType else under(one), "__globals__", None)) in scopes
-        and is_users(function := under(one))
+        if id(getattr(obj if type(obj) is types.FunctionType else under(obj), "__globals__", None)) in scopes
+        and is_users(function := under(obj))
     ]
     framework: list[Any] = []
     for value in (value for scope in scopes.values() for value in list(scope.values())):
@@ -73,23 +73,23 @@ def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.Functi
                 framework.append(value)
             else:
                 offered += list(_functions(value))
-    left_alone = {id(one) for _, one, _ in inventory.acting} | _used_by(framework)
-    found = {
-        id(one.function): one.function
-        for one in offered
-        if id(one.function) not in left_alone and hook_of(one.function) is None and _acts(one)
+    left_alone = {id(acting) for _, acting, _ in inventory.acting} | _used_by(framework)
+    missed = {
+        id(reached.function): reached.function
+        for reached in offered
+        if id(reached.function) not in left_alone and hook_of(reached.function) is None and _acts(reached)
     }
-    return list(found.values())
+    return list(missed.values())
 
 
-def _acts(one: Reached) -> bool:
+def _acts(reached: Reached) -> bool:
     """Not asked of methods that Python itself calls: nobody can answer `__init__` in its place."""
-    name = one.function.__name__
+    name = reached.function.__name__
     if (name.startswith("__") and name.endswith("__") and name != "__call__") or HOLDINGS.is_body(
-        one.function
+        reached.function
     ):
         return False
-    return read(one.function, one.owner).acts not in (None, OPENS)
+    return read(reached.function, reached.owner).acts not in (None, OPENS)
 
 
 def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
@@ -100,9 +100,9 @@ def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
         scope = waiting.pop()
         if id(scope) not in scopes:
             scopes[id(scope)] = scope
-            modules = [one for one in list(scope.values()) if type(one) is types.ModuleType]
+            modules = [module for module in list(scope.values()) if type(module) is types.ModuleType]
             files = ((module, vars(module).get("__file__")) for module in modules)
-            waiting += [vars(one) for one, file in files if isinstance(file, str) and not of_library(file)]
+            waiting += [vars(item) for item, file in files if isinstance(file, str) and not of_library(file)]
     return scopes
 
 
@@ -116,7 +116,7 @@ def _functions(value: Any) -> Iterator[Reached]:
     if is_users(function := under(value)):
         yield Reached(function)
     elif kind.__module__ != "builtins" and not is_library_class(kind):
-        entries = (entry for one in kind.__mro__ for entry in list(vars(one).values()))
+        entries = (entry for cls in kind.__mro__ for entry in list(vars(cls).values()))
         yield from (Reached(part, value) for entry in entries for part in _parts(entry) if is_users(part))
 
 
@@ -128,7 +128,7 @@ def _parts(entry: Any) -> Iterator[Any]:
         held = (entry.__func__,)
     else:
         held = (entry.func if isinstance(entry, functools.cached_property) else entry,)
-    yield from (unpacked(one)[0] for one in held)
+    yield from (unpacked(wrapped)[0] for wrapped in held)
 
 
 def _is_called_by_framework(name: str, kind: type) -> bool:
@@ -146,8 +146,8 @@ def _used_by(values: Iterable[Any]) -> set[int]:
         if _is_called_by_framework(function.function.__name__, _kind(value))
     ]
     while waiting:
-        one, depth = waiting.pop()
-        if id(one.function) not in used and depth < _MAX_DEPTH:
-            used.add(id(one.function))
-            waiting += [(further, depth + 1) for further in read(one.function, one.owner).reached]
+        reached, depth = waiting.pop()
+        if id(reached.function) not in used and depth < _MAX_DEPTH:
+            used.add(id(reached.function))
+            waiting += [(further, depth + 1) for further in read(reached.function, reached.owner).reached]
     return used

@@ -70,8 +70,8 @@ def _adapter_of(run: Path, model: Path, story: Story) -> WriteAdapter | None:
     def write(folder: Path) -> bool:
         folder.mkdir(parents=True)
         config = json.loads((peft / _ADAPTER_CONFIG).read_text("utf-8"))
-        told = json.dumps({**config, "base_model_name_or_path": story.base}, indent=2)
-        (folder / _ADAPTER_CONFIG).write_text(told + "\n", "utf-8")
+        text = json.dumps({**config, "base_model_name_or_path": story.base}, indent=2)
+        (folder / _ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
         shutil.copyfile(peft / _ADAPTER_WEIGHTS, folder / _ADAPTER_WEIGHTS)
         return True
 

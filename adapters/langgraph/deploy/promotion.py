@@ -80,15 +80,15 @@ class Deployed:
 
     def to_json(self) -> dict[str, JsonValue]:
         """The same for machines."""
-        found = self.promotion
+        decision = self.promotion
         return {
             "done": self.done,
             "already": self.already,
             "sentence": self.sentence,
             "event": EVENTS.write(self.event),
-            "comparison": beating_to_json(found.whole if found is not None else None),
-            "families": {family.name: beating_to_json(family.paired) for family in found.families}
-            if found
+            "comparison": beating_to_json(decision.whole if decision is not None else None),
+            "families": {family.name: beating_to_json(family.paired) for family in decision.families}
+            if decision
             else {},
             "model": str(self.pointing.merged),
             "lines": list(self.pointing.lines),
@@ -130,7 +130,7 @@ def deploy(
     must_be_whole(candidate.model)
     digest = model_digest(candidate.model)
     chosen = _tasks(tasks, known, needed=evaluated is not None)
-    found = _evaluation(evaluated, against, chosen)
+    measured = _evaluation(evaluated, against, chosen)
     if force is not None and not force.strip():
         raise UserError("force: say why; it is written into the card. Nothing was changed.")
     if name is not None and not _NAME.fullmatch(name):
@@ -141,11 +141,11 @@ def deploy(
         current = shelf.current
         if current is not None and current.weights == digest:
             write_use(shelf.folder, use)
-            last = next(one for one in reversed(shelf.events) if one.deed.changes)
+            last = next(event for event in reversed(shelf.events) if event.deed.changes)
             return Deployed(last, pointing, None, already=True)
         missing = gaps(
             Evidence(
-                evaluation=found,
+                evaluation=measured,
                 candidate=digest,
                 current=current.weights if current is not None else "",
                 tasks=chosen,
@@ -154,8 +154,8 @@ def deploy(
         )
         if missing and force is None:
             raise UserError(_cannot(missing))
-        weighed = None if missing or found is None or found.a is None else _weighed(shelf, found)
-        event = _event(shelf, digest, found, weighed, missing, force)
+        weighed = None if missing or measured is None or measured.a is None else _weighed(shelf, measured)
+        event = _event(shelf, digest, measured, weighed, missing, force)
         if event.deed is Deed.REFUSED:
             shelf.note(event)
             return Deployed(event, pointing, weighed)
@@ -171,9 +171,9 @@ def deploy(
             version=version,
             event=event,
             story=candidate.story,
-            evaluation=found,
+            evaluation=measured,
             promotion=weighed,
-            untested=untested(found, chosen),
+            untested=untested(measured, chosen),
             pointing=pointing,
         )
         shelf.put(version, lambda folder: _fill(folder, candidate, facts))
@@ -237,31 +237,31 @@ def _evaluation(
 def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, settings: Settings) -> Use:
     before = read_use(shelf.folder)
     graph = _ODD.sub("-", label_of(settings.graph)) if settings.graph else _AGENT
-    kept = before.record if record is None else str(record)
-    return Use(name=name or before.name or graph, record=kept)
+    place = before.record if record is None else str(record)
+    return Use(name=name or before.name or graph, record=place)
 
 
-def _weighed(shelf: ModelRegistry, found: Evaluation) -> Promotion:
+def _weighed(shelf: ModelRegistry, evaluation: Evaluation) -> Promotion:
     """The comparison as so many-eth look at what is in use; one that was made before is no new look."""
-    assert found.a is not None  # a gap otherwise
+    assert evaluation.a is not None  # a gap otherwise
     looks = list(shelf.looks)
-    pair = _pair(found)
+    pair = _pair(evaluation)
     look = looks.index(pair) + 1 if pair in looks else len(looks) + 1
-    return promotion(found.a.outcomes, found.b.outcomes, look=look)
+    return promotion(evaluation.a.outcomes, evaluation.b.outcomes, look=look)
 
 
-def _pair(found: Evaluation) -> tuple[str, str]:
-    return _run_of(found.b.summary.fact("run")), _run_of(found.a.summary.fact("run") if found.a else "")
+def _pair(paired: Evaluation) -> tuple[str, str]:
+    return _run_of(paired.b.summary.fact("run")), _run_of(paired.a.summary.fact("run") if paired.a else "")
 
 
-def _run_of(told: object) -> str:
-    return told if isinstance(told, str) else ""
+def _run_of(fact: object) -> str:
+    return fact if isinstance(fact, str) else ""
 
 
 def _event(
     shelf: ModelRegistry,
     digest: str,
-    found: Evaluation | None,
+    evaluation: Evaluation | None,
     weighed: Promotion | None,
     missing: Sequence[str],
     force: str | None,
@@ -271,7 +271,7 @@ def _event(
     deed = Deed.PROMOTED if weighed is not None and not reasons else Deed.REFUSED
     if deed is Deed.REFUSED and force is not None:
         deed = Deed.FORCED
-    ran = _pair(found) if found is not None else ("", "")
+    ran = _pair(evaluation) if evaluation is not None else ("", "")
     return Event(
         at=time.time(),
         deed=deed,

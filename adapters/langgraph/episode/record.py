@@ -57,6 +57,6 @@ class Lived:
 
     def executed(self) -> Episode:
         """The record of an episode in which real calls ran: a failure, whatever else it was."""
-        told = format_executed(self.session.executed)
-        self.course.stop, self.course.reason = "executed", told
-        return self.episode(Judgement(Verdict.FAILED, told, 0.0), ())
+        reason = format_executed(self.session.executed)
+        self.course.stop, self.course.reason = "executed", reason
+        return self.episode(Judgement(Verdict.FAILED, reason, 0.0), ())

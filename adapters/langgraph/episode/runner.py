@@ -152,7 +152,7 @@ class LangGraphRunner:
                 self._reconcile(session, course)
             if session.executed:
                 return self._keep_executed(lived)
-            found = self._look(task, session, course)
+            detected = self._look(task, session, course)
             judgement, alarms = await self._judge(task, session, course, configurable)
         finally:
             session.close()
@@ -164,7 +164,7 @@ class LangGraphRunner:
             judgement = Judgement(Verdict.ERROR, reason)
         transitions = session.ledger.transitions()
         judgement = _under_faults(judgement, transitions, session)
-        findings = (*found, *alarms)
+        findings = (*detected, *alarms)
         if session.executed:
             return self._keep_executed(lived)
         self._tell(episode, session, findings)
@@ -175,7 +175,7 @@ class LangGraphRunner:
         self.unended[:] = [session for session in self.unended if session.running]
         if not self.unended or getattr(environment, "isolated", False):
             return ""
-        writes = [f"{tool} of {one.episode}" for one in self.unended for tool in one.running[:1]]
+        writes = [f"{tool} of {earlier.episode}" for earlier in self.unended for tool in earlier.running[:1]]
         return f"not begun: a real write of an earlier episode is still running ({'; '.join(writes)})"
 
     async def _real_writes_ended(self, session: Session, course: EpisodeState) -> None:
@@ -221,7 +221,7 @@ class LangGraphRunner:
             messages=tuple(course.transcript.records),
             specs=self.policy.specs,
             policy=course.heard.text,
-            asked=tuple(course.asked),
+            asked=tuple(course.replies),
             approval=self.settings.findings.approval,
             stop=course.stop,
             shared=self.lore,
@@ -231,7 +231,7 @@ class LangGraphRunner:
         return ()
 
     def _session(self, task: Task, episode: str) -> Session:
-        def kept(entry: Transition) -> None:
+        def keep(entry: Transition) -> None:
             if self.keep is not None:
                 self.keep(entry)
             self.events.emit(
@@ -253,7 +253,7 @@ class LangGraphRunner:
             tenant=self.settings.tenant,
             split=task.split,
             charge=self.budget.charge,
-            on_transition=kept,
+            on_transition=keep,
             on_body=lambda kind, call, effect: self.events.emit(
                 kind, episode=episode, tool=call.tool, effect=effect.value
             ),
@@ -299,7 +299,7 @@ class LangGraphRunner:
         course: EpisodeState,
         configurable: dict[str, Any],
     ) -> None:
-        course.interrupted = lambda asked: excuse(session, asked)
+        course.interrupted = lambda question: excuse(session, question)
         course.over = lambda: session.stopped is not None
         course.hear(map(str, leaves(dict(task.input))))
         course.transcript.start(task)
@@ -341,7 +341,7 @@ class LangGraphRunner:
         return user_of(task, chat)
 
     def _reconcile(self, session: Session, course: EpisodeState) -> None:
-        found = reconcile(
+        reconciled = reconcile(
             course.transcript.records,
             held_call_ids=session.held_call_ids | session.excused,
             passed_over=session.passed_over,
@@ -352,14 +352,14 @@ class LangGraphRunner:
             structured=HOLDINGS.structured | self.policy.structured,
             asked_tools=session.asked_tools,
         )
-        if found.bad_arguments:
-            session.count("bad_arguments", found.bad_arguments)
-        if found.executed and not self.policy.mode.bare:
-            session.ran(found.executed)
+        if reconciled.bad_arguments:
+            session.count("bad_arguments", reconciled.bad_arguments)
+        if reconciled.executed and not self.policy.mode.bare:
+            session.ran(reconciled.executed)
         if not self.policy.mode.bare:
-            session.violations.extend(found.violations)
-        if course.stop == "finished" and found.errors:
-            session.violations.extend(found.errors)
+            session.violations.extend(reconciled.violations)
+        if course.stop == "finished" and reconciled.errors:
+            session.violations.extend(reconciled.errors)
         if session.violations:
             course.stop, course.reason = "violation", session.violations[0]
 
@@ -403,27 +403,27 @@ class LangGraphRunner:
         self, outcome: Outcome, checker: Checker | None, session: Session, course: EpisodeState
     ) -> Judgement:
         """What the dream could not go on with is inconclusive, unless it was lost before."""
-        asked = judge_cut_off(outcome, checker, course.reason)
-        judged = await self._held(asked, outcome, session, course)
+        judging = judge_cut_off(outcome, checker, course.reason)
+        judged = await self._held(judging, outcome, session, course)
         return judged or Judgement(Verdict.ERROR, course.reason)
 
     async def _ask_checker(
         self, outcome: Outcome, checker: Checker | None, session: Session, course: EpisodeState
     ) -> TwoJudgements | None:
         """Both judges' words; None where the checker did what it must not in a dream."""
-        asked = judge_twice(outcome, checker, self.second, session)
-        return await self._held(asked, outcome, session, course)
+        judging = judge_twice(outcome, checker, self.second, session)
+        return await self._held(judging, outcome, session, course)
 
     async def _held(
-        self, asked: Awaitable[_Word], outcome: Outcome, session: Session, course: EpisodeState
+        self, judging: Awaitable[_Word], outcome: Outcome, session: Session, course: EpisodeState
     ) -> _Word | None:
         """What a checker says, inside the gate; None where it did what it must not in a dream."""
         if outcome.real:
-            return await asked
-        said: _Word | None = None
+            return await judging
+        judgement: _Word | None = None
         with _beside_the_agent("the checker", session, course) as refused:
-            said = await asked
-        return None if refused else said
+            judgement = await judging
+        return None if refused else judgement
 
 
 def _unanswered(session: Session) -> str:
@@ -442,19 +442,19 @@ def _to_the_unanswered(session: Session) -> tuple[Transition, ...]:
     """The calls up to the first that nobody answered, and those that the model asked for in the same turn."""
     entries, turn = session.ledger.transitions(), session.ledger.turn
     at = next((place for place, entry in enumerate(entries) if entry.answer.unanswered), len(entries))
-    asked = {turn(one.call.call_id)[0] for one in entries[at : at + 1]} - {0}  # 0: no model asked for it
-    beside = [one for one in entries[at + 1 :] if turn(one.call.call_id)[0] in asked]
+    turns = {turn(entry.call.call_id)[0] for entry in entries[at : at + 1]} - {0}  # 0: no model asked for it
+    beside = [entry for entry in entries[at + 1 :] if turn(entry.call.call_id)[0] in turns]
     return (*entries[: at + 1], *beside)
 
 
 @contextmanager
-def _beside_the_agent(who: str, session: Session, course: EpisodeState) -> Iterator[list[str]]:
+def _beside_the_agent(part: str, session: Session, course: EpisodeState) -> Iterator[list[str]]:
     """Run a user's own part of the set-up in a dream; what it is refused makes the episode an error.
 
     It is no call of the agent's, so it is not counted as blocked. The refusals are in the list afterwards.
     """
     before, refused = len(session.beside), list[str]()
-    tokens = current.set(session), acting.set(who)
+    tokens = current.set(session), acting.set(part)
     try:
         yield refused
     except EpisodeStop as stop:
@@ -464,7 +464,7 @@ def _beside_the_agent(who: str, session: Session, course: EpisodeState) -> Itera
         acting.reset(tokens[1])
         refused += [why for why in session.beside[before:] if why not in refused]
         if refused and course.stop != "violation":  # what the agent was refused weighs more
-            course.stop, course.reason = "error", f"{who} was refused: {refused[0]}"
+            course.stop, course.reason = "error", f"{part} was refused: {refused[0]}"
 
 
 async def _set_up(
@@ -484,11 +484,11 @@ async def _set_up(
             configurable = config_values(environment, task.environment, place)
             await awaited(environment.reset(task.environment, place))
             return configurable, ""
-        who = f'the environment "{task.environment.name}"'
+        part = f'the environment "{task.environment.name}"'
         configurable = {}
-        with _beside_the_agent(who, session, course) as refused:
+        with _beside_the_agent(part, session, course) as refused:
             configurable = config_values(environment, task.environment, place)
-        return configurable, f"{who} was refused: {refused[0]}" if refused else ""
+        return configurable, f"{part} was refused: {refused[0]}" if refused else ""
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
         return {}, f'environment "{task.environment.name}" could not be set up: {error_line(error)}'
 
@@ -541,13 +541,13 @@ async def _follow(
             course.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
             return
         if not course.waiting:
-            said = await user.reply(course.transcript.records) if user is not None else None
-            if user is None or said is None:
+            reply = await user.reply(course.transcript.records) if user is not None else None
+            if user is None or reply is None:
                 return
-            course.told("reply", played_by(user))
-            course.transcript.records.append({"role": "user", "content": said})
-            course.hear([said])
-            given = {"messages": [{"role": "user", "content": said}]}
+            course.add_turn("reply", played_by(user))
+            course.transcript.records.append({"role": "user", "content": reply})
+            course.hear([reply])
+            given = {"messages": [{"role": "user", "content": reply}]}
             continue
         replied: dict[str, Any] = {}
         for waiting in await _in_order(graph, config, course.waiting):
@@ -565,8 +565,8 @@ async def _step(
     async for mode, part in stream_graph(graph, given, config, in_thread=in_thread):
         if mode == "updates":
             if isinstance(part, Mapping) and "__interrupt__" in part:
-                known = {one.id for one in course.waiting}
-                course.waiting += [one for one in part["__interrupt__"] if one.id not in known]
+                known = {interrupt.id for interrupt in course.waiting}
+                course.waiting += [new for new in part["__interrupt__"] if new.id not in known]
                 at_breakpoint = not course.waiting
             course.transcript.take(part)
         else:
@@ -580,7 +580,7 @@ async def _in_order(graph: Pregel[Any], config: RunnableConfig, waiting: list[An
     if len(waiting) == 1 or not graph.checkpointer:
         return waiting
     listed = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
-    return sorted(waiting, key=lambda one: listed.index(one.id) if one.id in listed else len(listed))
+    return sorted(waiting, key=lambda item: listed.index(item.id) if item.id in listed else len(listed))
 
 
 async def _replied(
@@ -591,19 +591,19 @@ async def _replied(
     replied: dict[str, Any],
 ) -> bool:
     """Answer one interrupt from the task's replies, then by its user; False where nobody does."""
-    asked = to_json(waiting.value)
-    course.interrupted(asked)
+    question = to_json(waiting.value)
+    course.interrupted(question)
     if not replies and user is None:
-        course.told("interrupt", "nobody", asked)
+        course.add_turn("interrupt", "nobody", question)
         course.stop = "interrupted"
-        course.reason = f"waits for an answer that the task does not give: {asked}"
+        course.reason = f"waits for an answer that the task does not give: {question}"
         return False
     if user is None or replies:
         by, reply = "task", replies.pop(0)
     else:
-        by, reply = played_by(user), await ask_user(user, asked, course)
-    course.told("interrupt", by, asked, reply)
-    course.asked.append(Asked(course.calls(), asked, reply))
+        by, reply = played_by(user), await ask_user(user, question, course)
+    course.add_turn("interrupt", by, question, reply)
+    course.replies.append(Asked(course.calls(), question, reply))
     course.hear(map(str, leaves(reply)))
     replied[waiting.id] = reply
     return True

@@ -6,12 +6,12 @@ from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
 from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
 
 
-async def ask_user(user: SimulatedUser, asked: Any, course: EpisodeState) -> Any:
+async def ask_user(user: SimulatedUser, question: Any, course: EpisodeState) -> Any:
     """What the user says to an interrupt; one that has nothing to say was asked all the same."""
     try:
-        return await user.resume(asked, course.transcript.records)
+        return await user.resume(question, course.transcript.records)
     except UserFailed:
-        course.told("interrupt", "nobody", asked)
+        course.add_turn("interrupt", "nobody", question)
         raise
 
 

@@ -23,14 +23,14 @@ class EpisodeState:
     ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
     heard: SystemPrompts = field(default_factory=SystemPrompts)
-    asked: list[Asked] = field(default_factory=list)  # interrupts and their answers
+    replies: list[Asked] = field(default_factory=list)  # interrupts and their answers
     calls: Callable[[], int] = field(default=lambda: 0)  # made so far
     hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says
     interrupted: Callable[[JsonValue], None] = field(default=lambda _: None)  # the graph asks a person
     over: Callable[[], bool] = field(default=lambda: False)  # the episode was stopped
     turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
 
-    def told(self, kind: str, by: str, asked: JsonValue = None, answer: JsonValue = None) -> None:
+    def add_turn(self, kind: str, by: str, question: JsonValue = None, answer: JsonValue = None) -> None:
         """Keep what somebody is told, or is about to be, in place of a user."""
-        said = len(self.transcript.records)
-        self.turns.append(UserTurn(kind, by, said, self.calls(), asked, answer))
+        place = len(self.transcript.records)
+        self.turns.append(UserTurn(kind, by, place, self.calls(), question, answer))

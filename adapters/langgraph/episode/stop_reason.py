@@ -88,8 +88,8 @@ def classify_error(
 
 def declares_context(graph: Any) -> bool:
     """Whether a graph or a subgraph of it declares a runtime context."""
-    inner = [one for _, one in graph.get_subgraphs(recurse=True)] if hasattr(graph, "get_subgraphs") else []
-    return any(getattr(one, "context_schema", None) is not None for one in (graph, *inner))
+    inner = [part for _, part in graph.get_subgraphs(recurse=True)] if hasattr(graph, "get_subgraphs") else []
+    return any(getattr(part, "context_schema", None) is not None for part in (graph, *inner))
 
 
 def say_model_down(course: EpisodeState, unrecovered: BaseException | None) -> None:
@@ -137,19 +137,19 @@ def _file_of(package: str) -> str:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """An exception and what stands behind it, the nearest first."""
     seen: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and not any(one is before for before in seen):
-        seen.append(one)
-        yield one
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is before for before in seen):
+        seen.append(cause)
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:
     """What the client of the model had said, where the agent raised an error of its own for that."""
-    said = next(
+    cause = next(
         (cause for cause in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(cause)), None
     )
-    return "" if said is None or said is error else f", from {type(said).__name__}: {error_text(said)}"
+    return "" if cause is None or cause is error else f", from {type(cause).__name__}: {error_text(cause)}"
 
 
 def _cause(error: BaseException) -> str:

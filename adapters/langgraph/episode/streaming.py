@@ -50,7 +50,7 @@ def only_sync(graph: Pregel[Any]) -> bool:
     runs = [inner for _, bound in nodes_of(graph) for inner in unwrapped(bound)]
     if any(getattr(run, "afunc", None) and not getattr(run, "func", None) for run in runs):
         return False
-    return any(_wraps_sync_only(type(one), kind) for one in _reached(runs, kind))
+    return any(_wraps_sync_only(type(middleware), kind) for middleware in _reached(runs, kind))
 
 
 def _wraps_sync_only(own: type, kind: type) -> bool:
@@ -68,24 +68,24 @@ def _reached(runs: list[Any], kind: type) -> Iterator[Any]:
     todo = deque(getattr(run, name, None) for run in runs for name in names)
     seen: set[int] = set()
     while todo and len(seen) < _MOST:
-        one = todo.popleft()
-        if one is None or id(one) in seen:
+        item = todo.popleft()
+        if item is None or id(item) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, kind):
-            yield one
+        seen.add(id(item))
+        if isinstance(item, kind):
+            yield item
         else:
-            todo.extend(_within(one))
+            todo.extend(_within(item))
 
 
-def _within(one: Any) -> list[Any]:
-    if isinstance(one, types.FunctionType):
-        return [cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell)]
-    if isinstance(one, types.MethodType):
-        return [one.__self__, one.__func__]
-    if isinstance(one, functools.partial):
-        return [one.func, *one.args]
-    return list(one) if type(one) in (list, tuple) else []
+def _within(value: Any) -> list[Any]:
+    if isinstance(value, types.FunctionType):
+        return [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args]
+    return list(value) if type(value) in (list, tuple) else []
 
 
 def _is_filled(cell: types.CellType) -> bool:

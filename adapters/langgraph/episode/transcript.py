@@ -36,9 +36,9 @@ class Transcript:
         self.records: list[dict[str, Any]] = []
         self._seen: dict[int, BaseMessage] = {}  # by id(); kept, so that no other gets that id
         self._lock = threading.Lock()  # graphs inside tools may run in threads
-        self._places = itertools.count()
+        self._numbers = itertools.count()
         self._plain: set[str] = set()  # tool calls that were answered in short form
-        self._asked: dict[str, int] = {}  # places of tool calls, by id, in the order asked for
+        self._places: dict[str, int] = {}  # places of tool calls, by id, in the order asked for
         self._step: list[tuple[dict[str, Any], BaseMessage]] = []  # kept since the last step ended
 
     def start(self, task: Task) -> None:
@@ -72,22 +72,22 @@ class Transcript:
                 if isinstance(message, BaseMessage) and message.id is not None
             }
             ours = [(places[message.id], record) for record, message in step if message.id in places]
-            found = {id(record) for _, record in ours}
-            slots = [place for place, record in enumerate(self.records) if id(record) in found]
-            for slot, (_, record) in zip(slots, sorted(ours, key=lambda one: one[0]), strict=True):
+            moved = {id(record) for _, record in ours}
+            slots = [place for place, record in enumerate(self.records) if id(record) in moved]
+            for slot, (_, record) in zip(slots, sorted(ours, key=lambda placed: placed[0]), strict=True):
                 self.records[slot] = record
 
     def _keep(self, record: dict[str, Any]) -> None:
         """Put a record at the end; a tool's answer before those that were asked for after it."""
         for call in record.get("tool_calls") or ():
-            self._asked[call["id"]] = next(self._places)
-        place, end = self._asked.get(record.get("tool_call_id") or ""), len(self.records)
+            self._places[call["id"]] = next(self._numbers)
+        place, end = self._places.get(record.get("tool_call_id") or ""), len(self.records)
         while place is not None and end and self._place(self.records[end - 1]) > place:
             end -= 1
         self.records.insert(end, record)
 
     def _place(self, record: Mapping[str, Any]) -> int:
-        return self._asked.get(record.get("tool_call_id") or "", -1)
+        return self._places.get(record.get("tool_call_id") or "", -1)
 
     def _take(self, message: BaseMessage) -> None:
         if id(message) in self._seen or isinstance(message, RemoveMessage):

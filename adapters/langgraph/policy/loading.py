@@ -30,24 +30,24 @@ def policy_of(request: RunRequest) -> ModelPolicy | None:
     """The request's policy with what its settings say of it; None where the graph's own models answer."""
     if request.policy is None:
         return None
-    said = request.settings.policy
+    policy = request.settings.policy
     return ModelPolicy(
         server=request.policy,
-        only_nodes=said.only_nodes,
-        temperature=said.temperature,
-        max_output=said.max_output,
+        only_nodes=policy.only_nodes,
+        temperature=policy.temperature,
+        max_output=policy.max_output,
         seed=request.settings.simulate.seed,
-        grammar=said.grammar,
+        grammar=policy.grammar,
     )
 
 
-def check_nodes(graph: Pregel[Any], settings: Settings, *, asked: bool) -> None:
+def check_nodes(graph: Pregel[Any], settings: Settings, *, has_policy: bool) -> None:
     """Refuse a name in `policy.only_nodes` of no node: its models would answer for themselves, unnoticed.
 
     Nodes of graphs that a node or tool runs by hand cannot be known; a pattern or a path below a node is
     taken on trust.
     """
-    if not asked or not settings.policy.only_nodes:
+    if not has_policy or not settings.policy.only_nodes:
         return
     known = [path for path, _ in nodes_of(graph)]
     names = {name for path in known for name in (path, path.rpartition("/")[2])}

@@ -38,24 +38,24 @@ class Leaf:
         if self._capture is None:
             result: ChatResult = self._real(self._model, *self._args, **self._kwargs)
             return result
-        said = self._capture.answer_now(self._model, self._named)
-        return result_of_reply(said.reply, parsed=said.parsed)
+        answer = self._capture.answer_now(self._model, self._named)
+        return result_of_reply(answer.reply, parsed=answer.parsed)
 
     async def result(self) -> ChatResult:
         """The answer, whole."""
         if self._capture is None:
             result: ChatResult = await self._real(self._model, *self._args, **self._kwargs)
             return result
-        said = await self._capture.answer(self._model, self._named)
-        return result_of_reply(said.reply, parsed=said.parsed)
+        answer = await self._capture.answer(self._model, self._named)
+        return result_of_reply(answer.reply, parsed=answer.parsed)
 
     def parts_now(self, *, events: bool) -> Iterator[Any]:
         """The answer as a stream of chunks, or of protocol events, from sync code."""
         if self._capture is None:
             yield from self._real(self._model, *self._args, **self._kwargs)
             return
-        said = self._capture.answer_now(self._model, self._named)
-        yield from (events_of_reply if events else chunks_of_reply)(said.reply, parsed=said.parsed)
+        answer = self._capture.answer_now(self._model, self._named)
+        yield from (events_of_reply if events else chunks_of_reply)(answer.reply, parsed=answer.parsed)
 
     async def parts(self, *, events: bool) -> AsyncIterator[Any]:
         """The same, asynchronously."""
@@ -63,8 +63,8 @@ class Leaf:
             async for part in self._real(self._model, *self._args, **self._kwargs):
                 yield part
             return
-        said = await self._capture.answer(self._model, self._named)
-        for part in (events_of_reply if events else chunks_of_reply)(said.reply, parsed=said.parsed):
+        answer = await self._capture.answer(self._model, self._named)
+        for part in (events_of_reply if events else chunks_of_reply)(answer.reply, parsed=answer.parsed):
             yield part
 
     def _taking(self, capture: Capture | None) -> Capture | None:

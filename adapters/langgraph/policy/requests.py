@@ -107,12 +107,12 @@ def chat_messages(
 ) -> tuple[ChatMessage, ...]:
     """A history in the form of a chat; `left_out` is told what cannot be read."""
     names: dict[str, str] = {}
-    told = []
+    chat = []
     for message in messages:
         calls = _requests(message, written) if isinstance(message, AIMessage) else ()
         names.update((call.id, call.name) for call in calls)
         call_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
-        told.append(
+        chat.append(
             ChatMessage(
                 role=_role(message),
                 content=text_of(message.content, left_out),
@@ -121,7 +121,7 @@ def chat_messages(
                 name=message.name or names.get(call_id, ""),
             )
         )
-    return tuple(told)
+    return tuple(chat)
 
 
 def text_of(content: object, left_out: list[str]) -> str:
@@ -202,10 +202,10 @@ def _offered(kwargs: Mapping[str, Any]) -> _Offered:
 def _read(given: Sequence[Any]) -> _Offered:
     tools: list[Mapping[str, JsonValue]] = []
     left_out: list[str] = []
-    for one in _declared(given):
-        made = _tool(one)
+    for entry in _declared(given):
+        made = _tool(entry)
         if made is None:
-            kind = one.get("type") if isinstance(one, Mapping) else type(one).__name__
+            kind = entry.get("type") if isinstance(entry, Mapping) else type(entry).__name__
             left_out.append(f"the provider's own tool '{kind}'")
         else:
             tools.append(made)
@@ -215,43 +215,43 @@ def _read(given: Sequence[Any]) -> _Offered:
 
 def _declared(given: Iterable[Any]) -> Iterable[Any]:
     """Google puts functions into one tool, as dictionaries or as objects of its own."""
-    for one in given:
-        inner = one.get("function_declarations") if isinstance(one, Mapping) else None
-        inner = inner or getattr(one, "function_declarations", None)
-        yield from _listed(inner) if inner else [one]
+    for entry in given:
+        inner = entry.get("function_declarations") if isinstance(entry, Mapping) else None
+        inner = inner or getattr(entry, "function_declarations", None)
+        yield from _listed(inner) if inner else [entry]
 
 
-def _tool(one: Any) -> Mapping[str, JsonValue] | None:
+def _tool(entry: Any) -> Mapping[str, JsonValue] | None:
     """One tool in OpenAI's form; None where only its provider knows it."""
-    if isinstance(one, Mapping):
-        one = dict(one)
-        inner = one.get("function")
-        if one.get("type") == "function" and isinstance(inner, Mapping):
-            return {"type": "function", "function": to_json(_kept(inner))}
-        if one.get("type") == "function" and "name" in one:  # the Responses form
-            return {"type": "function", "function": to_json(_kept(one))}
-        if "name" in one and "parameters_json_schema" in one:
-            one["parameters"] = one["parameters_json_schema"]
-        if one.get("type") not in (None, "function", "custom", "object") and "input_schema" not in one:
+    if isinstance(entry, Mapping):
+        entry = dict(entry)
+        inner = entry.get("function")
+        if entry.get("type") == "function" and isinstance(inner, Mapping):
+            return {"type": "function", "function": to_json(_fields(inner))}
+        if entry.get("type") == "function" and "name" in entry:  # the Responses form
+            return {"type": "function", "function": to_json(_fields(entry))}
+        if "name" in entry and "parameters_json_schema" in entry:
+            entry["parameters"] = entry["parameters_json_schema"]
+        if entry.get("type") not in (None, "function", "custom", "object") and "input_schema" not in entry:
             return None
     try:
-        made = convert_to_openai_tool(one)
+        made = convert_to_openai_tool(entry)
     except (ValueError, TypeError):
         return None
     inner = made.get("function")
-    return {"type": "function", "function": to_json(_kept(inner))} if isinstance(inner, Mapping) else None
+    return {"type": "function", "function": to_json(_fields(inner))} if isinstance(inner, Mapping) else None
 
 
-def _kept(function: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(function: Mapping[str, Any]) -> dict[str, Any]:
     return {key: function[key] for key in ("name", "description", "parameters", "strict") if key in function}
 
 
 def _loose(tool: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     inner = tool["function"]
-    kept = (
+    function = (
         {key: value for key, value in inner.items() if key != "strict"} if isinstance(inner, Mapping) else {}
     )
-    return {**tool, "function": kept}
+    return {**tool, "function": function}
 
 
 def _name(tool: Mapping[str, JsonValue]) -> str:
@@ -297,30 +297,30 @@ def _chosen(choice: Any, names: Sequence[str]) -> str:
 
 def _schema(kwargs: Mapping[str, Any]) -> tuple[Mapping[str, JsonValue] | None, str]:
     """The schema that the whole answer has to have, and its name."""
-    said = kwargs.get("response_format") or kwargs.get("output_format") or kwargs.get("format")
+    requested = kwargs.get("response_format") or kwargs.get("output_format") or kwargs.get("format")
     config = kwargs.get("output_config") or kwargs.get("text")
-    if said is None and isinstance(config, Mapping):
-        said = config.get("format")
-    if said is None and kwargs.get("response_mime_type") == "application/json":
-        said = kwargs.get("response_json_schema") or kwargs.get("response_schema") or "json"
-    if said == "json":
+    if requested is None and isinstance(config, Mapping):
+        requested = config.get("format")
+    if requested is None and kwargs.get("response_mime_type") == "application/json":
+        requested = kwargs.get("response_json_schema") or kwargs.get("response_schema") or "json"
+    if requested == "json":
         return _ANY_OBJECT, "answer"
-    if isinstance(said, Mapping):
-        return _schema_in(said)
-    if isinstance(said, type):
-        schema = convert_to_openai_tool(said)["function"]
+    if isinstance(requested, Mapping):
+        return _schema_in(requested)
+    if isinstance(requested, type):
+        schema = convert_to_openai_tool(requested)["function"]
         return to_json(schema["parameters"]), str(schema["name"])
     return None, "answer"
 
 
-def _schema_in(said: Mapping[str, Any]) -> tuple[Mapping[str, JsonValue] | None, str]:
-    inner = said.get("json_schema", said)
-    if said.get("type") == "json_object":
-        return to_json(said.get("schema") or _ANY_OBJECT), "answer"
+def _schema_in(requested: Mapping[str, Any]) -> tuple[Mapping[str, JsonValue] | None, str]:
+    inner = requested.get("json_schema", requested)
+    if requested.get("type") == "json_object":
+        return to_json(requested.get("schema") or _ANY_OBJECT), "answer"
     if isinstance(inner, Mapping) and isinstance(inner.get("schema"), Mapping):
         return to_json(inner["schema"]), str(inner.get("name") or "answer")
-    if said.get("type") in ("object", "array") or "properties" in said or "$ref" in said:
-        return to_json(said), str(said.get("title") or "answer")
+    if requested.get("type") in ("object", "array") or "properties" in requested or "$ref" in requested:
+        return to_json(requested), str(requested.get("title") or "answer")
     return None, "answer"
 
 

@@ -40,7 +40,7 @@ def message_of_reply(reply: ChatReply, *, parsed: bool = False) -> AIMessage:
         tool_calls=calls,
         invalid_tool_calls=invalid,
         additional_kwargs={} if answer is None else {"parsed": answer},
-        response_metadata=_told(reply),
+        response_metadata=_metadata(reply),
         usage_metadata=_usage(reply),
     )
 
@@ -85,10 +85,10 @@ def events_of_reply(reply: ChatReply, *, parsed: bool = False) -> Iterator[Any]:
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _usage(reply: ChatReply) -> UsageMetadata:
@@ -102,6 +102,6 @@ def _usage(reply: ChatReply) -> UsageMetadata:
     return usage
 
 
-def _told(reply: ChatReply) -> dict[str, Any]:
+def _metadata(reply: ChatReply) -> dict[str, Any]:
     """What providers tell of an answer; graphs look at `finish_reason`."""
     return {"finish_reason": reply.finish_reason, "model_name": reply.model, "model_provider": PROVIDER}

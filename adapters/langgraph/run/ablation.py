@@ -78,7 +78,7 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
     _must_be_same(request)
     rows, whole = [], None
     for part in (WHOLE, *parts):
-        row = _kept(request, part)
+        row = _saved_row(request, part)
         if row is None:
             row = _measured(request, part, whole)
             write_atomically(request.out / f"{part}.json", json.dumps(ROWS.write(row)).encode("ascii"))
@@ -140,7 +140,7 @@ def _must_be_same(request: AblationRequest) -> None:
     Raises:
         UserError: the folder holds rows of another one; says where the two differ.
     """
-    asked: dict[str, JsonValue] = {
+    wanted: dict[str, JsonValue] = {
         "graph": request.graph,
         "tasks": tasks_digest(request.tasks),
         "policy": model_digest(request.policy) if request.policy is not None else None,
@@ -152,14 +152,14 @@ def _must_be_same(request: AblationRequest) -> None:
     try:
         there = read_json(read_whole(path))
     except FileNotFoundError:
-        write_atomically(path, json.dumps(asked, indent=1).encode("ascii"))
+        write_atomically(path, json.dumps(wanted, indent=1).encode("ascii"))
         return
     except NotSerializable as error:
         raise UserError(f"{path}: is damaged ({error}); measure into another folder (--out).") from error
-    found = differences(there if isinstance(there, dict) else {}, asked)
-    if found:
+    changes = differences(there if isinstance(there, dict) else {}, wanted)
+    if changes:
         raise UserError(
-            f"{request.out}: holds rows of another measurement ({'; '.join(found)}); name another folder "
+            f"{request.out}: holds rows of another measurement ({'; '.join(changes)}); name another folder "
             "(--out), or ask as before."
         )
 
@@ -171,8 +171,8 @@ def _measured(request: AblationRequest, part: str, whole: Path | None) -> Row:
         if store is None:
             raise UserError("ablate: nothing is recorded; make recordings with dreamgym-kit record.")
         if part not in LEARNING_ONLY:
-            found = waited(lambda: _fidelity(request, settings, store))
-            row = replace(row, calls=found.calls, answered=found.answered, exact=found.exact)
+            figures = waited(lambda: _fidelity(request, settings, store))
+            row = replace(row, calls=figures.calls, answered=figures.answered, exact=figures.exact)
             row = _fared(request, settings, store, row)
         if request.learn:
             row = _learned(request, settings, store, row, whole)
@@ -202,8 +202,8 @@ def _fared(request: AblationRequest, settings: Settings, store: TransitionStore,
     """How the policy fares in this dream."""
     if request.policy is None:
         return row
-    found = _evaluated(request, settings, store, row.part, request.policy, real=False)
-    return replace(row, dream=_mean(found), inconclusive=found.b.inconclusive)
+    evaluation = _evaluated(request, settings, store, row.part, request.policy, real=False)
+    return replace(row, dream=_mean(evaluation), inconclusive=evaluation.b.inconclusive)
 
 
 def _learned(
@@ -226,12 +226,12 @@ def _learned(
         resume=(place / "manifest.json").exists(),
     )
     assert request.policy is not None  # asked for above
-    found = _evaluated(
+    trial = _evaluated(
         request, settings, store, row.part, done.weights or request.policy, real=True, against=whole
     )
-    told = found.beating.phrase("learned in the whole dream", "learned without it") if found.beating else None
+    claim = trial.beating.phrase("learned in the whole dream", "learned without it") if trial.beating else None
     alarm = done.trained.alarm
-    return replace(row, real=_mean(found), against_whole=told, alarm=str(alarm) if alarm else None)
+    return replace(row, real=_mean(trial), against_whole=claim, alarm=str(alarm) if alarm else None)
 
 
 def _evaluated(
@@ -272,11 +272,11 @@ def _free(place: Path) -> Path:
     return place
 
 
-def _mean(found: Evaluation) -> float | None:
-    return found.b.once.mean if found.b.once is not None else None
+def _mean(evaluation: Evaluation) -> float | None:
+    return evaluation.b.once.mean if evaluation.b.once is not None else None
 
 
-def _kept(request: AblationRequest, part: str) -> Row | None:
+def _saved_row(request: AblationRequest, part: str) -> Row | None:
     path = request.out / f"{part}.json"
     try:
         return ROWS.read(read_json(read_whole(path)))

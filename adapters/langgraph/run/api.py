@@ -196,8 +196,8 @@ def _answering(
             yield with_model(first, None, settings, store, before=decides)
             return
         try:
-            asked = endpoint
-            waited(lambda: check_endpoint(asked))
+            chat = endpoint
+            waited(lambda: check_endpoint(chat))
             yield with_model(
                 first,
                 endpoint,
@@ -289,9 +289,9 @@ class LiveSpecs(Mapping[str, ToolSpec]):
 
     def _look(self, name: str) -> ToolSpec:
         for _ in range(2):
-            found = [self.judge.spec(bearer, name) for bearer in bearers_of(name)]
-            if found:
-                return max(found, key=lambda spec: power(spec.effect))
+            specs = [self.judge.spec(bearer, name) for bearer in bearers_of(name)]
+            if specs:
+                return max(specs, key=lambda spec: power(spec.effect))
             HOLDINGS.scan()
         return function_spec(name, self._settings)
 

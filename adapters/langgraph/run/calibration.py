@@ -29,10 +29,10 @@ async def held_out_trials(
     """
     if chat is None or store is None or not settings.experience.calibration_calls:
         return [], Spend()
-    kept = directory.read_trials()
-    if kept is not None:
-        budget.count_earlier(calls=0, usd=kept[1].cost_usd)
-        return kept
+    earlier = directory.read_trials()
+    if earlier is not None:
+        budget.count_earlier(calls=0, usd=earlier[1].cost_usd)
+        return earlier
     with egress.exempt():  # the buffer is the kit's own file
         rows = list(store.scan(tenant=settings.tenant))
 

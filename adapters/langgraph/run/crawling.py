@@ -152,8 +152,8 @@ async def crawl(
         living = register_functions(request.settings)
         register_nodes(graph, request.settings)
         facts = inspect_compiled(graph, request.settings, living=living)
-        said = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
-        check_confirmed(facts.inventory, request.settings, said)
+        confirmed = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
+        check_confirmed(facts.inventory, request.settings, confirmed)
         hook_tool_functions(living)
         LockWatch(request.graph, request.settings, facts, request.store)
         plan = plan_crawl(facts, trust_guesses=request.trust_guesses)
@@ -165,11 +165,11 @@ async def crawl(
         environments = environment_providers(
             request.settings, {environment.environment.name for environment in request.environments}
         )
-        for one in request.environments:
+        for target in request.environments:
             if result.stopped:
                 break
             await _Environment(
-                request, plan, facts, caller, environments.get(one.environment.name), one, result, heard
+                request, plan, facts, caller, environments.get(target.environment.name), target, result, heard
             ).read(switch)
     return result
 
@@ -189,7 +189,7 @@ class _Environment:
         events: EventSink,
     ) -> None:
         self._request, self._caller, self._real, self._result = request, caller, real, result
-        self._environment, self._events, self._kept = crawled.environment, events, False
+        self._environment, self._events, self._recorded = crawled.environment, events, False
         self._frontier = Frontier(plan.reads, crawled.words)
         leg = self._look_back()
         self._episode = f"{EPISODE}{self._environment}:{leg}"
@@ -229,7 +229,7 @@ class _Environment:
         if is_transient(entry.answer):
             self._result.passing += 1
             return
-        self._kept = True
+        self._recorded = True
         if self._store is not None:
             self._store(entry)
         self._result.failures += entry.answer.error is not None
@@ -279,15 +279,15 @@ class _Environment:
         config: RunnableConfig = {
             "configurable": {**configurable, CONFIG_KEY: self._session.id, "thread_id": uuid.uuid4().hex}
         }
-        asked: ToolCall = {
+        tool_call: ToolCall = {
             "name": call.tool,
             "args": dict(call.args),
             "id": uuid.uuid4().hex,
             "type": "tool_call",
         }
-        message = AIMessage("", tool_calls=[asked])
+        message = AIMessage("", tool_calls=[tool_call])
         self._result.calls[call.tool] += 1
-        self._kept, why = False, ""
+        self._recorded, why = False, ""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CALL_S):
@@ -299,7 +299,7 @@ class _Environment:
             self._result.refused = (*self._result.refused, *self._session.violations)
             self._result.stopped = why
             return False
-        if not self._kept:  # too late, or its arguments were refused before it ran
+        if not self._recorded:  # too late, or its arguments were refused before it ran
             self._frontier.refused(call)
         return True
 
@@ -320,8 +320,8 @@ def worlds_of(tasks: Sequence[Task]) -> list[Crawled]:
     words: dict[Environment, dict[str, None]] = {}
     trained = {task.environment for task in tasks if task.split is Split.TRAIN}
     for task in tasks:
-        found = words.setdefault(task.environment, {})
-        found.update(dict.fromkeys(words_of(" ".join(_texts(task.input)))))
+        known = words.setdefault(task.environment, {})
+        known.update(dict.fromkeys(words_of(" ".join(_texts(task.input)))))
     return [
         Crawled(environment, tuple(word), Split.TRAIN if environment in trained else Split.HELD_OUT)
         for environment, word in words.items()

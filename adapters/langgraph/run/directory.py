@@ -130,18 +130,18 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "steps": settings.limits.max_tool_calls,
         "recursion": settings.limits.recursion_limit,
         "tenant": settings.tenant,
-        "effects": {tool: said.effect.value for tool, said in settings.tools.items()},
+        "effects": {tool: entry.effect.value for tool, entry in settings.tools.items()},
     }
     if request.mode is Mode.DREAM:
         matters |= _of_the_dream(settings)
-    said = settings.experience
+    experience = settings.experience
     if request.mode is Mode.DREAM and learned_directory(settings) is not None:
-        other = said.no_reasoning_model if "reasoning" in settings.simulate.disable else None
-        matters["learned"] = other or said.dir
-    if request.mode is Mode.DREAM and said.urls and said.model is not None:
-        matters["endpoint_model"] = said.model
-        matters["endpoint_judge"] = said.judge
-        matters["endpoint_calibrate"] = said.calibration_calls
+        other = experience.no_reasoning_model if "reasoning" in settings.simulate.disable else None
+        matters["learned"] = other or experience.dir
+    if request.mode is Mode.DREAM and experience.urls and experience.model is not None:
+        matters["endpoint_model"] = experience.model
+        matters["endpoint_judge"] = experience.judge
+        matters["endpoint_calibrate"] = experience.calibration_calls
     if settings.faults and (request.mode is Mode.DREAM or request.real_faults):
         matters["faults"] = {
             pattern: {**asdict(rule), "kinds": list(rule.kinds)} for pattern, rule in settings.faults.items()
@@ -165,12 +165,12 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
 def _of_the_dream(settings: Settings) -> dict[str, Any]:
     """What decides how a dream answers, where it is said."""
     stated = stated_models(settings)
-    found = {
+    matters = {
         "without": list(settings.simulate.disable),
-        "match": {tool: list(said.ignore) for tool, said in settings.match.items()},
+        "match": {tool: list(rule.ignore) for tool, rule in settings.match.items()},
         "models": {tool: [model.source, as_data(model.said)] for tool, model in stated.items()},
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in matters.items() if value}
 
 
 def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -219,10 +219,10 @@ def count_earlier(directory: RunDirectory, budget: RunBudget, tally: Tally) -> l
             tally.add(episode)
         calls += len(episode.transitions)
         usd += episode.cost_usd
-    kept = (directory.read_report() or {}).get("manifest")
-    told = kept.get(SPENT) if isinstance(kept, dict) else None
-    if isinstance(told, dict):  # more than the journal has where episodes were cut: they run again
-        calls, usd = max(calls, _number(told.get("calls"))), max(usd, _number(told.get("usd")))
+    manifest = (directory.read_report() or {}).get("manifest")
+    usage = manifest.get(SPENT) if isinstance(manifest, dict) else None
+    if isinstance(usage, dict):  # more than the journal has where episodes were cut: they run again
+        calls, usd = max(calls, _number(usage.get("calls"))), max(usd, _number(usage.get("usd")))
     budget.count_earlier(calls=int(calls), usd=usd)
     return errors
 
@@ -232,14 +232,14 @@ def blocked_outside(directory: RunDirectory) -> list[JsonValue]:
 
     The event log has those of a leg that was killed before its report.
     """
-    kept = (directory.read_report() or {}).get("manifest")
-    told = kept.get("strays") if isinstance(kept, dict) else None
+    manifest = (directory.read_report() or {}).get("manifest")
+    strays = manifest.get("strays") if isinstance(manifest, dict) else None
     logged = [
         event.get("text")
         for event in read_events(directory.path / EVENTS)
         if event.get("event") == "violation" and event.get("episode") == ""
     ]
-    return list(dict.fromkeys([*(told if isinstance(told, list) else ()), *logged]))
+    return list(dict.fromkeys([*(strays if isinstance(strays, list) else ()), *logged]))
 
 
 def spent(

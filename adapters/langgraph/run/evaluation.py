@@ -136,14 +136,14 @@ def evaluation_request(
     """
     share = settings.evaluate.faults
     gate = gate if gate is not None else replace(settings.gate, min_pass_rate=0.0)
-    asked = must_be or gate.min_pass_rate or replace(gate, **_ALWAYS) != GateSettings(**_ALWAYS)
+    required = must_be or gate.min_pass_rate or replace(gate, **_ALWAYS) != GateSettings(**_ALWAYS)
     return RunRequest(
         graph=graph,
         tasks=tasks,
         settings=under_faults(settings, share),
         mode=Mode.RECORD if real else Mode.DREAM,
         gate=gate,
-        evaluates="required" if asked else "measured",
+        evaluates="required" if required else "measured",
         store=None if real else store,
         directory=directory,
         resume=resume,

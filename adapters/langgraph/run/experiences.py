@@ -24,7 +24,7 @@ def recorded_experience(store: TransitionStore | None, settings: Settings) -> Re
 
 def match_of(settings: Settings) -> Match:
     """How settings have calls compared with recordings."""
-    return Match({pattern: said.ignore for pattern, said in settings.match.items()})
+    return Match({pattern: rule.ignore for pattern, rule in settings.match.items()})
 
 
 def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:

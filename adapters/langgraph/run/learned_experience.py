@@ -24,13 +24,13 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
         MissingExtra: the packages of the extra `train` are not installed, and it is to run in this process.
         UserError: the directory cannot be read, or the server is named wrongly; nothing was run.
     """
-    said, folder = settings.experience, learned_directory(settings)
+    conf, folder = settings.experience, learned_directory(settings)
     if folder is None:
         yield first
         return
     parts = settings.simulate.disable
     if "reasoning" in parts:
-        folder = settings.resolve(said.no_reasoning_model) if said.no_reasoning_model is not None else None
+        folder = settings.resolve(conf.no_reasoning_model) if conf.no_reasoning_model is not None else None
     if folder is None or "state" in parts:
         yield first
         return
@@ -42,7 +42,7 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
     if not isinstance(first, ChainedExperience):
         yield first
         return
-    served = bool(said.urls) and "reasoning" not in parts and (said.served_name or said.model is None)
+    served = bool(conf.urls) and "reasoning" not in parts and (conf.served_name or conf.model is None)
     with _opened(folder, settings, served=bool(served)) as endpoint:
         decides = LearnedExperience(
             endpoint, learned, following=first.following, threshold=settings.simulate.min_confidence
@@ -52,17 +52,17 @@ def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterato
 
 @contextmanager
 def _opened(folder: Path, settings: Settings, *, served: bool) -> Iterator[ChatEndpoint]:
-    said = settings.experience
+    experience = settings.experience
     if served:
         from dreamgym_kit.adapters.models.remote import open_remote
 
-        asked = PolicySettings(
-            model=said.served_name or str(folder),
-            urls=said.urls,
-            key_env=said.key_env,
-            key_file=said.key_file,
+        policy = PolicySettings(
+            model=experience.served_name or str(folder),
+            urls=experience.urls,
+            key_env=experience.key_env,
+            key_file=experience.key_file,
         )
-        with closing(open_remote(asked, source=settings.where("experience"))) as remote:
+        with closing(open_remote(policy, source=settings.where("experience"))) as remote:
             yield remote
         return
     from dreamgym_kit.adapters.models.local import open_local

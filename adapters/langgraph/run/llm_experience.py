@@ -96,12 +96,12 @@ def with_model(
     `before`: what is asked before the model instead, `first` and more. `only`: ids of the recordings that the
     model may be shown; None: all but the held-out ones. `allows`: which tools the model may answer.
     """
-    parts, told = settings.simulate.disable, before or first
+    parts, base = settings.simulate.disable, before or first
     # what was taught without reasons decides without them, and may
     dropped = [
         part for part in parts if part != "reasoning" or settings.experience.no_reasoning_model is None
     ]
-    code = without(told, dropped) if told is not None else None
+    code = without(base, dropped) if base is not None else None
     if chat is None or "reasoning" in parts:
         return code
     following = None
@@ -190,8 +190,8 @@ class RecordedAnswers:
             not_episode=situation.episode,
         )
         with egress.exempt():  # the buffer is the kit's own file, its embedder a host of the settings
-            found = [hit.transition for hit in self._store.search(query)]
-        return [row for row in found if self._may_be_shown(row) and row.answer.update is None][:_EXAMPLES]
+            rows = [hit.transition for hit in self._store.search(query)]
+        return [row for row in rows if self._may_be_shown(row) and row.answer.update is None][:_EXAMPLES]
 
     def _of(self, tenant: str, tool: str) -> list[Transition]:
         key = (tenant, tool)

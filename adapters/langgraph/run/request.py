@@ -83,8 +83,8 @@ def name_of(graph: object) -> str:
 
 def name_of_part(part: object) -> str:
     """What a manifest calls a judge or an experience model of one's own: its name, else its code's place."""
-    said = getattr(part, "name", None)
-    if isinstance(said, str) and said:
-        return said
+    name = getattr(part, "name", None)
+    if isinstance(name, str) and name:
+        return name
     code: Any = part if hasattr(part, "__qualname__") else type(part)
     return f"{code.__module__}:{code.__qualname__}"

@@ -137,8 +137,8 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(format_executed([call for _, call in tally.executed]), code=EXECUTED)
         at_once = kept_at_once(journal, switch, heard)
-        who = await answering(stack, request, ready.facts, directory, budget)
-        tally.charge("calibration", who.spend)
+        sources = await answering(stack, request, ready.facts, directory, budget)
+        tally.charge("calibration", sources.spend)
         policy, seed = policy_of(request), settings.simulate.seed
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal)
@@ -151,27 +151,27 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             stop=switch,
             on_episode=partial(_count, tally, lock, switch),
         )
-        told = Told()
+        reports = Told()
         watch = await stack.enter_async_context(
-            servers_watched(settings, request.mode, chat=who.chat, policy=request.policy is not None)
+            servers_watched(settings, request.mode, chat=sources.chat, policy=request.policy is not None)
         )
         if settings.workers.elsewhere:
             from dreamgym_kit.adapters.langgraph.run import worker_spec
 
             given = worker_spec.given_of(
-                request, tasks, folder=directory.path, label=label, seed=seed, trials=who.trials
+                request, tasks, folder=directory.path, label=label, seed=seed, trials=sources.trials
             )
             async with worker_spec.distributed(
                 request, given, budget=budget, events=heard, stop=switch, at_once=lanes, on_executed=at_once
             ) as workers:
-                told = workers.told
+                reports = workers.reports
                 totals = await work(workers)
-            worker_spec.take_added(request.store, told)
+            worker_spec.take_added(request.store, reports)
         else:
             runner = runner_of(
                 request,
                 ready,
-                who,
+                sources,
                 events=heard,
                 budget=budget,
                 label=label,
@@ -183,13 +183,13 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table() if watch is not None else ()
         tally.add_missing(errors)
-        summary, slips = _finish(directory, request, totals, tally, who, ready, told, servers, budget)
+        summary, slips = _finish(directory, request, totals, tally, sources, ready, reports, servers, budget)
         heard.emit("run_finished", directory=str(directory.path))
         lock.check(directory.path)
-        notes = (*told.notes, *(policy.notes if policy is not None else ()))
-        said = (
+        notes = (*reports.notes, *(policy.notes if policy is not None else ()))
+        warned = (
             *warnings,
-            *(warning for warning in told.warnings if warning not in warnings),
+            *(warning for warning in reports.warnings if warning not in warnings),
             *ready.facts.warnings,
             *_unreset(request, tasks, ready.facts),
             *slips,
@@ -201,7 +201,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             totals=totals,
             facts=ready.facts,
             strays=tuple(ready.masker.text(stray) for stray in PROCESS.told()),
-            warnings=tuple(ready.masker.text(one) for one in said),
+            warnings=tuple(ready.masker.text(warning) for warning in warned),
             stopped_by=switch.signal,
         )
 
@@ -226,15 +226,15 @@ def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) 
 def _tell_start(
     events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory, journal: Journal
 ) -> None:
-    asked = request.settings.simulate
+    simulate = request.settings.simulate
     events.emit(
         "run_started",
         run=directory.manifest.run,
         graph=name_of(request.graph),
         tasks=len(tasks),
-        episodes=len(tasks) * asked.repeats,
-        n=asked.repeats,
-        seed=asked.seed,
+        episodes=len(tasks) * simulate.repeats,
+        n=simulate.repeats,
+        seed=simulate.seed,
         kept=Counter(
             str(done.verdict) for name, done in journal.done.items() if not journal.next_attempt(name)
         ),
@@ -264,8 +264,8 @@ def gate_slips(
 ) -> list[tuple[str, str]]:
     """Names in the gate of no tool and no kind of finding, neither known before nor met in the run."""
     tools = [*facts.specs(), *(tool.name for tool in (summary.tools if summary else ()))]
-    found = (group.kind for group in (summary.findings if summary else ()))
-    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *found]
+    met = (group.kind for group in (summary.findings if summary else ()))
+    kinds = [*detectors.known, FAILED, DISAGREE, CRITICAL, *met]
     return unmatched(gate, dict.fromkeys(tools), dict.fromkeys(kinds))
 
 
@@ -273,12 +273,12 @@ def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint
     """What each threshold gave on held-out recordings; nothing where nothing was mined in this run."""
     if not isinstance(first, ChainedExperience):
         return []
-    return [TrustPoint(one.threshold, one.answered, one.exact) for one in first.curve(settings.tenant)]
+    return [TrustPoint(row.threshold, row.answered, row.exact) for row in first.curve(settings.tenant)]
 
 
-def _curve_told(told: Told) -> list[TrustPoint]:
+def _reported_curve(reports: Told) -> list[TrustPoint]:
     """What each threshold gave on held-out recordings, as a worker that mined them has it."""
-    curves = (last.get("curve") for last in told.last)
+    curves = (last.get("curve") for last in reports.last)
     first: Sequence[Any] = next((curve for curve in curves if curve), ())
     return [TrustPoint(*point) for point in first]
 
@@ -288,9 +288,9 @@ def _finish(
     request: RunRequest,
     totals: RunTotals,
     tally: Tally,
-    who: AnswerSources,
+    sources: AnswerSources,
     ready: PreparedGraph,
-    told: Told,
+    reports: Told,
     servers: Sequence[JsonValue],
     budget: RunBudget,
 ) -> tuple[RunMetrics, list[str]]:
@@ -301,7 +301,7 @@ def _finish(
         "graph": name_of(request.graph),
         "directory": str(directory.path),
         "not_run": totals.total - totals.finished,
-        SPENT: spent(directory, budget, totals, calibration=who.spend),
+        SPENT: spent(directory, budget, totals, calibration=sources.spend),
         "stopped": totals.stopped,
         "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
@@ -313,11 +313,11 @@ def _finish(
         lost = unaccounted(directory.path / EVENTS, directory.episodes())
         manifest |= {"unaccounted": lost.writes} if lost.writes else {}
         manifest |= {"unaccounted_calls": lost.calls} if lost.calls else {}
-    if who.support.rows:
-        manifest["reasoned_support"] = who.support.table()
+    if sources.support.rows:
+        manifest["reasoned_support"] = sources.support.table()
     if servers:
         manifest["servers"] = list(servers)
-    curve = _curve(who.recorded, request.settings) or _curve_told(told)
+    curve = _curve(sources.recorded, request.settings) or _reported_curve(reports)
     summary = tally.summary(ready.masker.plain(manifest), curve)
     slips = gate_slips(request.rules, ready.facts, ready.detectors, summary)
     if slips:

@@ -16,10 +16,10 @@ from langgraph.pregel import Pregel
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection, inspect_compiled
 from dreamgym_kit.adapters.langgraph.analysis.locking import confirmed_in_lock
 from dreamgym_kit.adapters.langgraph.analysis.references import (
+    check_effects,
     check_expectations,
     check_inputs,
     check_resets,
-    check_said,
     checkers_of,
     detectors_named,
     environment_providers,
@@ -106,11 +106,11 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
     with frozen_heap(START_OBJECTS):
         graph = await stack.enter_async_context(open_graph_for(request))
         facts = _ready(graph, request)
-    check_nodes(graph, settings, asked=request.policy is not None)
+    check_nodes(graph, settings, has_policy=request.policy is not None)
     check_expectations(tasks, facts)
     check_inputs(tasks, facts)
     if request.must_be_said:
-        check_said(facts, settings)
+        check_effects(facts, settings)
     if request.must_reset:
         check_resets(tasks, facts, settings)
     return PreparedGraph(
@@ -131,8 +131,8 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
     if facts.problems and not request.mode.bare:
         raise UnsupportedGraph(facts.problems)
     if request.mode is not Mode.DREAM:
-        said = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
-        check_confirmed(facts.inventory, request.settings, said)
+        confirmed = confirmed_in_lock(request.graph, request.settings, facts.locked, request.store)
+        check_confirmed(facts.inventory, request.settings, confirmed)
     hook_tool_functions(living)
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken, living.functions())
@@ -206,7 +206,7 @@ def _gate(settings: Settings) -> Gate | None:
 def runner_of(
     request: RunRequest,
     ready: PreparedGraph,
-    who: AnswerSources,
+    sources: AnswerSources,
     *,
     events: EventSink,
     budget: Budget,
@@ -233,9 +233,9 @@ def runner_of(
         settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),
         budget=budget,
         events=events,
-        experience=who.model,
-        chat=who.user,
-        second=ModelJudge(who.judge) if who.judge is not None else None,
+        experience=sources.model,
+        chat=sources.user,
+        second=ModelJudge(sources.judge) if sources.judge is not None else None,
         masker=ready.masker,
         environments=ready.environments,
         checkers=ready.checkers,

@@ -80,9 +80,9 @@ async def open_worker(
         warnings = stack.enter_context(gated_process(request, folder))
         ready = await prepared(stack, request, tasks)
         trials = [ReasonedTrial(*trial) for trial in given["trials"]]
-        who = await answering(stack, request, ready.facts, None, budget, known=trials)
+        sources = await answering(stack, request, ready.facts, None, budget, known=trials)
         at_once = events.executed if isinstance(events, Heard) else None
-        here = _Here(request, ready, who, FanOut([events], ready.masker), budget, given, at_once)
+        here = _Here(request, ready, sources, FanOut([events], ready.masker), budget, given, at_once)
         yield here.workplace(warnings)
 
 
@@ -108,21 +108,21 @@ def _policy(given: Mapping[str, Any], settings: Settings) -> Iterator[ChatEndpoi
         yield local
 
 
-def attested(said: Mapping[str, Any]) -> Path:
+def attested(message: Mapping[str, Any]) -> Path:
     """The folder of weights that the driver means.
 
     Raises:
         UserError: it is not there, or holds others.
     """
-    weights = Path(said["weights"])
+    weights = Path(message["weights"])
     try:
-        found = model_digest(weights)
+        digest = model_digest(weights)
     except (OSError, UserError) as error:
         raise UserError(
             f"{weights}: a worker cannot read these weights ({error}); keep the run directory on a file "
             "system that all workers see."
         ) from None
-    if found != said["digest"]:
+    if digest != message["digest"]:
         raise UserError(f"{weights}: a worker finds other weights there than the driver serves.")
     return weights
 
@@ -140,7 +140,7 @@ class _Here:
 
     request: RunRequest
     ready: PreparedGraph
-    who: AnswerSources
+    sources: AnswerSources
     events: EventSink
     budget: Budget
     given: Mapping[str, Any]
@@ -176,7 +176,7 @@ class _Here:
         self.runner = runner_of(
             self.request,
             self.ready,
-            self.who,
+            self.sources,
             events=self.events,
             budget=self.budget,
             label=label,
@@ -191,21 +191,21 @@ class _Here:
         assert self.runner is not None
         return await self.runner.run(task, repeat=repeat, attempt=attempt)
 
-    async def prepare(self, said: Mapping[str, Any]) -> Mapping[str, JsonValue]:
+    async def prepare(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
         """See `Workplace.prepare`."""
-        self.begin(said["label"], said["seed"], said["scope"])
+        self.begin(message["label"], message["seed"], message["scope"])
         return {}
 
-    async def load(self, said: Mapping[str, Any]) -> Mapping[str, JsonValue]:
+    async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
         """See `Workplace.load`."""
         server = self.request.policy
         if isinstance(server, RemotePolicy):
-            await server.follow(said["served"])
+            await server.follow(message["served"])
             return {"version": server.version}
         if not isinstance(server, PolicyServer):
             raise UserError("this worker has no policy whose weights could be changed")
         with egress.exempt():  # the kit's own files
-            await server.load(attested(said), said["version"])
+            await server.load(attested(message), message["version"])
         return {"version": server.version}
 
     def admit(self, tasks: Sequence[Task]) -> None:
@@ -219,7 +219,7 @@ class _Here:
             ready.environments.update(environment_providers(settings, names))
 
     def _last(self) -> dict[str, JsonValue]:
-        first, store = self.who.recorded, self.request.store
+        first, store = self.sources.recorded, self.request.store
         last: dict[str, JsonValue] = {}
         if isinstance(store, BufferedStore):
             last["added"] = store.added

@@ -155,14 +155,14 @@ def distributed(
         on_executed=on_executed,
     )
     if settings.workers.count > workers:
-        runner.told.warnings[
+        runner.reports.warnings[
             f"of {settings.workers.count} workers {workers} ran: episodes at once are {at_once} at most "
             "(simulate.concurrency)."
         ] = None
     return runner
 
 
-def take_added(store: TransitionStore | None, told: Told) -> None:
+def take_added(store: TransitionStore | None, reports: Told) -> None:
     """Count what workers put into the buffer as put by this process."""
     if isinstance(store, BufferedStore):
-        store.added += sum(last.get("added", 0) for last in told.last)
+        store.added += sum(last.get("added", 0) for last in reports.last)

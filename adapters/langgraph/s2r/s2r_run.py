@@ -110,7 +110,7 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
             experience=dream,
             store=store,
             approver=approver,
-            on_stop=lambda stopped: _told(stopped, heard, switch),
+            on_stop=lambda stopped: _report_stop(stopped, heard, switch),
         )
         run = _Run(request, directory, audit, overseer, stage, heard, switch)
         return run.go(learn, held_out, model)
@@ -160,16 +160,16 @@ class _Run:
                 dream.following.knowledge(self._request.settings.tenant)
 
     def _begin(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> None:
-        said = self._request.settings.s2r
+        s2r = self._request.settings.s2r
         self._audit.append(
             "begun",
             run=self._directory.manifest.run,
             stage=self._stage.value,
-            budget=said.max_calls,
-            most=dict(said.max_calls_per_tool),
-            rates={**said.rate_per_tool, "*": said.rate},
-            unheld=list(said.auto_approve),
-            approver=said.approver or ("given" if self._request.approver is not None else ""),
+            budget=s2r.max_calls,
+            most=dict(s2r.max_calls_per_tool),
+            rates={**s2r.rate_per_tool, "*": s2r.rate},
+            unheld=list(s2r.auto_approve),
+            approver=s2r.approver or ("given" if self._request.approver is not None else ""),
             graph=name_of(self._request.graph),
             learned_from=tasks_digest(learn),
             held_out=tasks_digest(held_out),
@@ -183,20 +183,20 @@ class _Run:
     def _gate(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> Word:
         if any(entry.kind == "open" for entry in entries_of(self._audit.path)):
             return Word(True)
-        said = self._request.settings.s2r
+        s2r = self._request.settings.s2r
         with BackgroundLoop() as aside, closing(_served(model)) as policy:
-            self._events.emit("gate_started", episodes=len(held_out) * said.preflight_repeats)
+            self._events.emit("gate_started", episodes=len(held_out) * s2r.preflight_repeats)
             groups = self._collected(
-                aside, policy, GATE, held_out, said.preflight_repeats, Mode.DREAM, Stage.SHADOW
+                aside, policy, GATE, held_out, s2r.preflight_repeats, Mode.DREAM, Stage.SHADOW
             )
             self._dream = dream_figures(groups)
-            word = dream_word(self._dream, said)
+            word = dream_word(self._dream, s2r)
             self._audit.append("gate", passed=word.passed, text=word.text, **dream_facts(self._dream))
             self._events.emit("gate", passed=word.passed, text=word.text)
             if not word.passed or self._stop.requested or self._request.gate_only:
                 return word
-            if said.canaries:
-                word = self._try_canaries(aside, policy, learn[: said.canaries])
+            if s2r.canaries:
+                word = self._try_canaries(aside, policy, learn[: s2r.canaries])
         if word.passed and self._overseer.stopped is None and not self._stop.requested:
             self._audit.append("open", text=word.text)
         return word
@@ -311,15 +311,15 @@ def _served(model: Path) -> "LocalPolicy":
     return open_local(model, version=version_of(0), lockstep=True)
 
 
-def _told(stopped: Stopped, events: EventSink, switch: StopSwitch) -> None:
+def _report_stop(stopped: Stopped, events: EventSink, switch: StopSwitch) -> None:
     events.emit("real_calls_stopped", why=stopped.why.value, text=stopped.text)
     switch.request(stopped.text)
 
 
 def _weights_digest(model: Path) -> str:
     """Names the weights that acted."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(model.glob("*.safetensors")):
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

@@ -102,13 +102,13 @@ def bounds_of(settings: Settings) -> Bounds:
     Raises:
         UserError: nobody said how many real calls there may be.
     """
-    said = settings.s2r
-    if said.max_calls is None:
+    s2r = settings.s2r
+    if s2r.max_calls is None:
         raise UserError(
             f"{settings.where('s2r', 'max_calls')}: say how many real calls there may be (--max-calls "
             "N, or max_calls = N under [s2r]). Nothing was run."
         )
-    return Bounds(said.max_calls, dict(said.max_calls_per_tool), {**said.rate_per_tool, ALL: said.rate})
+    return Bounds(s2r.max_calls, dict(s2r.max_calls_per_tool), {**s2r.rate_per_tool, ALL: s2r.rate})
 
 
 def approver_of(settings: Settings) -> Approver | None:

@@ -114,7 +114,7 @@ class _Asking:
     fingerprint: str  # of what was asked
     occurrence: int  # how often the very same was asked at this place before
     model: str
-    asked: PolicyAsked
+    prompt: PolicyAsked
     request: ChatRequest
 
 
@@ -136,10 +136,10 @@ class Capture:
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._asked: Counter[tuple[CallSite, str]] = Counter()
+        self._counts: Counter[tuple[CallSite, str]] = Counter()
         self._written: dict[str, ToolRequest] = {}
-        self._said: set[str] = set()
-        self._kept: list[tuple[_Asking, Turn]] = []
+        self._texts: set[str] = set()
+        self._turns: list[tuple[_Asking, Turn]] = []
 
     def takes(self, args: Mapping[str, Any]) -> bool:
         """Whether the policy answers this call; `args` are those of the model's leaf, by name."""
@@ -161,7 +161,7 @@ class Capture:
         except EndpointError as error:
             if error.kind in _GONE:
                 self.policy.gone(error)
-            if error.kind == "context" and self._goes_on(asking.asked.messages):
+            if error.kind == "context" and self._goes_on(asking.prompt.messages):
                 full = ContextFull(f"its conversation outgrew the policy's context: {error}")
                 raise self._stopped(full) from error
             raise self._stopped(EpisodeStop(f"the policy did not answer: {error}")) from error
@@ -172,7 +172,7 @@ class Capture:
         self._keep(asking, reply)
         if reply.finish_reason == "abort":
             raise self._stopped(EpisodeStop("the policy's server broke off an answer"))
-        return PolicyReply(reply, asking.asked.parsed)
+        return PolicyReply(reply, asking.prompt.parsed)
 
     def answer_now(self, model: BaseChatModel, args: Mapping[str, Any]) -> PolicyReply:
         """The same from sync code, whichever thread and loop it runs in."""
@@ -188,36 +188,36 @@ class Capture:
     def turns(self) -> tuple[Turn, ...]:
         """What the policy said, in the order of places, numbered."""
         with self._lock:
-            kept = sorted(self._kept, key=_order)
-        return tuple(replace(turn, index=index) for index, (_, turn) in enumerate(kept))
+            ordered = sorted(self._turns, key=_order)
+        return tuple(replace(turn, index=index) for index, (_, turn) in enumerate(ordered))
 
     def _asking(self, model: BaseChatModel, args: Mapping[str, Any], *, alone: bool) -> _Asking:
-        asked = asked_of(args["messages"], args.get("stop"), args["kwargs"], self._written)
+        prompt = asked_of(args["messages"], args.get("stop"), args["kwargs"], self._written)
         place = self.places.place(_where(args))
-        fingerprint = _fingerprint(asked)
+        fingerprint = _fingerprint(prompt)
         with self._lock:
-            occurrence = self._asked[place, fingerprint]
-            self._asked[place, fingerprint] += 1
+            occurrence = self._counts[place, fingerprint]
+            self._counts[place, fingerprint] += 1
         name = model_name(model)
-        self._note(model, name, asked, alone=alone)
+        self._note(model, name, prompt, alone=alone)
         seed = _number(self.policy.seed, self.episode, place, fingerprint, occurrence)
         request = ChatRequest(
-            messages=asked.messages,
-            schema=asked.schema if self.policy.grammar else None,
-            schema_name=asked.schema_name,
+            messages=prompt.messages,
+            schema=prompt.schema if self.policy.grammar else None,
+            schema_name=prompt.schema_name,
             temperature=self.policy.temperature,
             top_p=1.0,
-            max_tokens=min(self.policy.max_output, asked.max_tokens or self.policy.max_output),
+            max_tokens=min(self.policy.max_output, prompt.max_tokens or self.policy.max_output),
             seed=seed,
             affinity=self.policy.key(self.episode) + (_ALONE if alone else ""),
             group=self.policy.key(self.episode).rpartition(".")[0],  # ids are "<task>.<sibling>"
-            tools=asked.tools if self.policy.grammar else asked.loose_tools,
-            tool_choice=asked.tool_choice if self.policy.grammar or asked.tool_choice == "none" else "auto",
-            parallel_calls=asked.parallel_calls,
-            stop=asked.stop,
+            tools=prompt.tools if self.policy.grammar else prompt.loose_tools,
+            tool_choice=prompt.tool_choice if self.policy.grammar or prompt.tool_choice == "none" else "auto",
+            parallel_calls=prompt.parallel_calls,
+            stop=prompt.stop,
             exact=True,
         )
-        return _Asking(place, fingerprint, occurrence, name, asked, request)
+        return _Asking(place, fingerprint, occurrence, name, prompt, request)
 
     def _with_ids(self, asking: _Asking, calls: Sequence[ToolRequest]) -> tuple[ToolRequest, ...]:
         """Ids of our own: unique in the episode, and the same whenever it is run again."""
@@ -246,13 +246,13 @@ class Capture:
             unfit=CONSTRAINED if tokens.constrained else "",
         )
         with self._lock:
-            self._kept.append((asking, turn))
+            self._turns.append((asking, turn))
             if reply.content:
-                self._said.add(reply.content)
+                self._texts.add(reply.content)
 
-    def _note(self, model: BaseChatModel, name: str, asked: PolicyAsked, *, alone: bool) -> None:
+    def _note(self, model: BaseChatModel, name: str, prompt: PolicyAsked, *, alone: bool) -> None:
         temperature = getattr(model, "temperature", None)
-        notes = [f"the policy is not told of {what}" for what in asked.left_out]
+        notes = [f"the policy is not told of {part}" for part in prompt.left_out]
         if isinstance(temperature, (int, float)) and temperature != self.policy.temperature:
             notes.append(
                 f"{name} is set to temperature {temperature:g}; the policy that stands in for it samples at "
@@ -268,9 +268,9 @@ class Capture:
     def _goes_on(self, messages: Sequence[ChatMessage]) -> bool:
         """Whether something that the policy said in this episode stands among the messages."""
         with self._lock:
-            said, written = set(self._said), set(self._written)
+            texts, written = set(self._texts), set(self._written)
         own = (message for message in messages if message.role == "assistant")
-        return any(one.content in said or any(call.id in written for call in one.tool_calls) for one in own)
+        return any(msg.content in texts or any(call.id in written for call in msg.tool_calls) for msg in own)
 
     def _stopped(self, stop: EpisodeStop) -> EpisodeStop:
         self._session.stopped = self._session.stopped or stop
@@ -309,7 +309,7 @@ def graph_entered(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """A graph is about to run, with these arguments: where it does may be inside of another's node."""
     if not _CAPTURES:
         return
-    passed = next((one for one in (kwargs.get("config"), *args[1:2]) if isinstance(one, Mapping)), {})
+    passed = next((value for value in (kwargs.get("config"), *args[1:2]) if isinstance(value, Mapping)), {})
     session = current.get()
     key = session.id if session is not None else session_key(passed) or session_key(config_here())
     capture = _CAPTURES.get(key or "")
@@ -329,20 +329,20 @@ def _where(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return metadata if metadata and "langgraph_node" in metadata else metadata_here()
 
 
-def _order(kept: tuple[_Asking, Turn]) -> tuple[CallSite, int, tuple[int, ...], str, int]:
+def _order(pair: tuple[_Asking, Turn]) -> tuple[CallSite, int, tuple[int, ...], str, int]:
     """By place; what one node run asked by itself: shorter prompts first, as a growing history has them."""
-    asking, turn = kept
+    asking, turn = pair
     return (asking.place, len(turn.prompt_ids), turn.prompt_ids, asking.fingerprint, asking.occurrence)
 
 
-def _fingerprint(asked: PolicyAsked) -> str:
+def _fingerprint(prompt: PolicyAsked) -> str:
     """Names what was asked, call ids left out."""
-    told = hashlib.blake2b(digest_size=12)
-    for message in asked.messages:
+    hasher = hashlib.blake2b(digest_size=12)
+    for message in prompt.messages:
         calls = [(call.name, call.args) for call in message.tool_calls]
-        told.update(repr((message.role, message.content, message.name, calls)).encode("utf-8", "replace"))
-    told.update(repr((asked.tool_choice, asked.schema_name, asked.tools_named)).encode())
-    return told.hexdigest()
+        hasher.update(repr((message.role, message.content, message.name, calls)).encode("utf-8", "replace"))
+    hasher.update(repr((prompt.tool_choice, prompt.schema_name, prompt.tools_named)).encode())
+    return hasher.hexdigest()
 
 
 def _number(*parts: object) -> int:

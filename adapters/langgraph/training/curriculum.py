@@ -109,15 +109,15 @@ class RecordedValues:
             )
 
     def _values(self, environment: Environment) -> tuple[str, ...]:
-        found: dict[str, None] = {}
+        values: dict[str, None] = {}
         if self._store is None:
             return ()
         with egress.exempt():
             for row in self._store.scan(tenant=self._tenant, environment=environment):
-                found.update(dict.fromkeys(_leaves(row.answer.content)))
-                if len(found) >= _MAX_VALUES:
+                values.update(dict.fromkeys(_leaves(row.answer.content)))
+                if len(values) >= _MAX_VALUES:
                     break
-        return tuple(found)[:_MAX_VALUES]
+        return tuple(values)[:_MAX_VALUES]
 
 
 def _leaves(content: JsonValue) -> Iterator[str]:
@@ -194,21 +194,21 @@ def _judges(settings: Settings, chat: ChatEndpoint | None) -> dict[str, Checker]
             f"{where}: curriculum.judges names one judge; a made task needs two that have to agree, for one "
             "that errs in 5 % of its verdicts makes a third of the impossible tasks look learnable."
         )
-    found: dict[str, Checker] = {}
+    judges: dict[str, Checker] = {}
     for name in names:
         if name != ENDPOINT:
-            found[name] = checkers_of(settings, [Task("curriculum.judges", {}, checker=name)])[name]
+            judges[name] = checkers_of(settings, [Task("curriculum.judges", {}, checker=name)])[name]
         elif chat is None:
             raise UserError(f"{where}: 'experience' is to judge, and there is none; set experience.urls.")
         else:
-            found[name] = _by_model(ModelJudge(chat))
-    for name, other in combinations(found, 2):
-        if found[name] is found[other]:
+            judges[name] = _by_model(ModelJudge(chat))
+    for name, other in combinations(judges, 2):
+        if judges[name] is judges[other]:
             raise UserError(
                 f"{where}: curriculum.judges names '{name}' and '{other}', which are the same judge: its "
                 "second word says nothing new."
             )
-    agreed: Any = Agreed(found)  # awaited by whoever asks it, as checkers of a user's may be
+    agreed: Any = Agreed(judges)  # awaited by whoever asks it, as checkers of a user's may be
     return {AGREED: agreed}
 
 
@@ -221,8 +221,8 @@ def _by_model(judge: ModelJudge) -> Any:
 
 def _judged(task: Task, settings: Settings, judges: Mapping[str, Checker]) -> Task | None:
     """A made task with who judges it, and without secrets of this process; None where nobody may judge it."""
-    said: Any = process_masker(settings.experience.key_env).plain(dict(task.input))
-    task = replace(task, input=said)
+    masked: Any = process_masker(settings.experience.key_env).plain(dict(task.input))
+    task = replace(task, input=masked)
     if task.checker is not None or task.expect:  # its maker's own, who knows what is right
         return task
     if settings.curriculum.checker is not None:

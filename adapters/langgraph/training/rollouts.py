@@ -91,16 +91,16 @@ async def open_rollouts(
                 ready = await prepared(opened, request, tasks)
                 notes = LockWatch(request.graph, request.settings, ready.facts, request.store).notes
                 budget = RunBudget(request.settings.budget.max_calls, request.settings.budget.max_usd)
-                who = await answering(opened, request, ready.facts, directory, budget)
+                sources = await answering(opened, request, ready.facts, directory, budget)
                 if request.settings.workers.elsewhere:
                     workers = await opened.enter_async_context(
-                        _workers(request, tasks, directory, ready, who, budget, switch)
+                        _workers(request, tasks, directory, ready, sources, budget, switch)
                     )
             except BaseException:
                 await opened.aclose()
                 raise
         rollouts = Rollouts(
-            request, directory, ready, who, budget, tasks, events or NoEvents(), switch, workers
+            request, directory, ready, sources, budget, tasks, events or NoEvents(), switch, workers
         )
         rollouts.warnings.extend((*warnings, *notes, *ready.facts.warnings))
         try:
@@ -115,24 +115,24 @@ def _workers(
     tasks: Sequence[Task],
     directory: RunDirectory,
     ready: PreparedGraph,
-    who: AnswerSources,
+    sources: AnswerSources,
     budget: RunBudget,
     stop: StopSwitch,
 ) -> DistributedRunner:
     """Workers that stay open over all collections; they hear what each of them is."""
-    given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=who.trials)
-    at_once = _at_once(request, who, ready, {task.environment.name for task in tasks})
+    given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=sources.trials)
+    at_once = _at_once(request, sources, ready, {task.environment.name for task in tasks})
     return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
 
 
 def _at_once(
-    request: RunRequest, who: AnswerSources, ready: PreparedGraph, environments: Collection[str]
+    request: RunRequest, sources: AnswerSources, ready: PreparedGraph, environments: Collection[str]
 ) -> int:
     """Episodes at once: as settings have it where tools or an endpoint are asked, else all.
 
     One, where they write to a real system that they share.
     """
-    if request.mode is Mode.DREAM and request.policy is not None and who.chat is None:
+    if request.mode is Mode.DREAM and request.policy is not None and sources.chat is None:
         return MAX_AT_ONCE
     return min(MAX_AT_ONCE, episodes_at_once(request, ready.environments, environments))
 
@@ -148,14 +148,14 @@ class _Step:
     def keep(self, episode: Episode) -> None:
         self.episodes[episode.id] = episode
 
-    def keep_turns(self, episode: str, turns: Sequence[Turn], told: Mapping[str, Any] | None) -> None:
-        """Keep what a worker's policy said; nothing is learned from weights that it was not `told` of."""
+    def keep_turns(self, episode: str, turns: Sequence[Turn], served: Mapping[str, Any] | None) -> None:
+        """Keep what a worker's policy said; nothing is learned from weights other than `served`."""
         self.turns[episode] = tuple(turns)
-        if told is None:
+        if served is None:
             return
-        others = sorted({turn.version for turn in turns} - {told["version"]})
+        others = sorted({turn.version for turn in turns} - {served["version"]})
         if others:
-            why = f"a worker was answered by {others[0]!a} where {told['version']!a} was to answer"
+            why = f"a worker was answered by {others[0]!a} where {served['version']!a} was to answer"
             self.gone.append(EndpointError("stale_weights", why))
 
 
@@ -167,7 +167,7 @@ class Rollouts:
         request: RunRequest,
         directory: RunDirectory,
         ready: PreparedGraph,
-        who: AnswerSources,
+        sources: AnswerSources,
         budget: RunBudget,
         tasks: Sequence[Task],
         events: EventSink,
@@ -181,14 +181,14 @@ class Rollouts:
         self._request = replace(request, judge=judge)
         self._directory = directory
         self._ready = ready
-        self._who = who
+        self._sources = sources
         self._budget = budget
         self._known = {task.id for task in tasks}
         self._environments = {task.environment.name for task in tasks}
         self._events = events
         self._stop = stop
         self._policy = policy_of(request)
-        self._told = weights_of(request.policy) if workers is not None else None
+        self._sent = weights_of(request.policy) if workers is not None else None
 
     @property
     def path(self) -> Path:
@@ -199,12 +199,12 @@ class Rollouts:
     def notes(self) -> tuple[str, ...]:
         """What a person should know of how the policy stands in for the graph's models."""
         here = self._policy.notes if self._policy is not None else {}
-        return (*here, *(self._workers.told.notes if self._workers is not None else ()))
+        return (*here, *(self._workers.reports.notes if self._workers is not None else ()))
 
     @property
     def chat(self) -> ChatEndpoint | None:
         """The dream's own model, where settings name an endpoint; charged to the run's budget."""
-        return self._who.chat
+        return self._sources.chat
 
     def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
         """Let more tasks be collected from, held to what those that were opened with are held to.
@@ -225,11 +225,11 @@ class Rollouts:
             check_resets(tasks, ready.facts, request.settings)
         own = judges or {}
         named = [task for task in tasks if task.checker not in own]
-        found = {**checkers_of(request.settings, named), **own}
+        checkers = {**checkers_of(request.settings, named), **own}
         environments = environment_providers(
             request.settings, {task.environment.name for task in tasks} - set(ready.environments)
         )
-        ready.checkers.update(found)
+        ready.checkers.update(checkers)
         ready.environments.update(environments)
         self._environments |= {task.environment.name for task in tasks}
         if self._workers is not None:
@@ -292,7 +292,7 @@ class Rollouts:
             runner: EpisodeRunner = self._workers or runner_of(
                 request,
                 self._ready,
-                self._who,
+                self._sources,
                 events=events,
                 budget=self._budget,
                 label=whole,
@@ -330,13 +330,13 @@ class Rollouts:
     ) -> None:
         """Let the workers begin this collection, under the weights that this process serves now."""
         workers.events, workers.gone = events, came.gone.append
-        workers.on_turns = lambda episode, turns: came.keep_turns(episode, turns, self._told)
+        workers.on_turns = lambda episode, turns: came.keep_turns(episode, turns, self._sent)
         policy = self._request.policy
-        changed = self._told is not None and getattr(policy, "version", "") != self._told["version"]
+        changed = self._sent is not None and getattr(policy, "version", "") != self._sent["version"]
         if changed:
-            self._told = weights_of(policy)
-        if self._told is not None and (changed or "served" in self._told):  # a server may have been restarted
-            await workers.load(self._told)
+            self._sent = weights_of(policy)
+        if self._sent is not None and (changed or "served" in self._sent):  # a server may have been restarted
+            await workers.load(self._sent)
         if self._admitted:
             await workers.admit(self._admitted)
             self._admitted.clear()
@@ -344,7 +344,7 @@ class Rollouts:
 
     @property
     def _at_once(self) -> int:
-        return _at_once(self._request, self._who, self._ready, self._environments)
+        return _at_once(self._request, self._sources, self._ready, self._environments)
 
     def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
         """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""

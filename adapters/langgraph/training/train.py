@@ -185,12 +185,12 @@ class _Parts:
 
     def examiner(self, held_out: Sequence[Task], policy: PolicyServer) -> Rollouts | None:
         """Who measures, where that is not who collects: really, without its faults, or by the checkers."""
-        asked = self._request
-        if asked.mode is not Mode.DREAM or not held_out:
+        request = self._request
+        if request.mode is not Mode.DREAM or not held_out:
             return None
-        if asked.settings.train.eval_real:
+        if request.settings.train.eval_real:
             return self.collector(EXAMINED, held_out, policy, Mode.RECORD)
-        if asked.settings.train.faults is not None or asked.judge is not None:
+        if request.settings.train.faults is not None or request.judge is not None:
             return self.collector(EXAMINED, held_out, policy, Mode.DREAM)
         return None
 
@@ -235,8 +235,8 @@ class _Parts:
 
 def _known_ids(trainer: "TrlTrainer") -> list[int]:
     """What the trained model's own tokenizer and template make of the known text."""
-    told = [{"role": message.role, "content": message.content} for message in KNOWN_TEXT]
-    text = trainer.tokenizer.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
+    messages = [{"role": message.role, "content": message.content} for message in KNOWN_TEXT]
+    text = trainer.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     ids: list[int] = trainer.tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
 
@@ -249,36 +249,36 @@ def impatience(batches: int) -> list[str]:
     """What a person should know of batches that lockstep began without everybody."""
     if not batches:
         return []
-    told = (
+    note = (
         f"{batches} times an episode asked the policy nothing for so long that the others went on without "
         "it: who shared a batch hung on time there, so the same training made again, or resumed, may differ "
         "in the last bits; a tool or node that takes minutes is the usual cause"
     )
-    return [told]
+    return [note]
 
 
 def options_of(settings: Settings) -> GrpoOptions:
     """How a trainer is to learn, by `[train]` and `[policy]`."""
-    said = settings.train
+    conf = settings.train
     return GrpoOptions(
-        algorithm=said.algorithm,
-        loss=said.loss_type,
-        learning_rate=said.lr,
-        warmup_steps=said.warmup,
-        clip=said.clip_ratio,
-        beta=said.beta,
-        gae=said.gae_lambda,
-        value_rate=said.value_lr,
-        value_weight=said.value_weight,
-        dpo_beta=said.dpo_beta,
-        max_grad_norm=said.grad_clip,
+        algorithm=conf.algorithm,
+        loss=conf.loss_type,
+        learning_rate=conf.lr,
+        warmup_steps=conf.warmup,
+        clip=conf.clip_ratio,
+        beta=conf.beta,
+        gae=conf.gae_lambda,
+        value_rate=conf.value_lr,
+        value_weight=conf.value_weight,
+        dpo_beta=conf.dpo_beta,
+        max_grad_norm=conf.grad_clip,
         temperature=settings.policy.temperature,
-        micro_batches=said.micro_batches,
+        micro_batches=conf.micro_batches,
         max_completion=settings.policy.max_output,
-        lora=None if said.lora_rank is None else LoraOptions(rank=said.lora_rank, alpha=2 * said.lora_rank),
-        adapter_beside=said.lora_rank is not None and bool(settings.policy.urls),
-        seed=said.seed,
-        save_every=said.save_every,
-        keep=said.keep_checkpoints,
-        report_to=said.report_to,
+        lora=None if conf.lora_rank is None else LoraOptions(rank=conf.lora_rank, alpha=2 * conf.lora_rank),
+        adapter_beside=conf.lora_rank is not None and bool(settings.policy.urls),
+        seed=conf.seed,
+        save_every=conf.save_every,
+        keep=conf.keep_checkpoints,
+        report_to=conf.report_to,
     )

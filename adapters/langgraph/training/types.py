@@ -99,17 +99,17 @@ def model_of(settings: Settings) -> Path:
     Raises:
         UserError: settings name none.
     """
-    said = settings.policy
-    if said.urls:
-        if said.weights is None:
+    policy = settings.policy
+    if policy.urls:
+        if policy.weights is None:
             raise UserError(
                 f"{settings.where('policy', 'urls')}: a policy behind a server is trained from the directory "
                 "that the server was started with; name it in policy.weights, where both can read it."
             )
-        return settings.resolve(said.weights)
-    if said.model is None:
+        return settings.resolve(policy.weights)
+    if policy.model is None:
         raise UserError(
             "no policy to train: name a model directory (dreamgym-kit train --policy DIR), or set "
             f"policy.model in {settings.where('policy')}."
         )
-    return settings.resolve(said.model)
+    return settings.resolve(policy.model)

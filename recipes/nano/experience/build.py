@@ -97,8 +97,8 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
         "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
     }
     (out / "README.md").write_text(card(facts), encoding="utf-8")
-    kept = learned_to_json(replace(learned, facts=facts))
-    (out / LEARNED_FILE).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    record = learned_to_json(replace(learned, facts=facts))
+    (out / LEARNED_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return facts
 
 
@@ -107,7 +107,7 @@ def lessons_of(environments: Sequence[int], *, reasons: bool = True) -> Taught:
     known = taught(list(met(mined(environments, calibrated=False))))
     if reasons:
         return known
-    bare = (replace(lesson, said=replace(lesson.said, why=())) for lesson in known.lessons)
+    bare = (replace(lesson, label=replace(lesson.label, why=())) for lesson in known.lessons)
     return replace(known, lessons=tuple(bare))
 
 
@@ -148,9 +148,9 @@ def _tried(
     with closing(open_local(out)) as endpoint:
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
         tries = [
-            one
+            trial
             for unseen in (False, True)
-            for one in ask_held_out(model, knowledge, environments, unseen=unseen)
+            for trial in ask_held_out(model, knowledge, environments, unseen=unseen)
         ]
         learned = replace(learned, calibration=calibrated(tries))
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
@@ -158,13 +158,13 @@ def _tried(
         facts: dict[str, Any] = {"held_out": plan.held_out, "threshold": THRESHOLD}
         every: list[Tried] = []
         for name, unseen in (("crawled", False), ("unseen", True)):
-            found = ask_held_out(model, knowledge, chosen, unseen=unseen)
-            facts[name] = figures_of(found, arms)
-            every += found
+            trials = ask_held_out(model, knowledge, chosen, unseen=unseen)
+            facts[name] = figures_of(trials, arms)
+            every += trials
             say(f"{name}: {facts[name]['nano']['writes'][1]:.1%} of writes exact in held-out worlds")
         facts["ece"] = round(expected_error(every, model.support), 4)
-        facts["tokens"] = round(model.tokens / model.asked, 1)
-        facts["asked"] = [model.asked, model.questions]
+        facts["tokens"] = round(model.tokens / model.requests, 1)
+        facts["asked"] = [model.requests, model.questions]
     return learned, facts
 
 

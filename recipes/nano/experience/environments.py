@@ -259,24 +259,24 @@ class Arms:
     support: Support
     threshold: float = THRESHOLD
 
-    def of(self, one: Tried) -> Mapping[str, tuple[bool, bool]]:
+    def of(self, call: Tried) -> Mapping[str, tuple[bool, bool]]:
         """All arms on one call."""
-        rules = (_support(one.mined), one.mined_exact)
-        model = (self.support(one.step.tool, one.made) if one.made is not None else 0.0, one.made_exact)
-        known = one.mined is not None and one.mined.basis.startswith(("view", "line"))
-        repeats = one.mined is not None and one.mined.provenance is Source.RECORDED
-        asked = rules[0] < self.threshold or (one.step.writes and rules[0] < SURE and not known)
-        said = {
+        rules = (_support(call.mined), call.mined_exact)
+        model = (self.support(call.step.tool, call.made) if call.made is not None else 0.0, call.made_exact)
+        known = call.mined is not None and call.mined.basis.startswith(("view", "line"))
+        repeats = call.mined is not None and call.mined.provenance is Source.RECORDED
+        uncertain = rules[0] < self.threshold or (call.step.writes and rules[0] < SURE and not known)
+        answers = {
             "recorded": rules if repeats else (0.0, False),
             "composed": rules,
-            "nano": rules if known and not one.step.writes else model,
-            "layered": max(rules, model, key=lambda pair: pair[0]) if asked else rules,
+            "nano": rules if known and not call.step.writes else model,
+            "layered": max(rules, model, key=lambda pair: pair[0]) if uncertain else rules,
         }
-        return {arm: (support >= self.threshold, exact) for arm, (support, exact) in said.items()}
+        return {arm: (support >= self.threshold, exact) for arm, (support, exact) in answers.items()}
 
 
-def _support(told: Told | None) -> float:
-    return told.support if told is not None else 0.0
+def _support(answer: Told | None) -> float:
+    return answer.support if answer is not None else 0.0
 
 
 def ask_held_out(
@@ -286,7 +286,7 @@ def ask_held_out(
     episodes = [recording(rows) for environment in environments for rows in worked(environment)]
     in_symbols = [renamed(episode, knowledge.models) for episode in episodes]
     crawled = [] if unseen else [recording(crawl(environment)) for environment in environments]
-    pool = pooled([renamed(one, knowledge.models) for one in crawled], knowledge.models)
+    pool = pooled([renamed(episode, knowledge.models) for episode in crawled], knowledge.models)
     known = Knowledge(knowledge.models, pool, knowledge.calibration)
     return asyncio.run(tried(model, known, in_symbols, unseen=unseen))
 
@@ -298,14 +298,14 @@ def recording(rows: Sequence[Transition]) -> Recording:
 
 def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:
     """By arm, by tool, and for "reads", "writes", "refused" and "all"."""
-    found: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
+    by_arm: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
     for trial in tries:
         kinds = ["all", trial.step.tool, "writes" if trial.step.writes else "reads"]
         kinds += ["refused"] if trial.step.failed and trial.step.writes else []
         for arm, (answered, exact) in arms.of(trial).items():
             for kind in kinds:
-                found[arm][kind] = found[arm][kind].more(answered=answered, exact=exact)
-    return {arm: dict(counts) for arm, counts in found.items()}
+                by_arm[arm][kind] = by_arm[arm][kind].more(answered=answered, exact=exact)
+    return {arm: dict(counts) for arm, counts in by_arm.items()}
 
 
 def figures_of(tries: Sequence[Tried], arms: Arms) -> dict[str, JsonValue]:
@@ -327,5 +327,5 @@ def expected_error(tries: Iterable[Tried], support: Support, bins: int = 10) -> 
     total = 0.0
     for number in range(bins):
         inside = [point for point in points if number == min(int(point[0] * bins), bins - 1)]
-        total += abs(sum(one[0] for one in inside) - sum(one[1] for one in inside))
+        total += abs(sum(pair[0] for pair in inside) - sum(pair[1] for pair in inside))
     return total / len(points) if points else 0.0

@@ -55,19 +55,19 @@ class Told:
     """One lesson as tokens: what is read, what is said, and whether its end is known."""
 
     ids: tuple[int, ...]
-    asked: int  # tokens that are read
+    length: int  # tokens that are read
 
 
-def told(one: Lesson, tokenizer: "PreTrainedTokenizerBase") -> Told:
+def tokenized(lesson: Lesson, tokenizer: "PreTrainedTokenizerBase") -> Told:
     """A lesson as tokens."""
 
     def encode(text: str) -> list[int]:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    asked, said = encode(asked_text(one.record)), encode(decided_text(one.said.words()))
-    end = [tokenizer.eos_token_id] if one.said.changes is not None else []
-    return Told((*asked, *said, *end), len(asked))
+    prompt, decision = encode(asked_text(lesson.record)), encode(decided_text(lesson.label.words()))
+    end = [tokenizer.eos_token_id] if lesson.label.changes is not None else []
+    return Told((*prompt, *decision, *end), len(prompt))
 
 
 def teach(
@@ -96,16 +96,16 @@ def _drawn(
 ) -> Iterator[Told]:
     """Lessons without end, by kind."""
     kinds: dict[tuple[str, str], list[Lesson]] = defaultdict(list)
-    for one in lessons:
-        kinds[one.tool, one.said.outcome].append(one)
+    for lesson in lessons:
+        kinds[lesson.tool, lesson.label.outcome].append(lesson)
     names = sorted(kinds)
     weights = [math.sqrt(len(kinds[name])) for name in names]
     known: dict[Lesson, Told] = {}
     while True:
-        one = chance.choice(kinds[chance.choices(names, weights)[0]])
-        if one not in known:
-            known[one] = told(one, tokenizer)
-        yield known[one]
+        lesson = chance.choice(kinds[chance.choices(names, weights)[0]])
+        if lesson not in known:
+            known[lesson] = tokenized(lesson, tokenizer)
+        yield known[lesson]
 
 
 def _loss(model: "Qwen3ForCausalLM", ids: Tensor, counts: Tensor) -> tuple[Tensor, float]:
@@ -121,5 +121,5 @@ def _batch(drawn: Sequence[Told], pad: int) -> tuple[Tensor, Tensor]:
     rows = sorted(drawn, key=lambda row: len(row.ids))
     longest = len(rows[-1].ids)
     ids = torch.tensor([[*row.ids, *[pad] * (longest - len(row.ids))] for row in rows])
-    counts = torch.tensor([[row.asked <= place < len(row.ids) for place in range(longest)] for row in rows])
+    counts = torch.tensor([[row.length <= place < len(row.ids) for place in range(longest)] for row in rows])
     return ids, counts

@@ -29,7 +29,7 @@ def shop_taught() -> Taught:
 
 
 def lessons(tool: str, outcome: str) -> list[Lesson]:
-    return [one for one in shop_taught().lessons if (one.tool, one.said.outcome) == (tool, outcome)]
+    return [one for one in shop_taught().lessons if (one.tool, one.label.outcome) == (tool, outcome)]
 
 
 def an_order(**fields: object) -> dict[str, object]:
@@ -82,16 +82,16 @@ def test_the_reason_is_the_path_of_the_tree() -> None:
     known = [one for one in lessons("reship", "ok") if "order.days" in one.record]
     assert known
     for one in known:
-        why = dict(one.said.why)
+        why = dict(one.label.why)
         assert (why["order.status"], why["order.days"][:2]) == ("shipped", ">=")
 
 
 def test_changes_are_the_difference_of_reads_and_point_at_arguments() -> None:
-    assert {one.said.changes for one in lessons("reship", "ok")} == {
+    assert {one.label.changes for one in lessons("reship", "ok")} == {
         (("order.days", "1"), ("order.status", "new"))
     }
-    assert {one.said.changes for one in lessons("pay", "ok")} == {(("order.owed", "minus:amount"),)}
-    assert {one.said.changes for one in lessons("pay", "refused_1")} == {()}
+    assert {one.label.changes for one in lessons("pay", "ok")} == {(("order.owed", "minus:amount"),)}
+    assert {one.label.changes for one in lessons("pay", "refused_1")} == {()}
 
 
 def test_where_nobody_looked_again_changes_are_left_open() -> None:
@@ -101,8 +101,8 @@ def test_where_nobody_looked_again_changes_are_left_open() -> None:
     [blind, *_] = [one for one in met(known) if one.tool == "reship" and one.form is None]
     told = lesson(blind, shop_taught().vocabulary, shop_taught().trees)
     assert told is not None
-    assert told.said.changes is None
-    assert "set" not in told.said.words()
+    assert told.label.changes is None
+    assert "set" not in told.label.words()
 
 
 def test_an_episode_does_not_explain_itself() -> None:
@@ -122,6 +122,6 @@ def test_words_survive_their_file() -> None:
 @pytest.mark.parametrize("tool", ["reship", "pay", "hurry"])
 def test_every_lesson_says_an_outcome_of_its_tool(tool: str) -> None:
     words = shop_taught().vocabulary.tools[tool]
-    said: list[Said] = [one.said for one in shop_taught().lessons if one.tool == tool]
+    said: list[Said] = [one.label for one in shop_taught().lessons if one.tool == tool]
     assert {words.outcome(words.form(one.outcome)) for one in said} == {one.outcome for one in said}
     assert len({one.outcome for one in said}) >= 2

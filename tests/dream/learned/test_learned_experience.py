@@ -109,7 +109,7 @@ async def test_equal_questions_are_asked_once_whatever_the_ids() -> None:
         await dream.call("hurry", order_id=order)
         await dream.call("hurry", order_id=order)
     assert len(dream.endpoint.asked) == len(set(dream.endpoint.asked))
-    assert dream.learned.questions > dream.learned.asked
+    assert dream.learned.questions > dream.learned.requests
 
 
 async def test_what_it_says_is_changed_becomes_part_of_the_state() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_said
+from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_decision
 
 names = st.text("abc._~", min_size=1, max_size=5).filter(lambda text: text not in ("=>", "set"))
 pairs = st.tuples(names, names)
@@ -15,7 +15,7 @@ def test_what_is_said_is_read_back(
     why: list[tuple[str, str]], outcome: str, changes: list[tuple[str, str]]
 ) -> None:
     said = Said(tuple(why), outcome, tuple(changes))
-    assert read_said(" ".join(said.words())) == said
+    assert read_decision(" ".join(said.words())) == said
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_what_is_said_is_read_back(
 )
 def test_what_is_no_decision_is_named(text: str, wrong: str) -> None:
     with pytest.raises(Unreadable, match=wrong.replace("(", r"\(")):
-        read_said(text)
+        read_decision(text)

@@ -76,13 +76,13 @@ def met_in(knowledge: Knowledge, world: str, episode: Recording, *, unseen: bool
 
 
 def _changes(
-    models: ToolModels, things: Iterable[Thing], told: Mapping[ViewKey, JsonValue]
+    models: ToolModels, things: Iterable[Thing], reads: Mapping[ViewKey, JsonValue]
 ) -> tuple[Changes | None, frozenset[str]]:
     """What later reads show to be otherwise of the things that the call was about, and all that they show."""
-    by_entity = {one.entity: one for one in things}
-    found: dict[str, tuple[JsonValue, JsonValue]] = {}
+    by_entity = {thing.entity: thing for thing in things}
+    changed: dict[str, tuple[JsonValue, JsonValue]] = {}
     looked: set[str] = set()
-    for (tool, spelled), seen in told.items():
+    for (tool, spelled), seen in reads.items():
         if ":" in tool or tool in models.writes or failed(seen):
             continue
         for record in records(seen, args_of(spelled)):
@@ -92,6 +92,6 @@ def _changes(
                 if name in thing.fields:
                     looked.add(f"{thing.role}.{name}")
                     if differs(thing.fields[name], value):
-                        found[f"{thing.role}.{name}"] = thing.fields[name], value
-    changes = tuple((name, *values) for name, values in found.items())
+                        changed[f"{thing.role}.{name}"] = thing.fields[name], value
+    changes = tuple((name, *values) for name, values in changed.items())
     return changes if len(changes) <= MAX_CHANGES else None, frozenset(looked)

@@ -47,7 +47,7 @@ def read_learned(folder: Path) -> Learned:
     """
     file = folder / LEARNED_FILE
     try:
-        said = read_json(file.read_text("utf-8"), max_bytes=_MAX_BYTES)
+        data = read_json(file.read_text("utf-8"), max_bytes=_MAX_BYTES)
     except OSError as error:
         raise UserError(
             f"{file}: cannot be read ({error.strerror}); an experience model's directory has this file "
@@ -55,26 +55,26 @@ def read_learned(folder: Path) -> Learned:
         ) from None
     except (NotSerializable, UnicodeDecodeError) as error:
         raise UserError(f"{file}: is no JSON ({error}); take the directory as it was written") from None
-    if not isinstance(said, dict) or said.get("form") != FORM:
-        form = said.get("form") if isinstance(said, dict) else None
+    if not isinstance(data, dict) or data.get("form") != FORM:
+        form = data.get("form") if isinstance(data, dict) else None
         raise UserError(f"{file}: form {form!r} is not {FORM}, which this version reads; teach it anew")
     try:
-        vocabulary = vocabulary_from_json(said["vocabulary"])
-        calibration = _calibration(said["calibration"])
+        vocabulary = vocabulary_from_json(data["vocabulary"])
+        calibration = _calibration(data["calibration"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{file}: is not as the kit writes it ({type(error).__name__}: {error}); teach it anew"
         ) from None
-    rest = {name: value for name, value in said.items() if name not in ("form", "vocabulary", "calibration")}
+    rest = {name: value for name, value in data.items() if name not in ("form", "vocabulary", "calibration")}
     return Learned(vocabulary, calibration, rest)
 
 
-def _calibration(said: Mapping[str, JsonValue]) -> Calibration:
+def _calibration(record: Mapping[str, JsonValue]) -> Calibration:
     return Calibration(
         {
             (str(tool), str(basis)): (float(right), float(tried))
-            for tool, basis, right, tried in said["tools"]
+            for tool, basis, right, tried in record["tools"]
         },
-        tuple(map(float, said["edges"])),
-        tuple(map(float, said["shares"])),
+        tuple(map(float, record["edges"])),
+        tuple(map(float, record["shares"])),
     )

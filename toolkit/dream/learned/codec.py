@@ -27,14 +27,14 @@ class Said:
 
     def words(self) -> tuple[str, ...]:
         """As it is said; what nobody knows of its changes is left out."""
-        told = [word for pair in self.why for word in pair]
-        told += [ARROW, self.outcome]
+        words = [word for pair in self.why for word in pair]
+        words += [ARROW, self.outcome]
         for name, value in self.changes or ():
-            told += [SET, name, value]
-        return tuple(told)
+            words += [SET, name, value]
+        return tuple(words)
 
 
-def read_said(text: str) -> Said:
+def read_decision(text: str) -> Said:
     """Read a model's words.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_said
+from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_decision
 from dreamgym_kit.dream.learned.facts import facts_of
 from dreamgym_kit.dream.learned.outcomes import form_of_failure, written
 from dreamgym_kit.dream.learned.things import Thing, things_of
@@ -57,13 +57,13 @@ class Decided:
 
     seen: JsonValue
     claims: tuple[Claim, ...]
-    said: Said
+    choice: Said
     probability: float
 
     @property
     def basis(self) -> str:
         """By what its support is calibrated."""
-        return basis_of(self.said.outcome)
+        return basis_of(self.choice.outcome)
 
 
 class Undecided(Exception):
@@ -110,16 +110,16 @@ def decided(
     """
     words = vocabulary.tools[question.tool]
     try:
-        said = read_said(text)
-        form = words.form(said.outcome)
+        decision = read_decision(text)
+        form = words.form(decision.outcome)
     except Unreadable as error:
         raise Undecided(f"the model's words are no decision: {error}") from None
     except KeyError:
-        raise Undecided(f"'{said.outcome}' is no outcome of {question.tool}") from None
+        raise Undecided(f"'{decision.outcome}' is no outcome of {question.tool}") from None
     models, tool = knowledge.models, question.tool
-    if said.changes and tool not in models.writes:
+    if decision.changes and tool not in models.writes:
         raise Undecided(f"{tool} only reads; it changes nothing")
-    if said.changes and form is not None and (tool, form) not in models.acting:
+    if decision.changes and form is not None and (tool, form) not in models.acting:
         raise Undecided("a call that was refused changes nothing")
     answer = written(
         models, tool, form, around(question.args, question.state, models.fresh_for(tool, question.state))
@@ -127,28 +127,28 @@ def decided(
     if answer is None:
         raise Undecided(f"no recording shows how {tool} says that outcome here")
     if form is not None:
-        _deny_nothing_told(question, answer.seen)
+        _check_denials(question, answer.seen)
     try:
-        changes = [_change(words, question, *change) for change in said.changes or ()]
-        seen, told = _with_changes(answer.seen, question, changes)
-        if answer.doubtful and not told:
+        changes = [_change(words, question, *change) for change in decision.changes or ()]
+        seen, shown = _with_changes(answer.seen, question, changes)
+        if answer.doubtful and not shown:
             raise Undecided(f"what {tool} answers then is a guess")
         claims = _checked(knowledge, question, seen, changes)
-        return Decided(seen, claims, said, probability)
+        return Decided(seen, claims, decision, probability)
     except Undecided:
         if answer.doubtful or not _tree_expects(knowledge, question, form, world):
             raise
-        return Decided(answer.seen, (), said, probability)
+        return Decided(answer.seen, (), decision, probability)
 
 
-def _deny_nothing_told(question: Question, seen: JsonValue) -> None:
+def _check_denials(question: Question, seen: JsonValue) -> None:
     """What the task or its user named is there, as long as nothing was done to it."""
     step = Step(question.tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
     denied, state = denied_by(step), question.state
     for thing in question.things:
-        told = thing.named and thing.there != "denied" and state.is_named(thing.entity)
+        known = thing.named and thing.there != "denied" and state.is_named(thing.entity)
         touched = any(thing.entity in mentioned(dict(args_of(spelled))) for _, spelled in state.done)
-        if told and not touched and thing.entity in denied:
+        if known and not touched and thing.entity in denied:
             raise Undecided(f"somebody spoke of {thing.entity}: it is there")
 
 
@@ -160,7 +160,7 @@ def _tree_expects(knowledge: Knowledge, question: Question, form: str | None, wo
 
 def _with_changes(seen: JsonValue, question: Question, changes: Sequence[Change]) -> tuple[JsonValue, bool]:
     """The answer with what is changed in it, where it shows that; and whether it does."""
-    shown, told = copy_json(seen), False
+    shown, changed = copy_json(seen), False
     for record in records(shown, question.args):
         for change in changes:
             if (
@@ -169,8 +169,8 @@ def _with_changes(seen: JsonValue, question: Question, changes: Sequence[Change]
                 and change.value is not MISSING
             ):
                 record.fields[change.field] = change.value
-                told = True
-    return shown, told
+                changed = True
+    return shown, changed
 
 
 def _checked(
@@ -213,7 +213,7 @@ def _ruled(knowledge: Knowledge, before: State, after: State, step: Step, change
 def _change(words: ToolWords, question: Question, name: str, word: str) -> Change:
     """A said change: of which thing, and to what; MISSING where code has to tell."""
     role, _, field = name.partition(".")
-    thing = next((one for one in question.things if one.role == role and field), None)
+    thing = next((candidate for candidate in question.things if candidate.role == role and field), None)
     if thing is None:
         raise Undecided(f"the call is about nothing that '{name}' could be of")
     known = words.changes.get(name, {})

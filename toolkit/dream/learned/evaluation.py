@@ -50,7 +50,7 @@ async def tried(
     unseen: bool = False,
 ) -> list[Tried]:
     """Ask every call of these episodes, in symbols for made-up ids; `unseen`: their worlds are unknown."""
-    found: list[Tried] = []
+    tries: list[Tried] = []
     for episode in episodes:
         state = (
             State({}, OFF_RECORD)
@@ -60,9 +60,9 @@ async def tried(
         for step in episode.steps:
             options, _ = consider(knowledge, state, episode.world, step.tool, step.args)
             made = await model.decide(knowledge, state, step.tool, step.args, episode.world)
-            found.append(Tried(step, options[0] if options else None, made))
+            tries.append(Tried(step, options[0] if options else None, made))
             state = follow(knowledge, state, step)
-    return found
+    return tries
 
 
 def calibrated(tries: Iterable[Tried]) -> Calibration:

@@ -54,7 +54,7 @@ class LearnedExperience:
         self._following, self._threshold = following, threshold
         self._memo: OrderedDict[str, Words] = OrderedDict()
         self._lock = threading.Lock()
-        self.asked = 0  # questions that were put to the model
+        self.requests = 0  # questions that were put to the model
         self.tokens = 0  # that it read and said
         self.questions = 0  # that came up
 
@@ -112,14 +112,14 @@ class LearnedExperience:
         account = situation.account if situation is not None else None
         reply = await CountedEndpoint(self._endpoint, account, "experience").chat(request)
         logprobs = reply.tokens.logprobs if reply.tokens is not None else (float("-inf"),)
-        said = reply.content, probability_of(logprobs)
+        answer = reply.content, probability_of(logprobs)
         with self._lock:
-            self.asked += 1
+            self.requests += 1
             self.tokens += reply.prompt_tokens + reply.completion_tokens
-            kept = self._memo.setdefault(text, said)
+            stored = self._memo.setdefault(text, answer)
             if len(self._memo) > _KEPT:
                 self._memo.popitem(last=False)
-        return kept
+        return stored
 
     def support(self, tool: str, made: Decided) -> float:
         """0..1: the share of such decisions that were right on worlds that the model had not seen."""
@@ -134,11 +134,11 @@ class LearnedExperience:
         def concrete(value: JsonValue) -> JsonValue:
             return followed.renaming.concrete(value, seed)
 
-        because = ", ".join(f"{name} is {word}" for name, word in made.said.why) or "nothing that is known"
+        because = ", ".join(f"{name} is {word}" for name, word in made.choice.why) or "nothing that is known"
         like = Answer(
             source=Source.MODEL,
             confidence=support,
-            why=f"learned: {made.said.outcome}, because {because}",
+            why=f"learned: {made.choice.outcome}, because {because}",
             changes=tuple(concrete(claim._asdict()) for claim in made.claims),
         )
         return answer_of(concrete(made.seen), like)

@@ -36,12 +36,12 @@ def written(models: ToolModels, tool: str, form: str | None, names: Names) -> Wr
     """
     args = {name[5:]: value for name, value in names.values.items() if _is_argument(name)}
     known = [(answer.template.seen, answer) for (of, _), answer in models.answers.items() if of == tool]
-    for _, one in sorted(known, key=lambda entry: -entry[0]):
-        if one.failure != (form is not None):
+    for _, outcome in sorted(known, key=lambda entry: -entry[0]):
+        if outcome.failure != (form is not None):
             continue
-        filled = one.template.fill(names)
+        filled = outcome.template.fill(names)
         if filled is not None and not filled.guessed and form_of_failure(filled.value, args) == form:
-            return Written(filled.value, one.contested(filled.grade))
+            return Written(filled.value, outcome.contested(filled.grade))
     return None
 
 

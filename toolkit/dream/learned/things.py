@@ -50,22 +50,22 @@ def things_of(state: State, usual: Usuals, tool: str, args: Mapping[str, JsonVal
     """Named things first, in the order of the arguments; each role once."""
     named = [(name, str(value), _seen(state, str(value))) for name, value in references(usual, tool, args)]
     kinds = [seen.kind or kind_of(name) for name, _, seen in named]
-    found: dict[str, Thing] = {}
+    things: dict[str, Thing] = {}
     for (name, entity, seen), kind in zip(named, kinds, strict=True):
         role = kind if kinds.count(kind) == 1 else kind_of(name)
-        if role not in found:
+        if role not in things:
             there = _there(state, entity)
-            found[role] = Thing(entity, role, named=True, there=there, fields=seen.fields)
+            things[role] = Thing(entity, role, named=True, there=there, fields=seen.fields)
     ring = [link for _, _, seen in named for link in seen.links]
     for _ in range(_LINKS):
         further: list[tuple[str, str]] = []
         for kind, entity in ring:
-            if kind not in found:
+            if kind not in things:
                 seen = _seen(state, entity)
-                found[kind] = Thing(entity, kind, named=False, there="yes", fields=seen.fields)
+                things[kind] = Thing(entity, kind, named=False, there="yes", fields=seen.fields)
                 further += seen.links
         ring = further
-    return tuple(found.values())
+    return tuple(things.values())
 
 
 def references(usual: Usuals, tool: str, args: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
@@ -99,7 +99,7 @@ def _seen(state: State, entity: str) -> _Seen:
         for view, record in records_of(state, entity)
         if not view.failed and view.confidence >= _BELIEVED
     ]
-    for view, record in sorted(shown, key=lambda one: (one[0].step, one[0].confidence)):
+    for view, record in sorted(shown, key=lambda entry: (entry[0].step, entry[0].confidence)):
         if record.kind_is_known:
             kind = kind_of(record.named)
         for name, value in record.scalars():

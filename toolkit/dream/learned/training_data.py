@@ -45,7 +45,7 @@ class Lesson:
 
     tool: str
     record: tuple[str, ...]
-    said: Said
+    label: Said
     world: str
     unseen: bool
 
@@ -62,51 +62,51 @@ class Taught:
 def taught(calls: Sequence[Met]) -> Taught:
     """Fix the words, mine the trees, tell the lessons."""
     by_tool: dict[str, list[Met]] = defaultdict(list)
-    for one in calls:
-        by_tool[one.tool].append(one)
+    for call in calls:
+        by_tool[call.tool].append(call)
     words: dict[str, ToolWords] = {}
     trees: dict[str, Node] = {}
     for tool in sorted(by_tool):
         words[tool], trees[tool] = _of_tool(by_tool[tool])
     vocabulary = Vocabulary(words)
-    lessons = tuple(told for call in calls if (told := lesson(call, vocabulary, trees)) is not None)
+    lessons = tuple(made for call in calls if (made := lesson(call, vocabulary, trees)) is not None)
     return Taught(vocabulary, trees, lessons)
 
 
-def lesson(one: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Lesson | None:
+def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Lesson | None:
     """A call as a lesson; None where its outcome has no word."""
-    words = vocabulary.tools.get(one.tool)
-    outcome = words.outcome(one.form) if words is not None else None
+    words = vocabulary.tools.get(call.tool)
+    outcome = words.outcome(call.form) if words is not None else None
     if words is None or outcome is None:
         return None
-    why = _why(one, words, trees[one.tool])
-    known = one.looked is None or all(name in one.looked for name in words.changes)
-    changes = _changes(one, words) if known and one.changes is not None else None
-    record = vocabulary.record(one.tool, one.facts)
-    return Lesson(one.tool, record, Said(why, outcome, changes), one.world, one.unseen)
+    why = _why(call, words, trees[call.tool])
+    known = call.looked is None or all(name in call.looked for name in words.changes)
+    changes = _changes(call, words) if known and call.changes is not None else None
+    record = vocabulary.record(call.tool, call.facts)
+    return Lesson(call.tool, record, Said(why, outcome, changes), call.world, call.unseen)
 
 
 def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
     forms = Counter(call.form for call in calls if call.form is not None)
     worlds: dict[str, set[str]] = defaultdict(set)
-    for one in calls:
-        worlds[one.form or ""].add(one.world)
+    for call in calls:
+        worlds[call.form or ""].add(call.world)
     refusals = tuple(form for form, _ in forms.most_common(_MAX_REFUSALS) if len(worlds[form]) >= _RECURS)
     outcomes = ToolWords(refusals=refusals)
-    told = [(one, outcome) for one in calls if (outcome := outcomes.outcome(one.form)) is not None]
+    samples = [(call, outcome) for call in calls if (outcome := outcomes.outcome(call.form)) is not None]
     facts = _few_valued(calls) | _candidate_steps(calls)
-    tree = grow([_case(one, facts, outcome) for one, outcome in told[:_CASES]])
+    tree = grow([_case(call, facts, outcome) for call, outcome in samples[:_CASES]])
     used = set(_features(tree))
     facts = {name: _cut(name, fact, used) for name, fact in facts.items()}
     tells = {
-        name: _bits([(one.facts.get(name), outcome) for one, outcome in told], words)
+        name: _bits([(call.facts.get(name), outcome) for call, outcome in samples], words)
         for name, words in facts.items()
         if words is not None
     }
     in_tree = {feature[1] for feature in used}
     worth = [name for name in tells if name in in_tree or tells[name] > _TELLS]
-    kept = sorted(worth, key=lambda name: (name not in in_tree, -tells[name], name))[:_MAX_FACTS]
-    order = [name for name in facts if name in kept]
+    best = sorted(worth, key=lambda name: (name not in in_tree, -tells[name], name))[:_MAX_FACTS]
+    order = [name for name in facts if name in best]
     chosen = {name: words for name in order if (words := facts[name]) is not None}
     return ToolWords(chosen, refusals, _changed(calls)), tree
 
@@ -119,13 +119,13 @@ def _few_valued(calls: Sequence[Met]) -> dict[str, FactWords | None]:
         for name, value in call.facts.items():
             worlds[name][value_word(value)].add(call.world)
             met[name] += 1
-    found: dict[str, FactWords | None] = {}
+    facts: dict[str, FactWords | None] = {}
     for name, values in worlds.items():
         recurring = sorted(value for value, where in values.items() if len(where) >= _RECURS)
         tells = len(values) > 1 or (met[name] < len(calls) and "~" not in name)  # "never the same" is nothing
         if len(values) <= _FEW and recurring and tells:
-            found[name] = FactWords(tuple(recurring))
-    return found
+            facts[name] = FactWords(tuple(recurring))
+    return facts
 
 
 def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
@@ -139,35 +139,35 @@ def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
                 others.add(name)
             else:
                 numbers[name].append(number)
-    found: dict[str, FactWords | None] = {}
+    facts: dict[str, FactWords | None] = {}
     for name, values in numbers.items():
         distinct = sorted(set(values))
         if name in others or len(distinct) <= _FEW:
             continue
         middles = [(low + high) / 2 for low, high in itertools.pairwise(distinct)]
         every = max(1, len(middles) // _MAX_CANDIDATES)
-        found[name] = FactWords(cuts=tuple(middles[every // 2 :: every]))
-    return found
+        facts[name] = FactWords(cuts=tuple(middles[every // 2 :: every]))
+    return facts
 
 
-def _case(one: Met, facts: Mapping[str, FactWords | None], outcome: str) -> Case:
-    return Case(_asked(one, facts), outcome, one.world)
+def _case(call: Met, facts: Mapping[str, FactWords | None], outcome: str) -> Case:
+    return Case(_tested(call, facts), outcome, call.world)
 
 
-def _asked(one: Met, facts: Mapping[str, FactWords | None]) -> dict[Feature, Hashable]:
+def _tested(call: Met, facts: Mapping[str, FactWords | None]) -> dict[Feature, Hashable]:
     """The facts as a tree asks for them: equal to a word, or from a cut on."""
-    found: dict[Feature, Hashable] = {}
+    features: dict[Feature, Hashable] = {}
     for name, words in facts.items():
-        if words is None or name not in one.facts:
+        if words is None or name not in call.facts:
             continue
-        value = one.facts[name]
+        value = call.facts[name]
         number = as_number(value)
         if words.cuts and number is not None:
             place = bisect_right(words.cuts, number)
-            found.update({("from", name, repr(cut)): at < place for at, cut in enumerate(words.cuts)})
+            features.update({("from", name, repr(cut)): at < place for at, cut in enumerate(words.cuts)})
         elif not words.cuts:
-            found["is", name] = words.word(value)
-    return found
+            features["is", name] = words.word(value)
+    return features
 
 
 def _features(node: Node) -> Iterable[Feature]:
@@ -215,51 +215,51 @@ def _changed(calls: Sequence[Met]) -> dict[str, dict[str, JsonValue]]:
             for word in (*_pointers(call, old, new), value_word(new)):
                 worlds[name][word].add(call.world)
                 counts[name][word] += 1
-    found: dict[str, dict[str, JsonValue]] = {}
+    changed: dict[str, dict[str, JsonValue]] = {}
     for name, count in counts.items():
         recurring = [word for word, _ in count.most_common() if len(worlds[name][word]) >= _RECURS]
         few = [word for word in recurring if not is_pointed(word)]
-        kept = [word for word in recurring if is_pointed(word) or len(few) <= _FEW]
-        found[name] = {word: values.get((name, word)) for word in (*kept, OPEN)} if kept else {}
-    return {name: words for name, words in found.items() if words}
+        common = [word for word in recurring if is_pointed(word) or len(few) <= _FEW]
+        changed[name] = {word: values.get((name, word)) for word in (*common, OPEN)} if common else {}
+    return {name: words for name, words in changed.items() if words}
 
 
-def _pointers(one: Met, old: JsonValue, new: JsonValue) -> Iterable[str]:
+def _pointers(call: Met, old: JsonValue, new: JsonValue) -> Iterable[str]:
     """The words by which an argument tells this value."""
-    for name in one.args:
+    for name in call.args:
         for sign in POINTERS:
-            if pointed(f"{sign}{name}", one.args, old) == new:
+            if pointed(f"{sign}{name}", call.args, old) == new:
                 yield f"{sign}{name}"
 
 
-def _changes(one: Met, words: ToolWords) -> tuple[tuple[str, str], ...]:
-    told = []
-    for name, old, new in one.changes or ():
+def _changes(call: Met, words: ToolWords) -> tuple[tuple[str, str], ...]:
+    changes = []
+    for name, old, new in call.changes or ():
         if name in words.changes:
-            said = {*_pointers(one, old, new), value_word(new)}
-            told.append((name, next((word for word in words.changes[name] if word in said), OPEN)))
-    return tuple(sorted(told))
+            candidates = {*_pointers(call, old, new), value_word(new)}
+            changes.append((name, next((word for word in words.changes[name] if word in candidates), OPEN)))
+    return tuple(sorted(changes))
 
 
-def _why(one: Met, words: ToolWords, tree: Node) -> tuple[tuple[str, str], ...]:
+def _why(call: Met, words: ToolWords, tree: Node) -> tuple[tuple[str, str], ...]:
     """The facts that the tree asked on its way, the first ones first."""
-    asked = _asked(one, _as_grown(words, tree))
-    found: dict[str, str] = {}
-    for test in predict(tree, asked).path:
+    features = _tested(call, _as_grown(words, tree))
+    reasons: dict[str, str] = {}
+    for test in predict(tree, features).path:
         name = test.feature[1]
         known = words.facts.get(name)
-        if known is not None and name not in found:
-            found[name] = known.word(one.facts[name]) if name in one.facts else UNKNOWN
-    return tuple(found.items())[:MAX_WHY]
+        if known is not None and name not in reasons:
+            reasons[name] = known.word(call.facts[name]) if name in call.facts else UNKNOWN
+    return tuple(reasons.items())[:MAX_WHY]
 
 
 def _as_grown(words: ToolWords, tree: Node) -> dict[str, FactWords | None]:
     """The facts that a tree asks for, cut where it cuts."""
-    found: dict[str, FactWords | None] = {}
+    facts: dict[str, FactWords | None] = {}
     cuts: dict[str, set[float]] = defaultdict(set)
     for feature in _features(tree):
         if feature[0] == "from":
             cuts[feature[1]].add(float(feature[2]))
         else:
-            found[feature[1]] = words.facts.get(feature[1])
-    return found | {name: FactWords(cuts=tuple(sorted(some))) for name, some in cuts.items()}
+            facts[feature[1]] = words.facts.get(feature[1])
+    return facts | {name: FactWords(cuts=tuple(sorted(some))) for name, some in cuts.items()}

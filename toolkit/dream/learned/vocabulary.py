@@ -37,8 +37,8 @@ class FactWords:
         if self.cuts:
             number = as_number(value)
             return OTHER if number is None else step_word(self.cuts, bisect_right(self.cuts, number))
-        said = value_word(value)
-        return said if said in self.values else OTHER
+        text = value_word(value)
+        return text if text in self.values else OTHER
 
     def words(self) -> Iterator[str]:
         """All that it can say."""
@@ -92,26 +92,26 @@ class Vocabulary:
         Raises:
             KeyError: nothing was learned of the tool.
         """
-        told = [tool]
+        parts = [tool]
         for name, words in self.tools[tool].facts.items():
             if name in facts:
-                told += [name, words.word(facts[name])]
-        return tuple(told)
+                parts += [name, words.word(facts[name])]
+        return tuple(parts)
 
     def words(self) -> tuple[str, ...]:
         """Every word that stands in a record or a decision, each once, always in the same order."""
-        found: dict[str, None] = dict.fromkeys(MARKS)
+        all_words: dict[str, None] = dict.fromkeys(MARKS)
         for tool in sorted(self.tools):
             known = self.tools[tool]
-            found[tool] = None
+            all_words[tool] = None
             for name, words in known.facts.items():
-                found[name] = None
-                found.update(dict.fromkeys(words.words()))
-            found.update(dict.fromkeys((OK, *(f"refused_{at + 1}" for at in range(len(known.refusals))))))
+                all_words[name] = None
+                all_words.update(dict.fromkeys(words.words()))
+            all_words.update(dict.fromkeys((OK, *(f"refused_{at + 1}" for at in range(len(known.refusals))))))
             for name, values in known.changes.items():
-                found[name] = None
-                found.update(dict.fromkeys(values))
-        return tuple(found)
+                all_words[name] = None
+                all_words.update(dict.fromkeys(values))
+        return tuple(all_words)
 
 
 ARROW, SET, UNKNOWN = "=>", "set", "unknown"
@@ -166,7 +166,7 @@ def vocabulary_to_json(known: Vocabulary) -> dict[str, JsonValue]:
     }
 
 
-def vocabulary_from_json(said: Mapping[str, JsonValue]) -> Vocabulary:
+def vocabulary_from_json(record: Mapping[str, JsonValue]) -> Vocabulary:
     """From JSON.
 
     Raises:
@@ -182,6 +182,6 @@ def vocabulary_from_json(said: Mapping[str, JsonValue]) -> Vocabulary:
                 refusals=tuple(map(str, words["refusals"])),
                 changes={name: dict(values) for name, values in words["changes"].items()},
             )
-            for tool, words in said.items()
+            for tool, words in record.items()
         }
     )

@@ -122,10 +122,10 @@ class MinedRules:
 
     def _note(self, note: StepNote, call: Met) -> StepNote:
         case = lesson(call, self._taught.vocabulary, self._taught.trees)
-        if case is None or not case.said.why:
+        if case is None or not case.label.why:
             return note
         facts = ", ".join(
-            f"{name} is not known" if word == UNKNOWN else f"{name} is {word}" for name, word in case.said.why
+            f"{key} is not known" if word == UNKNOWN else f"{key} is {word}" for key, word in case.label.why
         )
         became = "does it" if call.form is None else "refuses"
         return replace(note, reasoning=f"What decides: {facts}; so {call.tool} {became}.")
