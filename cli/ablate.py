@@ -104,11 +104,11 @@ def _agree(request: "AblationRequest", *, yes: bool) -> None:
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.adapters.langgraph.run.ablation import parts_of
+    from dreamgym_kit.adapters.langgraph.run.ablation import ablated_parts
     from dreamgym_kit.cli.record import agree
     from dreamgym_kit.types import Split
 
     tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
-    episodes = (1 + len(parts_of(request))) * len(tried) * request.settings.train.eval_n
+    episodes = (1 + len(ablated_parts(request))) * len(tried) * request.settings.train.eval_n
     facts = asyncio.run(inspect_graph(request.graph, request.settings))
     agree(facts.tools, episodes=episodes, yes=yes, command="ablate")

@@ -115,7 +115,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
 
 def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
-    from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, worlds_of
+    from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, crawl_targets
     from dreamgym_kit.cli.importing import environment_of
     from dreamgym_kit.rollout.tasks import read_tasks
     from dreamgym_kit.types import Environment
@@ -128,13 +128,13 @@ def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
             for text in wanted.environments
             if (environment := environment_of(text, "--environment")) is not None
         ]
-        known = {world.environment: world for world in worlds_of(tasks)}
+        known = {world.environment: world for world in crawl_targets(tasks)}
         _refuse_unknown(
             named, {*settings.environments, *(environment.name for environment in known)}, settings
         )
         environments = [known.get(environment, Crawled(environment)) for environment in named]
     else:
-        environments = worlds_of(tasks) or [Crawled(Environment())]
+        environments = crawl_targets(tasks) or [Crawled(Environment())]
     return [Crawled(crawled.environment, (*ids, *crawled.words), crawled.split) for crawled in environments]
 
 

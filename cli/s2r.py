@@ -148,13 +148,13 @@ def _code(result: "S2rResult") -> int:
 
 
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
-    from dreamgym_kit.adapters.langgraph.s2r.types import report_of
+    from dreamgym_kit.adapters.langgraph.s2r.types import s2r_report
     from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.s2r_text import render_s2r
     from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.terminal import next_steps
 
-    report = report_of(result)
+    report = s2r_report(result)
     if as_json:
         say_json({"directory": str(result.directory), **report})
         return

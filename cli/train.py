@@ -102,11 +102,11 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.adapters.langgraph.training.types import sides_of
+    from dreamgym_kit.adapters.langgraph.training.types import task_sides
     from dreamgym_kit.cli.record import agree
 
     settings, wanted = request.settings, request.settings.train
-    _, held_out = sides_of(request)
+    _, held_out = task_sides(request)
     times = 2 + (wanted.steps - 1) // wanted.eval_every if wanted.eval_every else 2
     episodes = times * wanted.eval_n * len(held_out)
     most = settings.limits.max_tool_calls

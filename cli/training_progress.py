@@ -57,7 +57,7 @@ class Learning:
             self.stopping = str(facts["reason"])
         if kind in _THEN:
             self.doing, self.done, self.total = _THEN[kind], 0, 0
-        line = line_of(kind, facts, self.steps, self.where)
+        line = format_event(kind, facts, self.steps, self.where)
         if kind in ("step_finished", "evaluated"):
             self.lines.append(line)
         elif kind in ("executed", "violation", "alarm", "real_calls_stopped"):
@@ -73,7 +73,7 @@ class Learning:
         return (time.monotonic() - self.began) / made * (self.steps - self.step)
 
 
-def line_of(kind: str, facts: Mapping[str, Any], steps: int, where: str) -> str:
+def format_event(kind: str, facts: Mapping[str, Any], steps: int, where: str) -> str:
     """What one event is worth in a log; "" where it is worth nothing."""
     match kind:
         case "training_started":

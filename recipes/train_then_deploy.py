@@ -147,7 +147,7 @@ def record_work(
     those in which the model looked where no colleague would.
     """
     from dreamgym_kit.adapters.langgraph.run.api import record
-    from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, worlds_of
+    from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, crawl_targets
     from dreamgym_kit.rollout.event_loop import run_to_end
 
     before = times_opened()
@@ -158,7 +158,7 @@ def record_work(
         crawl(
             CrawlRequest(
                 graph=GRAPH,
-                environments=worlds_of(tasks),
+                environments=crawl_targets(tasks),
                 settings=settings,
                 store=store,
                 most=_MAX_READ,

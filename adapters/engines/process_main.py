@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from dreamgym_kit.adapters.engines.processes import ANSWER, ASK, HEAD, REQUEST, RESULT, framed
 from dreamgym_kit.guard import egress
 from dreamgym_kit.rollout.worker import EpisodeWorker
-from dreamgym_kit.rollout.worker_protocol import failure_to_bytes, read, spec_of
+from dreamgym_kit.rollout.worker_protocol import failure_to_bytes, read, read_spec
 
 _PR_SET_PDEATHSIG = 1
 _CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
@@ -93,7 +93,7 @@ def _leave() -> NoReturn:
 def _take_paths(message: bytes) -> None:
     """Import what the driver imports: its search path, before anything of the user's is looked for."""
     if message.startswith(b'{"do":"open"'):
-        paths = spec_of(read(message)).paths
+        paths = read_spec(read(message)).paths
         if paths:
             sys.path[:] = paths
 

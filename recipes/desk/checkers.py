@@ -163,9 +163,9 @@ def _money_differences(goal: Books, actual: Books) -> Iterator[_Wrong]:
                 if right.refunded_cents in (0, right.amount_cents)
                 else f", should be {money(right.refunded_cents)}"
             )
-            text = f"refunded {payment_id} {_times(refund.times)}: {_of(refund)}{rest}"
+            text = f"refunded {payment_id} {_times(refund.times)}: {_amounts(refund)}{rest}"
         elif refund.times:
-            text = f"refunded {payment_id}: {_of(refund)}, should be {money(right.refunded_cents)}"
+            text = f"refunded {payment_id}: {_amounts(refund)}, should be {money(right.refunded_cents)}"
         else:
             text = f"did not refund {payment_id}: should be {money(right.refunded_cents)}"
         yield _Wrong(text, too_much)
@@ -175,7 +175,7 @@ def _times(count: int) -> str:
     return _TIMES.get(count, f"{count} times")
 
 
-def _of(refund: Refund) -> str:
+def _amounts(refund: Refund) -> str:
     return f"{money(refund.refunded_cents)} of {money(refund.amount_cents)}"
 
 

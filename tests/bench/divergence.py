@@ -20,7 +20,7 @@ from typing import Any
 
 from dreamgym_kit import record
 from dreamgym_kit.adapters.langgraph.intercept.call_context import running
-from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, worlds_of
+from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, crawl_targets
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import EarlierRecordings, open_audit, overseer_over
@@ -108,7 +108,7 @@ def figures(
         tasks = drawn_tasks(worlds, seed=seed)
         settings = _settings(Path(scratch), seed)
         record(_desk, tasks, settings=settings, buffer=store, repeats=2)
-        worked = [*worlds_of(tasks)]
+        worked = [*crawl_targets(tasks)]
         request = CrawlRequest(
             graph=_desk, environments=worked, settings=settings, store=store, most=10**6, per_second=0
         )

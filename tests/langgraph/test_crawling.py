@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlRequest, crawl, worlds_of
+from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlRequest, crawl, crawl_targets
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import make_case
@@ -180,7 +180,7 @@ def test_arguments_that_the_tool_refuses_are_given_up(project: Any) -> None:
 
 
 def test_worlds_come_from_tasks_with_their_words_and_their_side_of_the_split() -> None:
-    worlds = worlds_of(read_tasks(TASKS_FILE)[:1])
+    worlds = crawl_targets(read_tasks(TASKS_FILE)[:1])
     assert [(one.environment.name, one.split) for one in worlds] == [("desk", Split.TRAIN)]
     assert "Yara" in worlds[0].words
     assert "user" not in worlds[0].words

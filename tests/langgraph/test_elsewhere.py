@@ -9,7 +9,7 @@ import pytest
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.worker import settings_of
-from dreamgym_kit.adapters.langgraph.run.worker_spec import check_worker_compatible, given_of
+from dreamgym_kit.adapters.langgraph.run.worker_spec import check_worker_compatible, worker_facts
 from dreamgym_kit.adapters.models.named_models import NamedPolicy
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -63,7 +63,7 @@ def test_what_workers_cannot_be_told_of_is_refused(given: Callable[[], dict[str,
 def test_a_worker_has_the_drivers_settings_and_gives_no_work_away(tmp_path: Path) -> None:
     request = asked(policy=NamedPolicy("models/agent"), store=SqliteStore(tmp_path / "b.db"))
     check_worker_compatible(request)
-    given = given_of(request, [Task("a", {})], folder=tmp_path, label="7f3a", seed=7, trials=())
+    given = worker_facts(request, [Task("a", {})], folder=tmp_path, label="7f3a", seed=7, trials=())
     there = settings_of(json.loads(json.dumps(given)))
     assert there.with_overrides({"workers.count": 2}) == request.settings
     assert there.workers.elsewhere == 0

@@ -35,11 +35,11 @@ from dreamgym_kit.rollout.worker_protocol import (
     WorkerSpec,
     came_from,
     came_to_bytes,
-    job_of,
     open_request,
     read,
+    read_job,
+    read_spec,
     request,
-    spec_of,
 )
 from dreamgym_kit.rollout.worker_protocol import episode_request as asked_for
 from dreamgym_kit.turns import Turn
@@ -95,14 +95,14 @@ def test_what_goes_over_the_wire_comes_back_as_it_was() -> None:
         meta={"n": 1},
     )
     job = Job(task, 2, 3)
-    assert job_of(read(asked_for(job))) == job
+    assert read_job(read(asked_for(job))) == job
     turn = Turn("a.1.2", 0, (1, 2), (3,), (-0.1234567890123456,), "v1", node="agent", unfit="grammar")
     came = Came(
         ended(job), (("call", {"episode": "a.1.2", "step": 1}),), (turn,), ("stray",), ("note",), True
     )
     assert came_from(came_to_bytes(came)) == came
     spec = WorkerSpec("a:b", {"x": [1]}, 3, 1.5, ("/p",), "0.1", 5, 0.25)
-    assert spec_of(read(open_request(spec))) == spec
+    assert read_spec(read(open_request(spec))) == spec
 
 
 def test_a_distant_budget_is_the_drivers() -> None:

@@ -33,9 +33,9 @@ from dreamgym_kit.rollout.worker_protocol import (
     came_to_bytes,
     executed_question,
     failure_to_bytes,
-    job_of,
     read,
-    spec_of,
+    read_job,
+    read_spec,
     spelled,
 )
 from dreamgym_kit.serialization import JsonValue, to_json
@@ -172,9 +172,9 @@ class EpisodeWorker:
     async def _done(self, request: dict[str, Any]) -> bytes:
         match request["do"]:
             case "open":
-                return await self._open(spec_of(request))
+                return await self._open(read_spec(request))
             case "episode":
-                return await self._opened.episode(job_of(request))
+                return await self._opened.episode(read_job(request))
             case "load":
                 return spelled(await self._opened.apart(self._opened.place.load(request)))
             case "prepare":

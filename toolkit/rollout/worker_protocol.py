@@ -117,7 +117,7 @@ def open_request(spec: WorkerSpec) -> bytes:
     return spelled({"do": "open", "spec": _SPECS.write(spec)})
 
 
-def spec_of(record: Mapping[str, Any]) -> WorkerSpec:
+def read_spec(record: Mapping[str, Any]) -> WorkerSpec:
     """The spec in an open request."""
     return _SPECS.read(record["spec"])
 
@@ -128,7 +128,7 @@ def episode_request(job: Job) -> bytes:
     return spelled({"do": "episode", "task": task, "repeat": job.repeat, "attempt": job.attempt})
 
 
-def job_of(record: Mapping[str, Any]) -> Job:
+def read_job(record: Mapping[str, Any]) -> Job:
     """The job in an episode request."""
     return Job(task_from_record(record["task"], source="job"), record["repeat"], record["attempt"])
 

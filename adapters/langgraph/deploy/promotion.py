@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.deploy.candidates import Candidate, candidate_of
 from dreamgym_kit.adapters.langgraph.run.api import Tasks, settings_of
-from dreamgym_kit.adapters.langgraph.run.directory import label_of
+from dreamgym_kit.adapters.langgraph.run.directory import run_label
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.deployment.card import CardFacts, Pointing, rendered, untested
 from dreamgym_kit.deployment.digests import CARD, model_digest, model_files, must_be_whole
@@ -236,7 +236,7 @@ def _evaluation(
 
 def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, settings: Settings) -> Use:
     before = read_use(shelf.folder)
-    graph = _ODD.sub("-", label_of(settings.graph)) if settings.graph else _AGENT
+    graph = _ODD.sub("-", run_label(settings.graph)) if settings.graph else _AGENT
     place = before.record if record is None else str(record)
     return Use(name=name or before.name or graph, record=place)
 
@@ -251,10 +251,10 @@ def _weighed(shelf: ModelRegistry, evaluation: Evaluation) -> Promotion:
 
 
 def _pair(paired: Evaluation) -> tuple[str, str]:
-    return _run_of(paired.b.summary.fact("run")), _run_of(paired.a.summary.fact("run") if paired.a else "")
+    return _run_id(paired.b.summary.fact("run")), _run_id(paired.a.summary.fact("run") if paired.a else "")
 
 
-def _run_of(fact: object) -> str:
+def _run_id(fact: object) -> str:
     return fact if isinstance(fact, str) else ""
 
 

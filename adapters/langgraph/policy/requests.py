@@ -66,7 +66,7 @@ _OFFERED: dict[str, _Offered] = {}
 _MAX_OFFERED = 256
 
 
-def asked_of(
+def policy_prompt(
     messages: Sequence[BaseMessage],
     stop: Sequence[str] | None,
     kwargs: Mapping[str, Any],

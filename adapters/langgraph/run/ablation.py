@@ -71,7 +71,7 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
     """
     if request.learn and request.policy is None:
         raise UserError("ablate: --learn needs a policy to begin with (--policy DIR).")
-    parts = parts_of(request)
+    parts = ablated_parts(request)
     if request.learn and not any(task.split is Split.HELD_OUT for task in request.tasks):
         raise UserError("ablate: --learn is tried on held-out tasks, and none is (split: held_out).")
     request.out.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
     return rows
 
 
-def parts_of(request: AblationRequest) -> tuple[str, ...]:
+def ablated_parts(request: AblationRequest) -> tuple[str, ...]:
     """What is left out, one at a time: the parts that were asked for, or all that this dream has.
 
     Raises:

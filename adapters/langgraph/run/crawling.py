@@ -315,7 +315,7 @@ def _caller(
     return builder.compile()
 
 
-def worlds_of(tasks: Sequence[Task]) -> list[Crawled]:
+def crawl_targets(tasks: Sequence[Task]) -> list[Crawled]:
     """The worlds of tasks, each with the words of its tasks, in their order."""
     words: dict[Environment, dict[str, None]] = {}
     trained = {task.environment for task in tasks if task.split is Split.TRAIN}

@@ -41,7 +41,7 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     matters = _matters(request, tasks)
     if request.shard is not None:
         matters["shard"] = request.shard.to_record()
-    label = label_of(name_of(request.graph))
+    label = run_label(name_of(request.graph))
     with leg_directory(request, label, matters, lambda: _about(request, tasks)) as directory:
         yield directory
 
@@ -108,7 +108,7 @@ def leg_directory(
             raise
 
 
-def label_of(name: str) -> str:
+def run_label(name: str) -> str:
     """What the run directory is called after: "sales" of langgraph.json:sales, "agent" of agent.py:graph."""
     path, colon, attribute = name.rpartition(":")
     if not colon or path.endswith(PROJECT_FILE):

@@ -165,7 +165,7 @@ class RecordedAnswers:
         like = self._like(call, situation)
         failed = [
             row
-            for row in reversed(self._of(situation.tenant, call.tool))
+            for row in reversed(self._recorded(situation.tenant, call.tool))
             if row.answer.error is not None and row.episode != situation.episode
         ]
         ids = {row.id for row in like}
@@ -175,7 +175,7 @@ class RecordedAnswers:
         """The form of a tool's answers: declared, or as recorded."""
         key = (situation.tenant, call.tool)
         if key not in self._schemas:
-            answers = [row.answer for row in self._of(*key)[-_FORM_ROWS:]]
+            answers = [row.answer for row in self._recorded(*key)[-_FORM_ROWS:]]
             self._schemas[key] = schema_for(situation.tool, answers)
         return self._schemas[key]
 
@@ -193,7 +193,7 @@ class RecordedAnswers:
             rows = [hit.transition for hit in self._store.search(query)]
         return [row for row in rows if self._may_be_shown(row) and row.answer.update is None][:_EXAMPLES]
 
-    def _of(self, tenant: str, tool: str) -> list[Transition]:
+    def _recorded(self, tenant: str, tool: str) -> list[Transition]:
         key = (tenant, tool)
         with self._reading:
             if key not in self._rows:

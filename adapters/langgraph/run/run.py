@@ -158,7 +158,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
         if settings.workers.elsewhere:
             from dreamgym_kit.adapters.langgraph.run import worker_spec
 
-            given = worker_spec.given_of(
+            given = worker_spec.worker_facts(
                 request, tasks, folder=directory.path, label=label, seed=seed, trials=sources.trials
             )
             async with worker_spec.distributed(

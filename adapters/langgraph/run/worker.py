@@ -55,7 +55,7 @@ from dreamgym_kit.types import Episode, Task
 async def open_worker(
     given: Mapping[str, Any], events: EventSink, budget: Budget
 ) -> AsyncIterator[WorkerContext]:
-    """Open what `given` says (see `worker_spec.given_of`); implements `rollout.worker.Opener`.
+    """Open what `given` says (see `worker_spec.worker_facts`); implements `rollout.worker.Opener`.
 
     Raises:
         UserError: graph, tasks, settings, buffer or policy cannot be used here.

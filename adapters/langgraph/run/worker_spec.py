@@ -67,7 +67,7 @@ def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> Non
         address_of(request.store)
 
 
-def given_of(
+def worker_facts(
     request: RunRequest,
     tasks: Sequence[Task],
     *,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.langgraph.run.directory import label_of, leg_directory
+from dreamgym_kit.adapters.langgraph.run.directory import leg_directory, run_label
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
@@ -27,10 +27,10 @@ from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
     overseer_over,
     refuse_after_divergence,
 )
-from dreamgym_kit.adapters.langgraph.s2r.types import MODE, S2rRequest, S2rResult, report_of
+from dreamgym_kit.adapters.langgraph.s2r.types import MODE, S2rRequest, S2rResult, s2r_report
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.training.train import train
-from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, model_of, sides_of
+from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, base_model, task_sides
 from dreamgym_kit.adapters.trainers.distributed import require_alone
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.dream.chain import ChainedExperience
@@ -84,7 +84,7 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
     request = replace(request, settings=replace(request.settings, workers=WorkersSettings()))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
     bounds_of(request.settings)
-    learn, held_out = sides_of(TrainRequest(**_shared(request)))
+    learn, held_out = task_sides(TrainRequest(**_shared(request)))
     if not held_out:
         raise UserError("no held-out task: the gate has nothing to try. Nothing was run.")
     approver = request.approver or approver_of(request.settings)
@@ -93,9 +93,9 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
             "approve: every write waits for a yes, and nobody is there to give it: name a function "
             '(s2r.approver = "module:function"), or run it at a terminal. Nothing was run.'
         )
-    model = model_of(request.settings)
+    model = base_model(request.settings)
     with ExitStack() as stack:
-        label, matters = f"s2r-{label_of(name_of(request.graph))}", _matters(request, learn, held_out)
+        label, matters = f"s2r-{run_label(name_of(request.graph))}", _matters(request, learn, held_out)
         directory = stack.enter_context(leg_directory(request, label, matters, begun=AUDIT))
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
@@ -149,7 +149,7 @@ class _Run:
         if self._overseer.stopped is None or self._overseer.stopped.why is not Why.AUDIT:
             self._audit.append(CLOSED, real_calls=self._overseer.limits.calls)
         result = self._result(word, training)
-        self._directory.write_report(report_of(result))
+        self._directory.write_report(s2r_report(result))
         return result
 
     def _learn_the_tools(self) -> None:
@@ -287,7 +287,7 @@ def _matters(request: S2rRequest, learn: Sequence[Task], held_out: Sequence[Task
         "mode": MODE,
         "graph": name_of(request.graph),
         "stage": "staged" if stage is Stage.APPROVE else stage.value,  # as earlier versions wrote it
-        "policy": str(model_of(request.settings)),
+        "policy": str(base_model(request.settings)),
         "learned_from": tasks_digest(learn),
         "held_out": tasks_digest(held_out),
         "tenant": request.settings.tenant,

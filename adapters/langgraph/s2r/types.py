@@ -69,7 +69,7 @@ class S2rResult:
         return self.training.weights if self.training is not None else None
 
 
-def report_of(result: S2rResult) -> dict[str, Any]:
+def s2r_report(result: S2rResult) -> dict[str, Any]:
     """What came of it, as the run directory keeps it."""
     weights = result.weights
     return {

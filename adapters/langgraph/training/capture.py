@@ -20,7 +20,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 
 from dreamgym_kit.adapters.langgraph.episode.call_site import CallSite, CallSites, path_of
 from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, metadata_here, session_key
-from dreamgym_kit.adapters.langgraph.policy.requests import PolicyAsked, asked_of
+from dreamgym_kit.adapters.langgraph.policy.requests import PolicyAsked, policy_prompt
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.errors import ContextFull, EndpointError, EpisodeStop
 from dreamgym_kit.interfaces import ChatEndpoint
@@ -192,7 +192,7 @@ class Capture:
         return tuple(replace(turn, index=index) for index, (_, turn) in enumerate(ordered))
 
     def _asking(self, model: BaseChatModel, args: Mapping[str, Any], *, alone: bool) -> _Asking:
-        prompt = asked_of(args["messages"], args.get("stop"), args["kwargs"], self._written)
+        prompt = policy_prompt(args["messages"], args.get("stop"), args["kwargs"], self._written)
         place = self.places.place(_where(args))
         fingerprint = _fingerprint(prompt)
         with self._lock:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.run.directory import label_of, leg_directory
+from dreamgym_kit.adapters.langgraph.run.directory import leg_directory, run_label
 from dreamgym_kit.adapters.langgraph.run.request import name_of, name_of_part
 from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
 from dreamgym_kit.replay.masking import process_masker
@@ -39,7 +39,7 @@ def training_directory(
     Raises:
         UserError: there is something else at its place, or it was begun with other settings.
     """
-    label = f"train-{label_of(name_of(request.graph))}"
+    label = f"train-{run_label(name_of(request.graph))}"
     with leg_directory(
         request, label, _matters(request, learn, model), lambda: _about(request, learn, held_out)
     ) as directory:

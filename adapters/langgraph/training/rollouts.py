@@ -42,8 +42,8 @@ from dreamgym_kit.adapters.langgraph.run.setup import (
 from dreamgym_kit.adapters.langgraph.run.worker_spec import (
     check_worker_compatible,
     distributed,
-    given_of,
     weights_of,
+    worker_facts,
 )
 from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy
 from dreamgym_kit.curriculum.makers import OfGiven
@@ -120,7 +120,7 @@ def _workers(
     stop: StopSwitch,
 ) -> DistributedRunner:
     """Workers that stay open over all collections; they hear what each of them is."""
-    given = given_of(request, tasks, folder=directory.path, label="", seed=0, trials=sources.trials)
+    given = worker_facts(request, tasks, folder=directory.path, label="", seed=0, trials=sources.trials)
     at_once = _at_once(request, sources, ready, {task.environment.name for task in tasks})
     return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
 

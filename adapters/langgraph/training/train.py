@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
 from dreamgym_kit.adapters.langgraph.training.directory import goes_on, training_directory, write_report
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
-from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, model_of, sides_of
+from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, base_model, task_sides
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.interfaces import EventSink, PolicyServer
@@ -64,9 +64,9 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
 
 def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop: StopSwitch) -> TrainResult:
     """Open what a training is made of, and run it from its last checkpoint."""
-    learn, held_out = sides_of(request)
-    model = model_of(request.settings)
-    options = options_of(request.settings)
+    learn, held_out = task_sides(request)
+    model = base_model(request.settings)
+    options = grpo_options(request.settings)
     options.check()
     with ExitStack() as stack:
         directory = stack.enter_context(training_directory(request, learn, held_out, model))
@@ -257,7 +257,7 @@ def impatience(batches: int) -> list[str]:
     return [note]
 
 
-def options_of(settings: Settings) -> GrpoOptions:
+def grpo_options(settings: Settings) -> GrpoOptions:
     """How a trainer is to learn, by `[train]` and `[policy]`."""
     conf = settings.train
     return GrpoOptions(

@@ -68,7 +68,7 @@ class TrainResult:
         return render_training(self.training)
 
 
-def sides_of(request: TrainRequest) -> tuple[list[Task], list[Task]]:
+def task_sides(request: TrainRequest) -> tuple[list[Task], list[Task]]:
     """What is learned from, and what it is measured with.
 
     Raises:
@@ -93,7 +93,7 @@ def sides_of(request: TrainRequest) -> tuple[list[Task], list[Task]]:
     return learn, held_out
 
 
-def model_of(settings: Settings) -> Path:
+def base_model(settings: Settings) -> Path:
     """The model directory that a training begins with.
 
     Raises:
