@@ -167,7 +167,7 @@ def test_v2_the_key_is_in_the_environment_and_nowhere_else(tmp_path: Path) -> No
 def test_v2_a_key_is_drawn_for_this_machine_alone(tmp_path: Path) -> None:
     file = tmp_path / "state" / "serve.key"
     drawn = read_serving_key(file, host="127.0.0.1", environ={})
-    assert (drawn.text, drawn.kept) == (file.read_text(), file)
+    assert (drawn.text, drawn.file) == (file.read_text(), file)
     assert len(drawn.text) >= 32
     assert file.stat().st_mode & 0o077 == 0
     assert read_serving_key(file, host="::1", environ={}).text == drawn.text

@@ -64,7 +64,7 @@ async def test_names_of_variables_that_a_worker_lacks_are_told_and_nothing_that_
     canary = "canary-5f1d02c47a93"
     monkeypatch.setenv("SHOP_API_KEY", canary)  # after the cluster was started: its workers have none
     async with working(host) as runner:
-        (told,) = runner.told.warnings
+        (told,) = runner.reports.warnings
         assert told.endswith("not set there, and set here: SHOP_API_KEY")
     from ray._private.worker import _global_node
 

@@ -34,7 +34,7 @@ from dreamgym_kit.recipes.nano.experience.teach import (
     build_word_tokenizer,
     decided_text,
     teach,
-    told,
+    tokenized,
 )
 from dreamgym_kit.recipes.nano.lessons import Course, Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
@@ -164,7 +164,7 @@ def test_an_unknown_change_leaves_the_end_open() -> None:
     )
 
     def ends(one: Lesson) -> bool:
-        return told(one, tokenizer).ids[-1] == tokenizer.eos_token_id
+        return tokenized(one, tokenizer).ids[-1] == tokenizer.eos_token_id
 
     assert {ends(one) for one in lessons if one.label.changes is None} == {False}
     assert {ends(one) for one in lessons if one.label.changes is not None} == {True}

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from bench.hostile import matchers, texts
 
-from dreamgym_kit.adapters.models.local import read_said
+from dreamgym_kit.adapters.models.local import parse_answer
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.state.sentences import form
 from dreamgym_kit.errors import NotSerializable
@@ -64,11 +64,11 @@ def test_brackets_in_texts_do_not_count_as_depth(text: str) -> None:
 
 def test_calls_are_read_from_an_answer_with_and_without_an_end() -> None:
     one = '<tool_call>\n{"name": "get", "arguments": {"a": 1}}\n</tool_call>'
-    said = read_said(f"Let me look.\n{one}\n{one} done", "t")
+    said = parse_answer(f"Let me look.\n{one}\n{one} done", "t")
     assert said.content == "Let me look.\ndone"
     assert [call.name for call in said.calls] == ["get", "get"]
-    assert read_said(f"{one}<tool_call>", "t").calls == ()
-    assert read_said("<tool_call>" + " " * 1000, "t").content.startswith("<tool_call>")
+    assert parse_answer(f"{one}<tool_call>", "t").calls == ()
+    assert parse_answer("<tool_call>" + " " * 1000, "t").content.startswith("<tool_call>")
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,9 @@ def _learned(
     trial = _evaluated(
         request, settings, store, row.part, done.weights or request.policy, real=True, against=whole
     )
-    claim = trial.beating.phrase("learned in the whole dream", "learned without it") if trial.beating else None
+    claim = (
+        trial.beating.phrase("learned in the whole dream", "learned without it") if trial.beating else None
+    )
     alarm = done.trained.alarm
     return replace(row, real=_mean(trial), against_whole=claim, alarm=str(alarm) if alarm else None)
 
