@@ -17,7 +17,7 @@ def test_one_pass_over_a_third_of_the_rows_leaves_no_trace() -> None:
 @pytest.mark.slow
 def test_a_policy_that_lets_calls_through_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def falls_through() -> None:
-        monkeypatch.setattr(CallRouter, "route", lambda self, tool, called=None: Route.REAL)
+        monkeypatch.setattr(CallRouter, "route_of", lambda self, spec: Route.REAL)
 
     assert len(leaks(0, 0, every=60, sabotage=falls_through).leaked) > 5
 

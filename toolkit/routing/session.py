@@ -240,16 +240,6 @@ class Session:
         self.on_executed()
         return stop
 
-    def kept_real(self, entry: Transition) -> None:
-        """Hear of a call whose real body ran.
-
-        Raises:
-            RealCallExecuted: this is a dream, in which such a body must not run.
-        """
-        if self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
-            ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
-            raise self.ran([*self.executed, ran])
-
     def _tell(self, why: str) -> None:
         if self._untold == 0 and len(self.violations) < MAX_TOLD:
             self.violations.append(why)
@@ -379,7 +369,7 @@ class Session:
         if unanswered and self._abstain == "error":
             why = f"{call.tool} is not available right now"
             answer = replace(answer, error=why, error_type="ToolException")
-        self._commit(call, answer, place, after=after, started=started)
+        self.keep(call, answer, place, after=after, started=started)
         if unanswered:
             answer = self._undecided(call, place, answer)
         if identity is not None:
@@ -435,17 +425,25 @@ class Session:
         fault = self._fault(call, place, after)  # real reads are never stale
         return None if fault is not None and fault.kind is FaultKind.STALE_READ else fault
 
+    def keep_real(
+        self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
+    ) -> None:
+        """Commit a call whose real body was asked; the body may have told a secret that nobody knew before.
+
+        Raises:
+            RealCallExecuted: it ran, and this is a dream, in which such a body must not run.
+        """
+        if answer.replies:
+            call, answer = replace(call, replies=answer.replies), replace(answer, replies=())
+        entry = self.keep(self.masked(call), answer, place, after=after, started=started)
+        if answer.source is Source.REAL and self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
+            ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
+            raise self.ran([*self.executed, ran])
+
     def keep(
         self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
     ) -> Transition:
-        """Commit a call and its real answer. Its body may have told a secret that nobody knew before it."""
-        if answer.replies:
-            call, answer = replace(call, replies=answer.replies), replace(answer, replies=())
-        return self._commit(self.masked(call), answer, place, after=after, started=started)
-
-    def _commit(
-        self, call: Call, answer: Answer, place: CallPosition, *, after: str, started: float
-    ) -> Transition:
+        """Commit a call, whose arguments are masked by now, and its answer."""
         entry = self.ledger.commit(
             place,
             call,

@@ -112,7 +112,7 @@ class RealOverseer:
             compared = self._seen(session, call, situation, expected, answer)
             with self._keeping(session, call):
                 self._write_down(session, number, call, answer, compared, expected)
-                session.keep(call, answer, place, after=after, started=started)
+                session.keep_real(call, answer, place, after=after, started=started)
         if identity is not None:
             session.ledger.remember(identity, answer)
         if compared is not None and compared.parted:

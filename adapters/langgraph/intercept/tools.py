@@ -61,7 +61,7 @@ from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_out
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Effect, Reply, Source
+from dreamgym_kit.types import Answer, Call, Effect, Reply
 
 Body = Callable[..., Any]
 
@@ -225,10 +225,10 @@ def run_real(
     except (EpisodeStop, GraphBubbleUp):
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
-        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
         raise
     except Exception as error:
-        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
@@ -263,10 +263,10 @@ async def run_real_async(
     except (EpisodeStop, GraphBubbleUp):
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
-        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
         raise
     except Exception as error:
-        _keep(session, call, _with(encode_failure(error), heard), place, after, started)
+        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         raise
@@ -301,7 +301,7 @@ def _failed(
 ) -> Any:
     """Fail a real call by plan; its tool is not reached."""
     answer = failing(fault, call)
-    _keep(session, call, answer, place, after, started)
+    session.keep_real(call, answer, place, after=after, started=started)
     return deliver(tool, answer, call.call_id)
 
 
@@ -319,7 +319,7 @@ def _told(
     """Keep what a real body gave and pass it on, or what the plan makes of it."""
     answer = _with(encode_answer(tool, value), heard)
     told = answer if fault is None else spoiled(fault, call, answer)
-    _keep(session, call, told, place, after, started)
+    session.keep_real(call, told, place, after=after, started=started)
     if fault is None or fault.kind is FaultKind.SLOW or told is answer:
         return value
     return deliver(tool, told, call.call_id)
@@ -348,14 +348,6 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
         session.held(tool.name, call.call_id)
         where = ".".join(str(part) for part in problem.absolute_path)
         raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
-
-
-def _keep(
-    session: Session, call: Call, answer: Answer, place: CallPosition, after: str, started: float
-) -> None:
-    entry = session.keep(call, answer, place, after=after, started=started)
-    if answer.source is Source.REAL:
-        session.kept_real(entry)
 
 
 def _admitted(
