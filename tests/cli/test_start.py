@@ -26,7 +26,11 @@ built.add_edge(START, "desk")
 built.add_edge("desk", "imported")
 graph = built.compile()
 """
-ALONE = "import json, sys, agent; print('IMPORTED', json.dumps(sorted(sys.modules)), file=sys.stderr)"
+ALONE = """import json, sys
+sys.path.insert(0, "")
+import agent
+print("IMPORTED", json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
 # What the command line, settings and recordings are read with, and what checks arguments of MCP tools.
 NEEDED = {
     "annotated_doc",

@@ -141,7 +141,7 @@ async def test_a_run_asks_held_out_recordings_first_and_only_once(project) -> No
     assert len(server.requests) == asked + 1  # whether the server answers at all
     assert again.summary.dream_spend["calibration"] == result.summary.dream_spend["calibration"]
     assert again.summary.to_json()["manifest"]["reasoned_support"] == table
-    assert "support 0.32 of 0.50" in result.summary.episodes[0].reason
+    assert "confidence 0.32, required 0.50" in result.summary.episodes[0].reason
 
 
 async def test_a_run_whose_model_cannot_be_asked_does_not_begin(project) -> None:
