@@ -13,7 +13,7 @@ def test_a_body_that_runs_is_seen_at_the_bank_and_its_twin_ends(bench: ModuleTyp
     (without_gate := tmp_path / "without_gate.py").write_text(
         "from dreamgym_kit.guard import egress\n"
         "from dreamgym_kit.routing.router import CallRouter, Route\n"
-        "CallRouter.route = lambda self, *call: Route.REAL\n"
+        "CallRouter.route_of = lambda self, spec: Route.REAL\n"
         "egress._Guard.permits = lambda self, attempt: True\n"
     )
     ordinary = [case for case in bench.cases(0) if case.name == "ordinary_tool"]

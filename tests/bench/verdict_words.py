@@ -237,7 +237,7 @@ def by_pytest(case: Case, folder: Path, environ: dict[str, str]) -> list[str]:
     name, lines = f"agent_{folder.name}", ["import pytest"]
     for place, task in enumerate(case.tasks):
         options = {"checker": f"{name}:{task.checker}" if task.checker else None}
-        options |= {"replies": task.replies, "expect": dict(task.expect) or None, "unfinished": True}
+        options |= {"replies": task.replies, "expect": dict(task.expect) or None, "allow_incomplete": True}
         told = ", ".join(f"{option}={value!r}" for option, value in options.items())
         lines += [
             f"def test_t{place}(dream):",

@@ -139,7 +139,7 @@ def test_a_crawl_says_what_it_will_call_and_calls_only_what_is_known_to_read(run
     slip = run("crawl", "--environment", "shp", "--yes")
     assert slip.returncode == 2
     assert (
-        "--environment: world 'shp' is not in [environments] and the tasks; did you mean 'shop'?"
+        "--environment: environment 'shp' is not in [environments] and the tasks; did you mean 'shop'?"
         in slip.stderr
     )
 

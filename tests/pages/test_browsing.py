@@ -93,7 +93,7 @@ def test_an_episode_opens_with_its_calls_changes_and_siblings(small: Shown) -> N
         "refunded P1 twice",
         "planned fault: timeout applied",
         "refund_payment P1 called twice",
-        "The siblings part at the first call",
+        "The repeats differ at the first call",
         "rests on 2 recordings",
     ):
         assert told in text
