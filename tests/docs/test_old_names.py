@@ -11,6 +11,7 @@ from typer.main import get_command
 
 import dreamgym_kit
 from dreamgym_kit import OLD_NAMES
+from dreamgym_kit.adapters.pytest_plugin.dream import Dream
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.cli.options import OLD_COMMANDS, OLD_FLAGS
 from dreamgym_kit.settings.read import renamed
@@ -77,6 +78,11 @@ def test_an_old_public_name_or_argument_names_the_new_one() -> None:
             getattr(dreamgym_kit, old)
     with pytest.raises(TypeError, match=r"asimulate\(\): store= is now buffer=, n= is now repeats="):
         dreamgym_kit.simulate("nowhere:graph", [], store=None, n=2)
+
+
+def test_an_old_argument_of_the_pytest_fixture_names_the_new_one() -> None:
+    with pytest.raises(TypeError, match=r"answers= is now mocks=, unfinished= is now allow_incomplete="):
+        Dream.run(None, None, "hi", answers={}, unfinished=True)  # type: ignore[call-arg, arg-type]
 
 
 def test_no_old_command_is_left(sources: list[tuple[str, str]]) -> None:

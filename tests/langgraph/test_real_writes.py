@@ -50,6 +50,14 @@ def recorded(
     return result, sorted(RunDirectory.open(result.directory).episodes(), key=lambda one: one.id)
 
 
+def test_a_provider_needs_no_configurable(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = "\n".join(line for line in BASE.splitlines() if "def configurable" not in line)
+    monkeypatch.setitem(globals(), "BASE", without)
+    result, episodes = recorded(project, "ship_plainly", "pass")
+    assert [episode.verdict for episode in episodes] == [Verdict.PASSED], result
+    assert sys.modules[project.module].DONE == ["reset", "shipped"]
+
+
 def test_a_write_is_in_the_log_before_it_is_done(project: Any) -> None:
     name = "ship_logged"
     body = 'DONE.extend(path.read_text() for path in Path(".").rglob("events.jsonl"))'

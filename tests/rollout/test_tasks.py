@@ -65,13 +65,15 @@ def test_every_field_is_read(path: Path) -> None:
     ("world", "read"),
     [("desk", Environment("desk")), ("desk:7", Environment("desk", 7)),
      ("eu:desk:07", Environment("eu:desk", 7)),
-     ({"name": "a:b"}, Environment("a:b", 0))],
+     ({"name": "a:b"}, Environment("a:b", 0)),
+     ({"name": "a", "variant": 2}, Environment("a", 2))],
 )  # fmt: skip
 def test_a_world_is_a_name_a_name_with_a_seed_or_an_object(
     path: Path, world: object, read: Environment
 ) -> None:
-    path.write_text(json.dumps({"id": "a", "input": "x", "world": world}))
-    assert read_tasks(path)[0].environment == read
+    for name in ("environment", "world"):
+        path.write_text(json.dumps({"id": "a", "input": "x", name: world}))
+        assert read_tasks(path)[0].environment == read
 
 
 def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
@@ -97,6 +99,10 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
          "world.seed: expected a whole number, got true"),
         ('{"id": "b", "input": "x", "world": "a:9223372036854775808"}',
          "world: a variant is 0 to 2**63 - 1, got a very large number"),
+        ('{"id": "b", "input": "x", "environment": {"name": "a", "variant": true}}',
+         "environment.variant: expected a whole number, got true"),
+        ('{"id": "b", "input": "x", "environment": "a", "world": "a"}',
+         "environment: is given twice, also as 'world'"),
         ('{"id": "b", "input": "x", "expect": []}', "expect: expected an object, got a list"),
         ('{"id": "b", "input": "x", "expect": {"cals": []}}',
          "expect.cals: no such field; did you mean 'calls'?"),
