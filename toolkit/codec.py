@@ -170,9 +170,10 @@ class Codec(Generic[Record]):
     def _checked(self, value: dict[str, Any], at: "_Place") -> dict[str, Any]:
         """The object with today's names, after a look at schema, names and what must be there."""
         written = value
-        for name, now in self._renamed.items():
-            if name in value:
-                value = {key: item for key, item in value.items() if key != name} | {now: value[name]}
+        if renamed := [name for name in self._renamed if name in value]:
+            value = dict(value)
+            for name in renamed:
+                value[self._renamed[name]] = value.pop(name)
         if self._schema is not None:
             self._check_schema(value, at)
         if not value.keys() <= self._set:
@@ -189,7 +190,8 @@ class Codec(Generic[Record]):
                 before = value[one.name]
                 inside = one.check(before, (*at, one.spelled(written) or one.name))
                 if inside is not before:
-                    value = {**value, one.name: inside}
+                    value = dict(value) if value is written else value
+                    value[one.name] = inside
         return value
 
     def _check_schema(self, value: Mapping[str, Any], at: "_Place") -> None:
@@ -253,17 +255,19 @@ class _Field:
 
     def spelled(self, value: Mapping[str, object]) -> str | None:
         """The name that an object has for this field; None where it has none."""
-        return next((name for name in (self.on_disk, self.name) if name in value), None)
+        if self.on_disk in value:
+            return self.on_disk
+        return self.name if self.name in value else None
 
     def check(self, value: Any, at: "_Place") -> Any:
         """Hold the records inside to their own rules; gives the value with today's names."""
+        codec = self.codec
+        if codec is not None and not self.many:
+            return codec._checked(value, at) if type(value) is dict else value
         if self.many == "list" and isinstance(value, (set, frozenset)):  # msgspec takes one for a list
             raise NotSerializable(f"{_path(*at)}: expected a list, got {shown(value)}")
-        codec = self.codec
         if codec is None:
             return value
-        if not self.many:
-            return codec._checked(value, at) if type(value) is dict else value
         now = [
             codec._checked(item, (*at, place)) if type(item) is dict else item
             for place, item in self._items(value)
