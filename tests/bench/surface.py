@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROUNDS = 5
 COMMAND = str(Path(sys.executable).with_name("dreamgym-kit"))
-DESK = """from dreamgym_kit.recipes.desk.graph import graph as desk
+DESK = """from dreamgym_kit.recipes.desk.graph import simple_graph
 
-graph = desk("scripted")
+graph = simple_graph("scripted")
 """
 HR = """from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
