@@ -36,7 +36,7 @@ from dreamgym_kit.types import Task
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from dreamgym_kit.recipes.whole_way import Outcome
+    from dreamgym_kit.recipes.whole_way import WholeWayOutcome
 
 GRAPH = "dreamgym_kit.recipes.desk.graph:graph"
 COLLEAGUES = "scripted:mixed"
@@ -46,7 +46,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class WholeWayPlan:
     """How much of everything."""
 
     seed: int = 0
@@ -69,7 +69,7 @@ class Plan:
     real_steps: int = 2  # of GRPO on the real tools
 
 
-QUICK = Plan(
+QUICK = WholeWayPlan(
     environments=27,
     recorded=3,
     shipped=True,
@@ -87,7 +87,7 @@ QUICK = Plan(
 )
 
 
-def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> "Outcome":
+def train_then_deploy(out: Path, plan: WholeWayPlan, *, tell: Tell) -> "WholeWayOutcome":
     """Go the whole way; everything lies below `out`. What a killed process did there is gone on with.
 
     Raises:
@@ -107,7 +107,7 @@ def train_then_deploy(out: Path, plan: Plan, *, tell: Tell) -> "Outcome":
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class TrainingResult:
     """A training's end."""
 
     directory: Path
@@ -118,7 +118,7 @@ class Learned:
     steps: int
 
 
-def settings_for(out: Path, plan: Plan) -> Settings:
+def settings_for(out: Path, plan: WholeWayPlan) -> Settings:
     """The desk's own settings, and how much of everything."""
     return load_settings(file=SETTINGS_FILE, environ={}).with_overrides(
         {
@@ -139,7 +139,7 @@ def settings_for(out: Path, plan: Plan) -> Settings:
 
 
 def record_work(
-    tasks: list[Task], settings: Settings, store: TransitionStore, plan: Plan, tell: Tell
+    tasks: list[Task], settings: Settings, store: TransitionStore, plan: WholeWayPlan, tell: Tell
 ) -> None:
     """Let the colleagues work every task several times, for real, keep each call, then read what is there.
 
@@ -180,7 +180,7 @@ def _colleagues() -> "AbstractAsyncContextManager[Any]":
 _colleagues.name = "desk"  # type: ignore[attr-defined]  # how a run names a graph that is no spec
 
 
-def taught(out: Path, plan: Plan, tell: Tell) -> Path:
+def taught(out: Path, plan: WholeWayPlan, tell: Tell) -> Path:
     """The model that learning in the dream begins with."""
     from dreamgym_kit.recipes.nano import build
 
@@ -188,7 +188,9 @@ def taught(out: Path, plan: Plan, tell: Tell) -> Path:
         tell(f"3 start      the nano model of the package, {build.WEIGHTS.name}")
         return build.WEIGHTS
     began = time.process_time()
-    facts = build.build(out / "start", build.Plan(seed=plan.seed, samplings=1, environments_per_family=1))
+    facts = build.build(
+        out / "start", build.BuildPlan(seed=plan.seed, samplings=1, environments_per_family=1)
+    )
     tell(
         f"3 start      a nano model of {facts['parameters']:,} parameters, taught from nothing by "
         f"{facts['data']['episodes']} recorded episodes in {time.process_time() - began:.0f} CPU s"
@@ -200,7 +202,7 @@ def tried(
     model: Path,
     tasks: list[Task],
     settings: Settings,
-    plan: Plan,
+    plan: WholeWayPlan,
     against: Evaluation | Path | None,
     tell: Tell,
     *,
@@ -239,7 +241,7 @@ def learn(
     tell: Tell,
     *,
     mode: Mode = Mode.DREAM,
-) -> Learned:
+) -> TrainingResult:
     """GRPO: in the dream, where no real tool runs; or, to compare, on the real tools.
 
     A training that is in its folder already, broken off, is gone on with.
@@ -263,7 +265,7 @@ def learn(
     )
     result = train(request, events=NoEvents())
     steps = result.trained.steps
-    learned = Learned(
+    learned = TrainingResult(
         result.directory,
         result.weights or start,
         real=times_opened() - before,
@@ -283,7 +285,7 @@ def learn(
     return learned
 
 
-def last_lines(outcome: "Outcome") -> str:
+def last_lines(outcome: "WholeWayOutcome") -> str:
     """Whether it got better and is in use, plainly, and how to point a graph at it."""
     lines = "\n".join(f"  {line}" for line in outcome.pointing.lines)
     key = f"({KEY} is a secret of your own, set where the server runs and where the agent does)"
@@ -300,7 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="decides data, order and sampling (0)")
     parser.add_argument("--lora", type=int, metavar="RANK", help="train an adapter; else all weights")
     flags = parser.parse_args(arguments)
-    plan = QUICK if flags.quick else Plan()
+    plan = QUICK if flags.quick else WholeWayPlan()
     try:
         outcome = train_then_deploy(flags.out, replace(plan, seed=flags.seed, lora=flags.lora), tell=_say)
     except UserError as refused:

@@ -18,8 +18,8 @@ from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
 
 if TYPE_CHECKING:
-    from dreamgym_kit.recipes.train_then_deploy import Plan
-    from dreamgym_kit.recipes.whole_way import Outcome
+    from dreamgym_kit.recipes.train_then_deploy import WholeWayPlan
+    from dreamgym_kit.recipes.whole_way import WholeWayOutcome
 
 TITLE = "The support desk: from recordings to weights in use"
 _PHASES = {
@@ -98,7 +98,7 @@ class Code:
 Block = Heading | Lead | Paragraph | Points | Table | Code
 
 
-def write_report(out: Path, plan: "Plan", outcome: "Outcome") -> Path:
+def write_report(out: Path, plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Path:
     """Write both forms; gives the page."""
     blocks = list(blocks_of(plan, outcome))
     write_atomically(out / "report.md", as_markdown(TITLE, blocks).encode("utf-8"))
@@ -106,7 +106,7 @@ def write_report(out: Path, plan: "Plan", outcome: "Outcome") -> Path:
     return out / "report.html"
 
 
-def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
+def blocks_of(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[Block]:
     """The report, part by part; the answer first."""
     beating = outcome.after.beating
     assert beating is not None  # it was held against the start
@@ -142,7 +142,7 @@ def blocks_of(plan: "Plan", outcome: "Outcome") -> Iterator[Block]:
     yield Paragraph(f"The card of what is in use: {outcome.card}")
 
 
-def _scores(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
+def _scores(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
     rows = (
         ("the start", outcome.before),
         ("after the dream", outcome.dreamed),
@@ -158,20 +158,20 @@ def _scores(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
         yield name, format_share(trial.b.once).strip(), change
 
 
-def _kinds(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
+def _kinds(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
     a, b = outcome.before.b.families, outcome.after.b.families
     for name in sorted(set(a) | set(b)):
         yield name, format_share(a.get(name)).strip(), format_share(b.get(name)).strip()
 
 
-def _phases(outcome: "Outcome") -> Iterator[tuple[str, str, str]]:
+def _phases(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
     for name, seconds in outcome.seconds.items():
         yield _PHASES.get(name, name), f"{_calls(outcome, name):,}", f"{seconds:.0f}"
     whole = sum(_calls(outcome, name) for name in outcome.seconds)
     yield "all", f"{whole:,}", f"{sum(outcome.seconds.values()):.0f}"
 
 
-def _calls(outcome: "Outcome", phase: str) -> int:
+def _calls(outcome: "WholeWayOutcome", phase: str) -> int:
     tried: dict[str, Evaluation] = {
         "before": outcome.before,
         "dreamed": outcome.dreamed,
@@ -183,7 +183,7 @@ def _calls(outcome: "Outcome", phase: str) -> int:
     return calls if isinstance(calls, int) else 0
 
 
-def _notes(outcome: "Outcome") -> Iterator[Block]:
+def _notes(outcome: "WholeWayOutcome") -> Iterator[Block]:
     dream, real = outcome.facts.get("dream", {}), outcome.facts.get("real", {})
     answered, made = dream.get("dreamed_calls", 0), dream.get("real_calls", 0)
     notes = [
@@ -197,7 +197,7 @@ def _notes(outcome: "Outcome") -> Iterator[Block]:
     yield Points(notes)
 
 
-def _caveats(plan: "Plan", outcome: "Outcome") -> Iterator[str]:
+def _caveats(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]:
     yield f"One seed ({plan.seed}). Another gives other figures; the interval is about tasks, not seeds."
     yield "Other requests, environments other than this desk's, failing tools, and input that misleads."
     if outcome.after.b.inconclusive:

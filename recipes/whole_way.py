@@ -41,7 +41,7 @@ _SERVED = "desk"  # how a server calls the model
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WholeWayOutcome:
     """What came of the whole way."""
 
     before: Evaluation  # the start
@@ -75,7 +75,7 @@ class WholeWay:
         tell: hears a line for each phase.
     """
 
-    def __init__(self, out: Path, plan: "steps.Plan", tell: "steps.Tell") -> None:
+    def __init__(self, out: Path, plan: "steps.WholeWayPlan", tell: "steps.Tell") -> None:
         self.out, self.plan, self._tell = out, plan, tell
         self.phases = Phases(out, asdict(plan))
         self._phase_lines: list[str] = []  # what the phase that is on says of itself
@@ -85,7 +85,7 @@ class WholeWay:
         self.recorded = tasks
         self.held_out = drawn_tasks(plan.held_out, split=Split.HELD_OUT, seed=plan.seed)
 
-    def go(self) -> Outcome:
+    def go(self) -> WholeWayOutcome:
         """Every phase in turn."""
         self._phase("record", self._record, clears=(f"{RECORDINGS}*", "runs"))
         decides = self._phase("distil", self._distil, clears=("experience",)).get("model")
@@ -127,7 +127,7 @@ class WholeWay:
         began = time.process_time()
         facts = build.build(
             self.out / "experience",
-            build.Plan(seed=self.plan.seed, environments=120, tried=24, held_out=8, buffer=40),
+            build.ExperiencePlan(seed=self.plan.seed, environments=120, tried=24, held_out=8, buffer=40),
         )
         self._phase_lines.append(
             f"2 distil     a model of {facts['parameters']:,} parameters that decides what rules leave open, "
@@ -237,12 +237,12 @@ class WholeWay:
         self._phase_lines.append(f"9 deploy     {done.sentence}")
         return {"promoted": done.done}
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> WholeWayOutcome:
         before = self.out / "before"
         with ModelRegistry(self.out / SHELF) as shelf:
             event, card = shelf.events[-1], shelf.merged / "README.md"
             pointing = Pointing(shelf.merged, _SERVED, str(self.out / RECORDINGS), str(self.out / SHELF))
-        return Outcome(
+        return WholeWayOutcome(
             before=evaluation_between(before, None, self.held_out),
             dreamed=evaluation_between(self.out / "dreamed", before, self.held_out),
             after=evaluation_between(self.out / "after", before, self.held_out),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.models.addresses import Key
+from dreamgym_kit.adapters.models.addresses import ApiKey
 from dreamgym_kit.settings.buffer_url import Address, place_of
 
 if find_spec("weaviate") is None:  # whoever imports this has nothing to test
@@ -60,7 +60,7 @@ def server_of(address: str, *, key: str = "", timeout_s: float = 120.0) -> Calla
     assert isinstance(place, Address)
     target = target_of(place)
     return lambda name: WeaviateServer(
-        name, target, Key(key), key_name="WEAVIATE_API_KEY", timeout_s=timeout_s
+        name, target, ApiKey(key), key_name="WEAVIATE_API_KEY", timeout_s=timeout_s
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.models.addresses import Key, read_address
+from dreamgym_kit.adapters.models.addresses import ApiKey, read_address
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import EndpointError, NotSerializable, UserError
 
@@ -41,7 +41,7 @@ class EndpointEmbedder:
         model: str,
         *,
         dimension: int,
-        api_key: Key | str | None = None,
+        api_key: ApiKey | str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         from dreamgym_kit.adapters.models.http import Transport
@@ -50,7 +50,7 @@ class EndpointEmbedder:
         self.name = f"endpoint:{model}"
         self.dimension = dimension
         self._model = model
-        self._key = api_key if isinstance(api_key, Key) else Key(api_key or "")
+        self._key = api_key if isinstance(api_key, ApiKey) else ApiKey(api_key or "")
         self._transport = Transport(timeout_s=timeout_s, max_body=_LARGEST, retries=_RETRIES)
 
     def close(self) -> None:

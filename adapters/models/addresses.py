@@ -44,7 +44,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class EndpointAddress:
     """An endpoint's base URL, taken apart."""
 
     scheme: str
@@ -62,7 +62,7 @@ class Address:
         return self.origin + self.path
 
 
-def read_address(url: str, *, source: str) -> Address:
+def read_address(url: str, *, source: str) -> EndpointAddress:
     """Take a base URL apart.
 
     Raises:
@@ -83,7 +83,7 @@ def read_address(url: str, *, source: str) -> Address:
     host = read_host(host, source=source, form="https://host/v1")
     if not parts.path.isascii() or not parts.path.isprintable():
         raise UserError(f"{source}: the path of an endpoint's URL is ASCII; write https://host/v1.")
-    return Address(
+    return EndpointAddress(
         parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path.rstrip("/")
     )
 
@@ -178,7 +178,7 @@ def _is_public(address: str) -> bool:
     return ip is not None and all(part.is_global for part in (ip, *_inside(ip)))
 
 
-class Key:
+class ApiKey:
     """Holds a key without showing it: no repr, no str, no pickle of it has the text."""
 
     __slots__ = ("_forms", "_text")
@@ -198,7 +198,7 @@ class Key:
         return text
 
     def __repr__(self) -> str:
-        return f"Key({_MASK})"
+        return f"ApiKey({_MASK})"
 
     def __reduce__(self) -> str:
         raise TypeError("a key is not pickled")
@@ -210,7 +210,7 @@ def read_key(
     source: str,
     environ: Mapping[str, str] | None = None,
     file: str | None = None,
-) -> Key:
+) -> ApiKey:
     """Read the key that an environment variable or a file holds; neither, no key. It is masked from now on.
 
     Raises:
@@ -219,13 +219,13 @@ def read_key(
     if variable is not None and file is not None:
         raise UserError(f"{source}: the key is to come from {variable} and from {file}; name one of them.")
     if file is not None:
-        return Key(read_key_file(Path(file), source=source))
+        return ApiKey(read_key_file(Path(file), source=source))
     if variable is None:
-        return Key("")
+        return ApiKey("")
     text = (os.environ if environ is None else environ).get(variable, "").strip()
     if not text:
         raise UserError(f"{source}: the environment variable {variable} is not set; it has to hold the key.")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise UserError(f"{source}: the environment variable {variable} holds no key: a key is one word.")
     hold(text)
-    return Key(text)
+    return ApiKey(text)

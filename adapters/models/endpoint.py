@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dreamgym_kit.adapters.models.addresses import Address, Key, read_address, read_key
+from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress, read_address, read_key
 from dreamgym_kit.adapters.models.replica_verifier import Trusted
 from dreamgym_kit.adapters.models.wire import MAX_BODY, Dialect, Response, read_reply, request_body
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
@@ -58,9 +58,9 @@ class OpenAIEndpoint:
 
     def __init__(
         self,
-        addresses: tuple[Address, ...],
+        addresses: tuple[EndpointAddress, ...],
         settings: ExperienceSettings,
-        key: Key,
+        key: ApiKey,
         *,
         wait_unit_s: float = _FIRST_WAIT_S,
         max_body: int = MAX_BODY,
@@ -73,7 +73,7 @@ class OpenAIEndpoint:
         self._wait_unit_s = wait_unit_s
         self._transport = Transport(timeout_s=settings.timeout_s, max_body=max_body)
         self._dialect = Dialect()
-        self._resting: dict[Address, float] = {}
+        self._resting: dict[EndpointAddress, float] = {}
         self._trusted = Trusted(self._transport.opened)
         self._lock = threading.Lock()
         self._counts = EndpointCounts()
@@ -117,7 +117,7 @@ class OpenAIEndpoint:
             EndpointError: no answer came that `read` takes.
         """
 
-        async def once(address: Address) -> tuple[Answered, int]:
+        async def once(address: EndpointAddress) -> tuple[Answered, int]:
             self._count_request()
             response = await self._transport.post(address, path, body, self._key.headers())
             return read(response, str(address)), response.connection
@@ -135,7 +135,7 @@ class OpenAIEndpoint:
         return self._answered(reply, sent, time.perf_counter() - started)
 
     async def _tried(
-        self, affinity: str | int, ask: Callable[[Address], Awaitable[tuple[Answered, int]]]
+        self, affinity: str | int, ask: Callable[[EndpointAddress], Awaitable[tuple[Answered, int]]]
     ) -> tuple[Answered, int]:
         """Ask one replica after the other; the answer, and how many requests it took.
 
@@ -161,7 +161,7 @@ class OpenAIEndpoint:
                 return answer, sent
         raise AssertionError("at least one attempt is made")
 
-    async def _ask(self, address: Address, request: ChatRequest, model: str) -> tuple[ChatReply, int]:
+    async def _ask(self, address: EndpointAddress, request: ChatRequest, model: str) -> tuple[ChatReply, int]:
         """Send one request, and again as it is found to want it; with the connection of the answer."""
         headers = self._key.headers() | _session(request.group or request.affinity)
         for _ in range(8):  # more than there are things to learn
@@ -186,7 +186,7 @@ class OpenAIEndpoint:
         with self._lock:
             self._counts = replace(self._counts, requests=self._counts.requests + 1)
 
-    def _ordered(self, affinity: str | int) -> list[Address]:
+    def _ordered(self, affinity: str | int) -> list[EndpointAddress]:
         """Replicas in the order to be asked: the group's own first, those that just failed last."""
         number = affinity if isinstance(affinity, int) else int(_hashed(affinity)[:8], 16)
         start = number % len(self._addresses)
@@ -201,7 +201,7 @@ class OpenAIEndpoint:
         grown: float = self._wait_unit_s * 2 ** (sent - 1) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
         return max(error.retry_after_s or 0.0, min(grown, _LONGEST_WAIT_S))
 
-    def _failed(self, address: Address, error: EndpointError, *, lost: bool) -> None:
+    def _failed(self, address: EndpointAddress, error: EndpointError, *, lost: bool) -> None:
         if lost:
             self._trusted.doubt(address)
         with self._lock:

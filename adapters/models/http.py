@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import httpx2
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI
 
-from dreamgym_kit.adapters.models.addresses import Address, Resolver
+from dreamgym_kit.adapters.models.addresses import EndpointAddress, Resolver
 from dreamgym_kit.adapters.models.wire import MAX_BODY, Response
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.guard.egress import exempt
@@ -67,14 +67,16 @@ class Transport:
         """Run a coroutine on the client's own loop and wait for it here, on the caller's."""
         return await asyncio.wrap_future(self._begun(work))
 
-    async def post(self, address: Address, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
+    async def post(
+        self, address: EndpointAddress, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> Response:
         """`send` a POST to what lies below the address's own path."""
         return await self.send("POST", address, address.path + path, body, headers)
 
     async def send(
         self,
         method: str,
-        address: Address,
+        address: EndpointAddress,
         target: str,
         body: bytes,
         headers: Mapping[str, str],
@@ -113,7 +115,9 @@ class Transport:
         """`run` for sync code: blocks this thread."""
         return self._begun(work).result()
 
-    def post_now(self, address: Address, path: str, body: bytes, headers: Mapping[str, str]) -> Response:
+    def post_now(
+        self, address: EndpointAddress, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> Response:
         """`post` for sync code: blocks this thread. Raises as `post` does."""
         return self.run_now(self.post(address, path, body, headers))
 

@@ -46,7 +46,7 @@ class KeptRow:
         return int(self.keys.nbytes + self.values.nbytes)
 
 
-class Rows:
+class CacheRows:
     """Tensors [layers, rows, heads, room, width]; zeros where nothing was written, for NaN would spread."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Rows:
             self.keys = torch.nn.functional.pad(self.keys, (0, 0, 0, more))
             self.values = torch.nn.functional.pad(self.values, (0, 0, 0, more))
 
-    def join(self, others: "Rows") -> None:
+    def join(self, others: "CacheRows") -> None:
         """Take the rows of another batch behind one's own."""
         self.grow(others.room)
         others.grow(self.room)
@@ -135,7 +135,7 @@ def _rounded(room: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FinishedTurn:
     """One turn as it ended."""
 
     text: str  # prompt and answer, with the token that ended it
@@ -160,7 +160,7 @@ class PrefixCache:
         self._most = most_bytes
         self._marks = {(end,) for end in ends}
         self._lock = threading.Lock()
-        self._turns: OrderedDict[str, list[Told]] = OrderedDict()
+        self._turns: OrderedDict[str, list[FinishedTurn]] = OrderedDict()
         self._bytes = 0
 
     @property
@@ -168,7 +168,7 @@ class PrefixCache:
         """Of keys and values."""
         return self._bytes
 
-    def keep(self, key: str, turn: Told) -> None:
+    def keep(self, key: str, turn: FinishedTurn) -> None:
         """Keep a turn; without a key there is no next turn."""
         if not key:
             return
@@ -229,7 +229,7 @@ class PrefixCache:
         turns[:] = [replace(turn, row=None) for turn in turns]
 
 
-def _size(turn: Told) -> int:
+def _size(turn: FinishedTurn) -> int:
     return turn.row.size if turn.row is not None else 0
 
 

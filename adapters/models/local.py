@@ -169,7 +169,7 @@ class LocalPolicy:
         if sampled.cut >= 0:
             text = text[: sampled.cut]
         wanted = request.tools and request.tool_choice != "none"
-        answer = parse_answer(text, _turn(ask.prompt, sampled.ids)) if wanted else Said(text, ())
+        answer = parse_answer(text, _turn(ask.prompt, sampled.ids)) if wanted else ParsedAnswer(text, ())
         tokens = SampledTokens(
             ask.prompt,
             sampled.ids,
@@ -254,14 +254,14 @@ def _turn(prompt: Sequence[int], ids: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedAnswer:
     """An answer taken apart."""
 
     content: str
     calls: tuple[ToolRequest, ...]
 
 
-def parse_answer(text: str, turn: str) -> Said:
+def parse_answer(text: str, turn: str) -> ParsedAnswer:
     """Take an answer's text apart, with calls as Hermes writes them.
 
     One malformed call leaves all of it as content: the agent and its parser see what the model wrote. Else
@@ -272,10 +272,10 @@ def parse_answer(text: str, turn: str) -> Said:
     calls = [_call(inner.strip(), f"call_{turn}_{number}") for number, inner in enumerate(inside)]
     whole = [call for call in calls if call is not None]
     if not whole or len(whole) < text.count(_OPENS):
-        return Said(text, ())
+        return ParsedAnswer(text, ())
     before, after = outside[0], "".join(outside[1:]).strip()
     content = before.removesuffix("\n") + (f"\n{after}" if after else "")
-    return Said(content if content.strip() else "", tuple(whole))
+    return ParsedAnswer(content if content.strip() else "", tuple(whole))
 
 
 def _apart(text: str) -> tuple[list[str], list[str]]:

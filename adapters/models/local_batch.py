@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dreamgym_kit.adapters.models.kv_cache import KeptRow, Places, Rows
+from dreamgym_kit.adapters.models.kv_cache import CacheRows, KeptRow, Places
 from dreamgym_kit.adapters.models.local_network import Network
 from dreamgym_kit.errors import EndpointError
 
@@ -27,7 +27,7 @@ _DEAD_SHARE = 0.25  # of rows that have ended; with more of them the others are 
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingParams:
     """How one row's tokens are chosen."""
 
     temperature: float  # 0: always the likeliest
@@ -35,23 +35,23 @@ class Sampling:
     draws: tuple[float, ...]  # in [0, 1), one for each token there may be
 
 
-def sampling(temperature: float, top_p: float, seed: int | None, tokens: int) -> Sampling:
+def sampling(temperature: float, top_p: float, seed: int | None, tokens: int) -> SamplingParams:
     """What a request asks for; without a seed, no two are alike."""
     if temperature == 0:
-        return Sampling(0.0, 1.0, ())
+        return SamplingParams(0.0, 1.0, ())
     generator = torch.Generator()
     if seed is None:
         generator.seed()
     else:
         generator.manual_seed(seed % 2**63)
     drawn = torch.rand(tokens, generator=generator, dtype=torch.float64)
-    return Sampling(temperature, top_p, tuple(drawn.tolist()))
+    return SamplingParams(temperature, top_p, tuple(drawn.tolist()))
 
 
-class Chooser:
+class TokenSampler:
     """Chooses for the rows of a batch, as long as these are the same."""
 
-    def __init__(self, rows: Sequence[Sampling], device: torch.device) -> None:
+    def __init__(self, rows: Sequence[SamplingParams], device: torch.device) -> None:
         self._greedy = [row.temperature == 0 for row in rows]
         self._rows = rows
         divisors = [1.0 if row.temperature == 0 else row.temperature for row in rows]
@@ -116,7 +116,7 @@ class Ask:
     text: str  # that the prompt's ids spell
     render_answer: Callable[[Sequence[int]], str]  # how an answer will stand behind it, as history
     most: int  # tokens
-    sampling: Sampling
+    sampling: SamplingParams
     seed: int | None
     stop: tuple[str, ...]
     grammar: "Grammar | None"
@@ -146,7 +146,7 @@ class _Row:
     over: bool = False
 
 
-class Batch:
+class RunningBatch:
     """What runs on one model at one time.
 
     A batch ends with the network that it began with.
@@ -158,8 +158,8 @@ class Batch:
         self.version = version
         self._network, self._ends, self._decode = network, ends, decode
         self._rows: list[_Row] = []
-        self._held: Rows | None = None
-        self._chooser: Chooser | None = None
+        self._held: CacheRows | None = None
+        self._chooser: TokenSampler | None = None
 
     @property
     def asks(self) -> list[Ask]:
@@ -172,7 +172,7 @@ class Batch:
         rows = [_Row(ask, reused, len(ask.prompt) - 1, ask.prompt[-1]) for ask, _, reused in asks]
         network = self._network
         room = max(row.length for row in rows) + 2
-        held = Rows(network.shape, len(rows), room, device=network.device, dtype=network.dtype)
+        held = CacheRows(network.shape, len(rows), room, device=network.device, dtype=network.dtype)
         for place, (_, prefix, reused) in enumerate(asks):
             if prefix is not None:
                 held.put(place, prefix, reused)
@@ -196,7 +196,7 @@ class Batch:
         at = Places(positions, max(row.length for row in rows) + 1, window=self._network.window)
         logits = self._network.next_logits(tokens, at, held)
         if self._chooser is None:
-            self._chooser = Chooser([row.ask.sampling for row in rows], device)
+            self._chooser = TokenSampler([row.ask.sampling for row in rows], device)
         chosen, logprobs = self._chooser.choose(logits, [len(row.ids) for row in rows], self._forbidden())
         ended = []
         for place, row in enumerate(rows):
@@ -269,7 +269,7 @@ class Batch:
         elif self._held is not None:
             self._held.only(alive)
 
-    def _read(self, rows: Sequence[_Row], held: Rows) -> None:
+    def _read(self, rows: Sequence[_Row], held: CacheRows) -> None:
         """Read the prompts up to their last token: rows of like length together, in bounded pieces."""
         order = sorted(
             (place for place, row in enumerate(rows) if row.length > row.reused),
@@ -282,7 +282,7 @@ class Batch:
             together.sort()
             self._read_alike([rows[place] for place in together], together, held)
 
-    def _read_alike(self, rows: Sequence[_Row], places: Sequence[int], held: Rows) -> None:
+    def _read_alike(self, rows: Sequence[_Row], places: Sequence[int], held: CacheRows) -> None:
         """Read the prompts of some of the rows of `held`, padded to the longest."""
         network = self._network
         most = max(row.length - row.reused for row in rows)
@@ -295,7 +295,7 @@ class Batch:
         apart = list(places) != list(range(held.count))
         mine = held
         if apart:
-            mine = Rows(network.shape, len(rows), end, device=network.device, dtype=network.dtype)
+            mine = CacheRows(network.shape, len(rows), end, device=network.device, dtype=network.dtype)
             for place, (row, source) in enumerate(zip(rows, places, strict=True)):
                 mine.put(place, held.view(source, row.reused), row.reused)
         mine.grow(end)
@@ -306,7 +306,7 @@ class Batch:
             for place, (row, target) in enumerate(zip(rows, places, strict=True)):
                 held.put(target, mine.view(place, row.length), row.length)
 
-    def _read_piece(self, rows: Sequence[_Row], mine: Rows, start: int, width: int) -> None:
+    def _read_piece(self, rows: Sequence[_Row], mine: CacheRows, start: int, width: int) -> None:
         """Read `width` tokens of each row, from its `start`-th new one on."""
         device = self._network.device
         pieces = [row.ask.prompt[row.reused + start : row.length][:width] for row in rows]

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from dreamgym_kit.adapters.models.kv_cache import PrefixCache, Told
-from dreamgym_kit.adapters.models.local_batch import Ask, Batch, Sampled
+from dreamgym_kit.adapters.models.kv_cache import FinishedTurn, PrefixCache
+from dreamgym_kit.adapters.models.local_batch import Ask, RunningBatch, Sampled
 from dreamgym_kit.adapters.models.local_directory import one_line
 from dreamgym_kit.adapters.models.local_network import Network
 from dreamgym_kit.errors import EndpointError
@@ -56,7 +56,7 @@ class Engine:
         self._live: dict[str, int] = {}
         self._jobs: list[tuple[Callable[[], Any], Future[Any], bool]] = []
         self._closed = False
-        self._batch: Batch | None = None
+        self._batch: RunningBatch | None = None
         self._under_way: dict[int, Ask] = {}  # taken in, and without an answer yet
         self._thread = threading.Thread(target=self._run, name="dreamgym-policy", daemon=True)
         self._thread.start()
@@ -196,14 +196,14 @@ class Engine:
 
     def _join(self, asks: Sequence[Ask]) -> None:
         if self._batch is None:
-            self._batch = Batch(self.network, self.version, ends=self._ends, decode=self._decode)
+            self._batch = RunningBatch(self.network, self.version, ends=self._ends, decode=self._decode)
         self._batch.join([(ask, *self._cache.find(ask.key, ask.prompt)) for ask in asks])
 
-    def _step(self, batch: Batch) -> None:
+    def _step(self, batch: RunningBatch) -> None:
         for ask, sampled, row in batch.step():
             ended = sampled.finish == "stop" and sampled.cut < 0
             text = ask.text + ask.render_answer(sampled.ids)
-            self._cache.keep(ask.key, Told(text, (*ask.prompt, *sampled.ids), ended, row))
+            self._cache.keep(ask.key, FinishedTurn(text, (*ask.prompt, *sampled.ids), ended, row))
             del self._under_way[id(ask)]
             if not ask.future.done() and ask.future.set_running_or_notify_cancel():
                 ask.future.set_result(sampled)

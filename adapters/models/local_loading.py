@@ -3,7 +3,7 @@
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from dreamgym_kit.adapters.models.kv_cache import Places, Rows
+from dreamgym_kit.adapters.models.kv_cache import CacheRows, Places
 from dreamgym_kit.adapters.models.local_directory import ModelFiles, one_line
 from dreamgym_kit.adapters.models.local_network import Network, Qwen3Network, TransformersNetwork, fits_qwen3
 from dreamgym_kit.adapters.trainers import folders
@@ -59,7 +59,7 @@ def _check(network: Network, model: PreTrainedModel) -> None:
     tokens = torch.arange(22, device=network.device).reshape(2, 11) * 7919 % top
     with torch.inference_mode():
         plain = model(tokens, use_cache=False).logits.float()
-        rows = Rows(network.shape, 2, 11, device=network.device, dtype=network.dtype)
+        rows = CacheRows(network.shape, 2, 11, device=network.device, dtype=network.dtype)
         start = torch.tensor([[0], [0]], device=network.device)
         at = Places(start + torch.arange(9, device=network.device), 9, window=network.window)
         network.read(tokens[:, :9], at, rows)

@@ -1,8 +1,9 @@
 """Causal language models of the transformers library as the engine runs them: any that attend.
 
-The library's own modules do the arithmetic; keys and values go to `Rows`, each row at its own positions, and
-the mask says what each token sees. Models that keep something else than keys and values of every token (state
-spaces, linear attention) are refused, here or where the engine's passes are compared with the plain one.
+The library's own modules do the arithmetic; keys and values go to `CacheRows`, each row at its own
+positions, and the mask says what each token sees. Models that keep something else than keys and values of
+every token (state spaces, linear attention) are refused, here or where the engine's passes are compared
+with the plain one.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
-from dreamgym_kit.adapters.models.kv_cache import Places, Rows, RowShape
+from dreamgym_kit.adapters.models.kv_cache import CacheRows, Places, RowShape
 from dreamgym_kit.errors import EndpointError
 
 _PIECE = 512  # tokens of one pass of `score`: bounds the logits in memory
@@ -29,15 +30,15 @@ class Network(Protocol):
     device: torch.device
     dtype: torch.dtype
 
-    def read(self, tokens: Tensor, at: Places, rows: Rows) -> None:
+    def read(self, tokens: Tensor, at: Places, rows: CacheRows) -> None:
         """Read `tokens` [rows, n] into `rows`."""
         ...
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """Read one token a row, [rows, 1]; float32 logits [rows, vocabulary] of what follows."""
         ...
 
-    def all_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """Read [rows, n]; float32 logits [rows, n, vocabulary] of what follows each."""
         ...
 
@@ -58,21 +59,21 @@ class TransformersNetwork:
         self.context = int(getattr(config, "max_position_embeddings", 0) or 2**31)
         self.shape = self._probed()
 
-    def read(self, tokens: Tensor, at: Places, rows: Rows) -> None:
+    def read(self, tokens: Tensor, at: Places, rows: CacheRows) -> None:
         """See `Network.read`."""
         self.model.base_model(**self._inputs(tokens, at, rows))
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """See `Network.next_logits`."""
         logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
         return logits[:, -1].float()
 
-    def all_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """See `Network.all_logits`."""
         logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
         return logits.float()
 
-    def _inputs(self, tokens: Tensor, at: Places, rows: Rows) -> dict[str, Any]:
+    def _inputs(self, tokens: Tensor, at: Places, rows: CacheRows) -> dict[str, Any]:
         layers = [_RowsLayer(rows, layer, at) for layer in range(self.shape.layers)]
         masks = {kind: at.mask(sliding=kind == "sliding_attention") for kind in self._kinds}
         return {
@@ -98,9 +99,9 @@ class TransformersNetwork:
 
 
 class _RowsLayer(CacheLayerMixin):  # type: ignore[misc]  # the library's types are not read
-    """One layer of `Rows` in the form that the library's attention modules ask for."""
+    """One layer of `CacheRows` in the form that the library's attention modules ask for."""
 
-    def __init__(self, rows: Rows, layer: int, at: Places) -> None:
+    def __init__(self, rows: CacheRows, layer: int, at: Places) -> None:
         super().__init__()
         self.is_initialized = True
         self._rows, self._layer, self._at = rows, layer, at
@@ -198,15 +199,15 @@ class Qwen3Network:
         half = angles.sin()
         self._sin = torch.cat([-half, half], -1).to(self.dtype)  # for (second half, first half)
 
-    def read(self, tokens: Tensor, at: Places, rows: Rows) -> None:
+    def read(self, tokens: Tensor, at: Places, rows: CacheRows) -> None:
         """See `Network.read`."""
         self._run(tokens, at, rows)
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """See `Network.next_logits`."""
         return self._logits(self._run(tokens, at, rows)[:, -1])
 
-    def all_logits(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """See `Network.all_logits`."""
         return self._logits(self._run(tokens, at, rows))
 
@@ -214,7 +215,7 @@ class Qwen3Network:
         normed = nn.rms_norm(state, (state.shape[-1],), self._norm, self._eps)
         return nn.linear(normed, self._head).float()
 
-    def _run(self, tokens: Tensor, at: Places, rows: Rows) -> Tensor:
+    def _run(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         count, length = tokens.shape
         state = nn.embedding(tokens, self._embedding)
         # positions of padding may lie behind the context
@@ -268,7 +269,7 @@ def score(network: Network, ids: Sequence[Sequence[int]]) -> list[list[float]]:
 def _score_row(network: Network, ids: Sequence[int]) -> list[float]:
     if len(ids) > network.context:
         raise EndpointError("rejected", f"{len(ids)} tokens; the policy's context is {network.context}")
-    rows = Rows(network.shape, 1, len(ids), device=network.device, dtype=network.dtype)
+    rows = CacheRows(network.shape, 1, len(ids), device=network.device, dtype=network.dtype)
     scores: list[float] = []
     for start in range(0, len(ids) - 1, _PIECE):
         end = min(start + _PIECE, len(ids) - 1)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.adapters.models.addresses import Address
+from dreamgym_kit.adapters.models.addresses import EndpointAddress
 from dreamgym_kit.errors import EndpointError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReplicaState:
     """What was known of a replica when it was asked."""
 
     connections: int  # of those up to this one, which server is at the other end
@@ -39,42 +39,46 @@ class Trusted:
         self._opened = opened
         self._prover: ServedWeights | None = None
         self._lock = threading.Lock()
-        self._doubted: set[Address] = set()
-        self._times_lost: Counter[Address] = Counter()
-        self._known: Counter[Address] = Counter()  # connections that it had when it last said what it serves
-        self._proving: dict[Address, asyncio.Lock] = {}
-        self._failures: dict[Address, tuple[int, EndpointError]] = {}  # how many proofs failed, and the last
-        self._recognising: dict[Address, asyncio.Lock] = {}
+        self._doubted: set[EndpointAddress] = set()
+        self._times_lost: Counter[EndpointAddress] = Counter()
+        self._known: Counter[EndpointAddress] = (
+            Counter()
+        )  # connections that it had when it last said what it serves
+        self._proving: dict[EndpointAddress, asyncio.Lock] = {}
+        self._failures: dict[
+            EndpointAddress, tuple[int, EndpointError]
+        ] = {}  # how many proofs failed, and the last
+        self._recognising: dict[EndpointAddress, asyncio.Lock] = {}
 
     def ask_by(self, prover: "ServedWeights") -> None:
         """Who asks a replica what it serves; without this, all are believed."""
         self._prover = prover
 
-    def doubt(self, address: Address) -> None:
+    def doubt(self, address: EndpointAddress) -> None:
         """A replica was lost: whatever answers there next may be another server with other weights."""
         with self._lock:
             self._doubted.add(address)
             self._times_lost[address] += 1
 
-    def forgot(self, address: Address, error: EndpointError) -> bool:
+    def forgot(self, address: EndpointAddress, error: EndpointError) -> bool:
         """Whether an error says that a server was started anew and can be mended."""
         return error.status == 404 and self._prover is not None and self._prover.brings(address)
 
-    async def before(self, address: Address) -> Seen:
+    async def before(self, address: EndpointAddress) -> ReplicaState:
         """Have a replica that was lost prove itself; what is known of it then, for `after`.
 
         Raises:
             EndpointError: it is in doubt still.
         """
         if self._prover is None:
-            return Seen(0, 0)
+            return ReplicaState(0, 0)
         if address in self._doubted:
             failed_before = self._failed(address)
             async with self._proving.setdefault(address, asyncio.Lock()):
                 await self._proven(address, self._prover, failed_before)
-        return Seen(self._known[address], self._prover.brought(address))
+        return ReplicaState(self._known[address], self._prover.brought(address))
 
-    async def after(self, address: Address, connection: int, seen: Seen) -> None:
+    async def after(self, address: EndpointAddress, connection: int, seen: ReplicaState) -> None:
         """Have a replica say what it serves, where its answer may be one of a server started anew.
 
         Raises:
@@ -95,7 +99,7 @@ class Trusted:
             why = f"{address} was given its weights while it was asked; its answer does not count"
             raise EndpointError("stale_weights", why, retryable=True)
 
-    async def _proven(self, address: Address, prover: "ServedWeights", failed_before: int) -> None:
+    async def _proven(self, address: EndpointAddress, prover: "ServedWeights", failed_before: int) -> None:
         if address not in self._doubted:  # another request had it prove itself meanwhile
             return
         if self._failed(address) != failed_before:
@@ -110,5 +114,5 @@ class Trusted:
             if self._times_lost[address] == lost:
                 self._doubted.discard(address)
 
-    def _failed(self, address: Address) -> int:
+    def _failed(self, address: EndpointAddress) -> int:
         return self._failures[address][0] if address in self._failures else 0

@@ -38,7 +38,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTurn:
+class ModelMessage:
     """One message of the agent's model."""
 
     heard: tuple[Mapping[str, JsonValue], ...]  # what was new since it last spoke
@@ -108,7 +108,7 @@ def _last_text(messages: Sequence[Message]) -> str:
     return text_of(messages[-1].get("content")) if messages else ""
 
 
-def _write_turn(tracer: PastTracer, trace: str, root: Span, turn: ModelTurn, number: int) -> None:
+def _write_turn(tracer: PastTracer, trace: str, root: Span, turn: ModelMessage, number: int) -> None:
     """A turn of the model; of its input what was new, since the whole again in each would grow squared."""
     span = tracer.begin(
         trace,
@@ -184,14 +184,14 @@ def ended(episode: Episode, start_s: float) -> float:
     return max(start_s + max(0.0, episode.elapsed_s), last)
 
 
-def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelTurn]:
+def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelMessage]:
     """The turns of the agent's model, in the order of the transcript."""
     waiting: dict[str, deque[Transition]] = defaultdict(deque)
     for step in episode.transitions:
         if step.call.call_id is not None:
             waiting[step.call.call_id].append(step)
     final = max((place for place, message in enumerate(episode.messages) if _by_model(message)), default=-1)
-    turns: list[ModelTurn] = []
+    turns: list[ModelMessage] = []
     heard: list[Mapping[str, JsonValue]] = []
     now = start_s
     for place, message in enumerate(episode.messages):
@@ -202,7 +202,7 @@ def model_turns(episode: Episode, start_s: float, end_s: float) -> list[ModelTur
         steps = [waiting[name].popleft() for name in call_ids if waiting.get(name)]
         unasked = end_s if place == final else now
         said_at = max(now, min((step.recorded_at for step in steps), default=unasked))
-        turns.append(ModelTurn(tuple(heard), message, now, said_at))
+        turns.append(ModelMessage(tuple(heard), message, now, said_at))
         heard = []
         now = max([said_at, *(step.recorded_at + step.elapsed_s for step in steps)])
     return turns

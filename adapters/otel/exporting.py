@@ -25,7 +25,7 @@ _PROJECT = "openinference.project.name"  # where Phoenix puts traces; else among
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportReport:
     """What was exported.
 
     Attributes:
@@ -48,7 +48,7 @@ def is_endpoint(target: str) -> bool:
     return target.strip().lower().startswith(("http://", "https://"))
 
 
-def export_run(directory: RunDirectory, target: str, *, headers: str | None = None) -> Exported:
+def export_run(directory: RunDirectory, target: str, *, headers: str | None = None) -> ExportReport:
     """Export every finished episode of a run.
 
     Args:
@@ -98,7 +98,7 @@ class _Batches:
             self.count += len(waiting)
 
 
-def _export(directory: RunDirectory, send: Send, *, to: str) -> Exported:
+def _export(directory: RunDirectory, send: Send, *, to: str) -> ExportReport:
     manifest = directory.manifest
     batches, masker = _Batches(send), process_masker()
     kit = version("dreamgym-kit")
@@ -117,7 +117,7 @@ def _export(directory: RunDirectory, send: Send, *, to: str) -> Exported:
         count += 1
     batches.flush()
     torn = () if episodes.torn is None else (f"{directory.path}: {episodes.torn}",)
-    return Exported(to=to, episodes=count, spans=batches.count, warnings=torn)
+    return ExportReport(to=to, episodes=count, spans=batches.count, warnings=torn)
 
 
 def _resource(manifest: Manifest, name: str, kit: str, masker: Masker) -> dict[str, Value]:

@@ -8,7 +8,7 @@
 import os
 from collections.abc import Mapping
 
-from dreamgym_kit.adapters.models.addresses import Key, read_key
+from dreamgym_kit.adapters.models.addresses import ApiKey, read_key
 from dreamgym_kit.adapters.stores.weaviate_embedded import start_embedded
 from dreamgym_kit.adapters.stores.weaviate_server import TIMEOUT_S, WeaviateServer, target_of
 from dreamgym_kit.adapters.stores.weaviate_store import WeaviateStore
@@ -81,7 +81,7 @@ def _options(address: Address) -> Mapping[str, str]:
     return address.options
 
 
-def _key(settings: Settings) -> Key:
+def _key(settings: Settings) -> ApiKey:
     """The key that settings name; else that of the usual variable, where it is set; else none."""
     variable, file = settings.replay.weaviate_key_env, settings.replay.weaviate_key_file
     if variable is None and file is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from dreamgym_kit.adapters.models.addresses import Key
+from dreamgym_kit.adapters.models.addresses import ApiKey
 from dreamgym_kit.adapters.stores.weaviate_server import Target
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
 from dreamgym_kit.rollout.lock import RunLock
@@ -40,7 +40,7 @@ class Running:
     """A started server."""
 
     target: Target
-    key: Key
+    key: ApiKey
     stop: Callable[[], None]
 
 
@@ -64,7 +64,7 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
         token = secrets.token_urlsafe(24)
         process, target = _ready(address, program, folder, token, lock)
         undo.callback(_stop, process)
-        return Running(target, Key(token), undo.pop_all().close)
+        return Running(target, ApiKey(token), undo.pop_all().close)
 
 
 class _PortTaken(StoreUnavailable):

@@ -17,7 +17,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dreamgym_kit.adapters.models.addresses import Key, Resolver, is_metadata, read_host
+from dreamgym_kit.adapters.models.addresses import ApiKey, Resolver, is_metadata, read_host
 from dreamgym_kit.adapters.stores.weaviate_errors import store_error
 from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable, UserError
 from dreamgym_kit.guard import egress
@@ -135,7 +135,7 @@ class WeaviateServer:
     """
 
     def __init__(
-        self, place: str, target: Target, key: Key, *, key_name: str, timeout_s: float = TIMEOUT_S
+        self, place: str, target: Target, key: ApiKey, *, key_name: str, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.place = place
         self._target = target

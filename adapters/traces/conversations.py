@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, Unread
-from dreamgym_kit.adapters.traces.values import Reply, answer, arguments, decoded, reply, text_of
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, TraceRecord, Unread
+from dreamgym_kit.adapters.traces.values import ParsedReply, answer, arguments, decoded, reply, text_of
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.serialization import JsonValue, escaped
 from dreamgym_kit.types import Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallRequest:
     """The model asks for a call."""
 
     turn: int
@@ -31,10 +31,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CallReply:
     """A tool's answer."""
 
-    reply: Reply
+    reply: ParsedReply
     call_id: str | None = None
     tool: str | None = None
 
@@ -46,21 +46,21 @@ class Unclear:
     why: str
 
 
-Said = Asked | Told | Unclear
+Said = CallRequest | CallReply | Unclear
 
 
 def joined(
     items: Iterable[Said], *, episode: str, line: int, descriptions: Mapping[str, str]
 ) -> Iterator[SeenCall | Unread]:
     """Give every call with its answer, in the order asked, and every answer that has no call."""
-    calls: list[Asked] = []
+    calls: list[CallRequest] = []
     open_calls: list[int] = []
-    answers: dict[int, Reply] = {}
+    answers: dict[int, ParsedReply] = {}
     for item in items:
-        if isinstance(item, Asked):
+        if isinstance(item, CallRequest):
             open_calls.append(len(calls))
             calls.append(item)
-        elif isinstance(item, Told):
+        elif isinstance(item, CallReply):
             place = _find(item, calls, open_calls)
             if place is None:
                 yield Unread(line, f"an answer{_named(item)} to no call in this conversation")
@@ -84,7 +84,7 @@ def joined(
         )
 
 
-def _find(result: Told, calls: list[Asked], open_calls: list[int]) -> int | None:
+def _find(result: CallReply, calls: list[CallRequest], open_calls: list[int]) -> int | None:
     """The open call that an answer belongs to."""
     if result.call_id is not None:
         fitting = [place for place in open_calls if calls[place].call_id == result.call_id]
@@ -96,7 +96,7 @@ def _find(result: Told, calls: list[Asked], open_calls: list[int]) -> int | None
     return next(place for place in fitting if calls[place].turn == latest)
 
 
-def _named(result: Told) -> str:
+def _named(result: CallReply) -> str:
     return f" of {result.tool}" if result.tool else f" ({result.call_id})" if result.call_id else ""
 
 
@@ -108,7 +108,7 @@ def is_conversation(value: Mapping[str, JsonValue]) -> bool:
     return isinstance(value.get("messages"), list) or _responses(value) is not None
 
 
-def read_conversation(record: Record) -> Iterator[Item]:
+def read_conversation(record: TraceRecord) -> Iterator[Item]:
     """Give the calls of one conversation."""
     value = record.value
     messages: list[JsonValue] = value.get("messages") or []
@@ -121,7 +121,7 @@ def read_conversation(record: Record) -> Iterator[Item]:
     yield from _calls_of(record, items_in(messages), tools)
 
 
-def _calls_of(record: Record, items: Iterable[Said], tools: JsonValue) -> Iterator[Item]:
+def _calls_of(record: TraceRecord, items: Iterable[Said], tools: JsonValue) -> Iterator[Item]:
     """Give the calls of a conversation that stands in a record."""
     any_calls = False
     for item in joined(
@@ -169,7 +169,7 @@ def items_in(messages: Sequence[JsonValue]) -> Iterator[Said]:
             yield _call(turn, message, message.get("call_id"))
         elif message.get("type") == "function_call_output":
             answered = True
-            yield Told(reply(message.get("output")), text_of(message.get("call_id")))
+            yield CallReply(reply(message.get("output")), text_of(message.get("call_id")))
         else:
             answered = True
             turn += 1
@@ -201,23 +201,23 @@ def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
     if not isinstance(spec, dict) or not isinstance(name, str) or not name:
         return Unclear("a call without a tool's name")
     args = next((spec[key] for key in ("arguments", "args", "input") if key in spec), None)
-    return Asked(turn, name, args, text_of(call_id))
+    return CallRequest(turn, name, args, text_of(call_id))
 
 
-def _tool_message(message: Mapping[str, JsonValue]) -> Told:
+def _tool_message(message: Mapping[str, JsonValue]) -> CallReply:
     content = message.get("content")
     unwrapped = reply(
         {**message, "tool_call_id": message.get("tool_call_id"), "content": content}
     )  # status "error" is LangChain's
-    return Told(unwrapped, text_of(message.get("tool_call_id")), text_of(message.get("name")))
+    return CallReply(unwrapped, text_of(message.get("tool_call_id")), text_of(message.get("name")))
 
 
-def _result_block(block: Mapping[str, JsonValue]) -> Told:
+def _result_block(block: Mapping[str, JsonValue]) -> CallReply:
     failed = block.get("is_error") is True
     unwrapped = reply(
         {"content": block.get("content"), "tool_call_id": "", "status": "error" if failed else None}
     )
-    return Told(Reply(unwrapped.content, unwrapped.error), text_of(block.get("tool_use_id")))
+    return CallReply(ParsedReply(unwrapped.content, unwrapped.error), text_of(block.get("tool_use_id")))
 
 
 def _responses(value: Mapping[str, JsonValue]) -> list[JsonValue] | None:
@@ -244,7 +244,7 @@ def is_row(value: Mapping[str, JsonValue]) -> bool:
     )
 
 
-def read_row(record: Record) -> Iterator[Item]:
+def read_row(record: TraceRecord) -> Iterator[Item]:
     """Give the calls of one row."""
     value = record.value
     if isinstance(value.get("conversations"), list):
@@ -266,12 +266,12 @@ def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Said]:
             calls = decoded(part.get("value"))
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict) and isinstance(call.get("name"), str):
-                    yield Asked(turn, call["name"], call.get("arguments", call.get("parameters")))
+                    yield CallRequest(turn, call["name"], call.get("arguments", call.get("parameters")))
                 else:
                     yield Unclear("a function_call whose value is no JSON object with a name")
         elif sender in _SHAREGPT_ANSWERS:
             answered = True
-            yield Told(reply(part.get("value")))
+            yield CallReply(reply(part.get("value")))
         else:
             answered = True
 
@@ -286,7 +286,7 @@ def _steps(value: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
     return steps if fits else None
 
 
-def _text_steps(record: Record, steps: list[dict[str, Any]]) -> Iterator[Item]:
+def _text_steps(record: TraceRecord, steps: list[dict[str, Any]]) -> Iterator[Item]:
     episode = episode_of(record.value)
     for number, step in enumerate(steps, start=1):
         action = step["action"]

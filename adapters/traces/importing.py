@@ -21,9 +21,9 @@ from dreamgym_kit.adapters.traces.seen import (
     Belonging,
     Effects,
     Item,
-    Record,
     SeenCall,
     SeenTurn,
+    TraceRecord,
     Unread,
     guessed,
     transitions_of,
@@ -148,7 +148,7 @@ def looks_like(path: Path) -> Format | None:
         UserError: the file cannot be read.
     """
     for number, item in enumerate(read_records(path)):
-        if isinstance(item, Record) and (form := format_of(item.value)) is not None:
+        if isinstance(item, TraceRecord) and (form := format_of(item.value)) is not None:
             return form
         if number >= _ASKED:
             break
@@ -241,7 +241,7 @@ def _own(path: Path) -> _Read:
     return read
 
 
-def _items(record: Record, kind: Format, runs: Runs) -> Iterator[Item]:
+def _items(record: TraceRecord, kind: Format, runs: Runs) -> Iterator[Item]:
     if kind is Format.LANGSMITH:
         return runs.read(record)
     if kind is Format.LANGFUSE:
@@ -298,7 +298,7 @@ def _belongs(row: Transition, belonging: Belonging) -> Transition:
     )
 
 
-def _unknown(record: Record, kind: Format | None, form: Format) -> str:
+def _unknown(record: TraceRecord, kind: Format | None, form: Format) -> str:
     if kind is Format.TRANSITIONS:
         return "a recording of the kit among other traces; import such files by themselves"
     if kind is not None:

@@ -7,7 +7,7 @@ conventions (`otel_genai`, `openinference`).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dreamgym_kit.adapters.traces.seen import Record
+from dreamgym_kit.adapters.traces.seen import TraceRecord
 from dreamgym_kit.adapters.traces.values import decoded, seconds, text_of
 from dreamgym_kit.serialization import JsonValue
 
@@ -16,7 +16,7 @@ _ERRORS = frozenset({2, "2", "ERROR", "STATUS_CODE_ERROR", "StatusCode.ERROR", "
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SpanEvent:
     """Something that happened in a span."""
 
     name: str
@@ -35,7 +35,7 @@ class Span:
     start_s: float
     end_s: float
     attributes: Mapping[str, JsonValue]
-    events: tuple[Event, ...]
+    events: tuple[SpanEvent, ...]
     error: str | None  # the message, when it failed; "" when none was told
     error_type: str | None
 
@@ -58,7 +58,7 @@ def is_span(value: Mapping[str, JsonValue]) -> bool:
     return any(key in value for key in _IDS) or (isinstance(context, dict) and "span_id" in context)
 
 
-def read_span(record: Record) -> Span:
+def read_span(record: TraceRecord) -> Span:
     """Read one span; what is missing in it is empty."""
     value = record.value
     context = value.get("context")
@@ -118,17 +118,17 @@ def _value(typed: JsonValue) -> JsonValue:
     return typed
 
 
-def _event(value: Mapping[str, JsonValue]) -> Event:
+def _event(value: Mapping[str, JsonValue]) -> SpanEvent:
     attributes = _attributes(_first(value, "attributes", "fields"))
     name = (
         _first(value, "name", "event_name") or attributes.get("event") or attributes.get("event.name") or ""
     )
     body = decoded(value.get("body"))
-    return Event(str(name), attributes, body if isinstance(body, dict) else {})
+    return SpanEvent(str(name), attributes, body if isinstance(body, dict) else {})
 
 
 def _failure(
-    status: JsonValue, attributes: Mapping[str, JsonValue], events: tuple[Event, ...]
+    status: JsonValue, attributes: Mapping[str, JsonValue], events: tuple[SpanEvent, ...]
 ) -> tuple[str | None, str | None]:
     status = decoded(status)
     code = _first(status, "code", "status_code") if isinstance(status, dict) else None

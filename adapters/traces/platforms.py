@@ -11,9 +11,9 @@ tools as SPAN, the node is "tools", the output a ToolMessage. Others name the to
 from collections.abc import Iterator, Mapping
 
 from dreamgym_kit.adapters.traces import own_spans
-from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, SeenTurn, Unread
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord, Unread
 from dreamgym_kit.adapters.traces.values import (
-    Reply,
+    ParsedReply,
     answer,
     arguments,
     decoded,
@@ -38,7 +38,7 @@ class Runs:
     def __init__(self) -> None:
         self._tools: dict[str, tuple[int, dict[str, JsonValue]]] = {}
 
-    def read(self, record: Record) -> Iterator[Item]:
+    def read(self, record: TraceRecord) -> Iterator[Item]:
         """Take one run; gives what is no tool call."""
         value = record.value
         kind = value.get("run_type")
@@ -90,7 +90,7 @@ def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | 
     )
 
 
-def _reply(outputs: JsonValue) -> Reply | None:
+def _reply(outputs: JsonValue) -> ParsedReply | None:
     output = decoded(outputs)
     if output is None or output == {}:
         return None
@@ -121,7 +121,7 @@ def is_observation(value: Mapping[str, JsonValue]) -> bool:
     return value.get("type") in _KINDS and ("traceId" in value or "parentObservationId" in value)
 
 
-def read_observation(record: Record) -> Iterator[Item]:
+def read_observation(record: TraceRecord) -> Iterator[Item]:
     """Give what one observation says."""
     value = record.value
     trace = text_of(value.get("traceId"))
@@ -165,7 +165,7 @@ def _tool(value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> 
     return None
 
 
-def _observed_call(record: Record, trace: str, name: str, metadata: Mapping[str, JsonValue]) -> SeenCall:
+def _observed_call(record: TraceRecord, trace: str, name: str, metadata: Mapping[str, JsonValue]) -> SeenCall:
     value = record.value
     attributes = _attributes(metadata)
     read = arguments(value.get("input"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dreamgym_kit.adapters.traces.seen import Record, Unread
+from dreamgym_kit.adapters.traces.seen import TraceRecord, Unread
 from dreamgym_kit.bounded_json import MAX_BYTES, read_json
 from dreamgym_kit.errors import NotSerializable, UserError
 
@@ -38,7 +38,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{},:]', re.DOTALL)
 
 
-def read_records(path: Path) -> Iterator[Record | Unread]:
+def read_records(path: Path) -> Iterator[TraceRecord | Unread]:
     """Read a file record by record.
 
     Raises:
@@ -52,7 +52,7 @@ def read_records(path: Path) -> Iterator[Record | Unread]:
         raise UserError(f"{path}: cannot be read ({reason})") from error
 
 
-def _records(stream: BinaryIO, *, lines: bool) -> Iterator[Record | Unread]:
+def _records(stream: BinaryIO, *, lines: bool) -> Iterator[TraceRecord | Unread]:
     first = _first_line(stream)
     if first.startswith(_UTF16):
         yield Unread(1, "UTF-16 text; save the file as UTF-8")
@@ -86,7 +86,7 @@ def _balanced(line: bytes) -> bool:
     return depth == 0
 
 
-def _lines(stream: BinaryIO) -> Iterator[Record | Unread]:
+def _lines(stream: BinaryIO) -> Iterator[TraceRecord | Unread]:
     number = 0
     while raw := stream.readline(MAX_BYTES + 1):
         number += 1
@@ -124,7 +124,7 @@ class _Splitter:
         self._key = self._last = b""
         self._told = 0  # records given, whole or not
 
-    def run(self) -> Iterator[Record | Unread]:
+    def run(self) -> Iterator[TraceRecord | Unread]:
         for token in _TOKEN.finditer(self._data):
             mark, at = token[0], token.start()
             if mark in b"[{":
@@ -157,7 +157,7 @@ class _Splitter:
             return not is_list
         return is_list and self._key in RECORD_LISTS
 
-    def _close(self, at: int) -> Iterator[Record | Unread]:
+    def _close(self, at: int) -> Iterator[TraceRecord | Unread]:
         if self._deep:
             self._deep -= 1
             return
@@ -171,7 +171,7 @@ class _Splitter:
             yield self._record(closed.start, at + 1)
         self._key = b""
 
-    def _between(self, mark: bytes, at: int) -> Iterator[Record | Unread]:
+    def _between(self, mark: bytes, at: int) -> Iterator[TraceRecord | Unread]:
         top = self._outline[-1] if self._outline else None
         if mark == b":":
             self._key = self._last
@@ -195,14 +195,14 @@ class _Splitter:
         elif not self._told and self._data.strip():
             yield self._unread(0, _why(self._data))
 
-    def _record(self, start: int, end: int) -> Record | Unread:
+    def _record(self, start: int, end: int) -> TraceRecord | Unread:
         line = self._line_at(start)
         self._told += 1
         try:
             value = read_json(self._data[start:end])
         except NotSerializable as error:
             return Unread(line, str(error))
-        return Record(line, value)
+        return TraceRecord(line, value)
 
     def _unread(self, at: int, why: str) -> Unread:
         self._told += 1

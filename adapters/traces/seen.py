@@ -20,7 +20,7 @@ from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TraceRecord:
     """One JSON object of a file: a span, a run, an observation, a conversation."""
 
     line: int  # where it begins, 1-based

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from dreamgym_kit.adapters.traces import own_spans
 from dreamgym_kit.adapters.traces.otlp import Span, read_span
-from dreamgym_kit.adapters.traces.seen import Item, Passed, Record, SeenCall, SeenTurn, Unread
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord, Unread
 from dreamgym_kit.adapters.traces.values import (
     Arguments,
-    Reply,
+    ParsedReply,
     answer,
     arguments,
     decoded,
@@ -54,7 +54,7 @@ _ASKED_KEY = re.compile(
 _LOGGED = "openinference.instrumentation"
 
 
-def read_record(record: Record) -> Iterator[Item]:
+def read_record(record: TraceRecord) -> Iterator[Item]:
     """Give what one span says."""
     span = read_span(record)
     if not span.trace:
@@ -152,7 +152,7 @@ def _seen(
     span: Span,
     tool: str,
     read: Arguments,
-    result: Reply | None,
+    result: ParsedReply | None,
     *,
     call_id: str | None = None,
     node: str | None = None,
@@ -175,7 +175,7 @@ def _seen(
     )
 
 
-def _answer_of(span: Span, result: Reply | None) -> Answer | None:
+def _answer_of(span: Span, result: ParsedReply | None) -> Answer | None:
     """What the tool answered: what was found, or how the span failed; None when the span tells neither."""
     error, kind = span.error, span.error_type
     if error is not None and not error:
@@ -203,7 +203,7 @@ def _genai_calls(span: Span) -> tuple[Asked, ...]:
     return tuple(calls)
 
 
-def _genai_reply(span: Span) -> Reply | None:
+def _genai_reply(span: Span) -> ParsedReply | None:
     if (value := span.first(*_RESULT, "traceloop.entity.output")) is not None:
         return reply(value)
     if (value := span.first(*_JSON_RESULT)) is not None:
@@ -212,7 +212,7 @@ def _genai_reply(span: Span) -> Reply | None:
         failed = span.attributes.get("gen_ai.tool.status") == "error"
         result = reply(chosen["message"], is_json=True)
         text = result.content if isinstance(result.content, str) else "the tool failed"
-        return Reply(result.content, text if failed else None)
+        return ParsedReply(result.content, text if failed else None)
     return None
 
 

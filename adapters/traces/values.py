@@ -92,7 +92,7 @@ def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ParsedReply:
     """An answer as the agent saw it, and what its wrapping told besides."""
 
     content: JsonValue
@@ -102,7 +102,7 @@ class Reply:
     artifact: JsonValue = None
 
 
-def reply(value: JsonValue, *, is_json: bool = False) -> Reply:
+def reply(value: JsonValue, *, is_json: bool = False) -> ParsedReply:
     """Unwrap an answer.
 
     Args:
@@ -116,10 +116,10 @@ def reply(value: JsonValue, *, is_json: bool = False) -> Reply:
         if _is_mcp(content):
             text = _blocks(content["content"])
             failed = content.get("isError") is True or content.get("is_error") is True
-            return Reply(text, error=_as_text(text) if failed else None)
+            return ParsedReply(text, error=_as_text(text) if failed else None)
     if is_json or not isinstance(value, str):
-        return Reply(to_json(_blocks(content)))
-    return Reply(to_json(value))
+        return ParsedReply(to_json(_blocks(content)))
+    return ParsedReply(to_json(value))
 
 
 def tool_message(fields: JsonValue) -> Mapping[str, JsonValue] | None:
@@ -140,11 +140,11 @@ def tool_message(fields: JsonValue) -> Mapping[str, JsonValue] | None:
     return None
 
 
-def _from_message(message: Mapping[str, JsonValue]) -> Reply:
+def _from_message(message: Mapping[str, JsonValue]) -> ParsedReply:
     content = to_json(_blocks(message["content"]))
     failed = message.get("status") == "error"
     call_id, name = message.get("tool_call_id"), message.get("name")
-    return Reply(
+    return ParsedReply(
         content,
         error=_as_text(content) if failed else None,
         call_id=call_id if isinstance(call_id, str) else None,
@@ -177,11 +177,13 @@ def _as_text(content: JsonValue) -> str:
     return content if isinstance(content, str) and content else "the tool failed"
 
 
-def answer(result: Reply | None, *, error: str | None = None, error_type: str | None = None) -> Answer | None:
+def answer(
+    result: ParsedReply | None, *, error: str | None = None, error_type: str | None = None
+) -> Answer | None:
     """An answer with its failure, beside it or in its wrapping; None where the trace tells neither."""
     if result is None and error is None:
         return None
-    result = result or Reply(None)
+    result = result or ParsedReply(None)
     reason = error if error is not None else result.error
     return Answer(
         escaped(result.content),

@@ -27,7 +27,7 @@ from langgraph.graph.state import CompiledStateGraph
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.recipes.desk.environment import TENANT
-from dreamgym_kit.recipes.desk.policy import Habits, Reply, Turn, next_turn
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptReply, ScriptTurn, next_turn
 
 Variant = Literal["senior", "junior", "slip", "mixed"]
 
@@ -183,7 +183,7 @@ def _as_openai(tools: tuple[Any, ...]) -> list[dict[str, Any]]:
 _converted: list[tuple[tuple[Any, ...], list[dict[str, Any]]]] = [((), [])]  # the last tools, and their form
 
 
-def read_conversation(messages: Sequence[BaseMessage]) -> tuple[str, list[list[Reply]]]:
+def read_conversation(messages: Sequence[BaseMessage]) -> tuple[str, list[list[ScriptReply]]]:
     """Find the last request and, for each turn of the agent since, the replies in the order of its calls."""
     last = max((at for at, message in enumerate(messages) if isinstance(message, HumanMessage)), default=-1)
     since = messages[last + 1 :]
@@ -193,16 +193,16 @@ def read_conversation(messages: Sequence[BaseMessage]) -> tuple[str, list[list[R
     return (_text(messages[last]) if last >= 0 else ""), replies
 
 
-def _reply(message: ToolMessage | None) -> Reply:
+def _reply(message: ToolMessage | None) -> ScriptReply:
     if message is None:
-        return Reply(error="no answer")
+        return ScriptReply(error="no answer")
     text = _text(message)
     if message.status == "error":
-        return Reply(error=text)
+        return ScriptReply(error=text)
     try:
-        return Reply(read_json(text))
+        return ScriptReply(read_json(text))
     except NotSerializable:
-        return Reply(text)
+        return ScriptReply(text)
 
 
 def _text(message: BaseMessage) -> str:
@@ -217,7 +217,7 @@ def _count_calls(messages: Sequence[BaseMessage]) -> int:
     return sum(len(message.tool_calls) for message in messages if isinstance(message, AIMessage))
 
 
-def _message(turn: Turn | str, *, calls_before: int, prompt: Sequence[BaseMessage]) -> AIMessage:
+def _message(turn: ScriptTurn | str, *, calls_before: int, prompt: Sequence[BaseMessage]) -> AIMessage:
     uses = () if isinstance(turn, str) else turn.uses
     text = turn if isinstance(turn, str) else turn.text
     calls = [

@@ -59,7 +59,7 @@ _DECISIVE_SHARE = 0.75  # of the requests that can end in a refund, how many do
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DeskCase:
     """One seed, spelt out."""
 
     seed: int
@@ -90,7 +90,7 @@ def family_of(seed: int) -> str:
     return FAMILIES[seed % len(FAMILIES)]
 
 
-def make_case(seed: int) -> Case:
+def make_case(seed: int) -> DeskCase:
     """Make desk and request of a seed.
 
     Raises:
@@ -100,7 +100,7 @@ def make_case(seed: int) -> Case:
     draft = _Draft(random.Random(seed))  # noqa: S311  reproducible, not secret
     family = family_of(seed)
     text = _SHAPES[family](draft)
-    return Case(seed, family, text, draft.me["id"], draft.rows())
+    return DeskCase(seed, family, text, draft.me["id"], draft.rows())
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dreamgym_kit.interfaces import Judgement, Outcome
-from dreamgym_kit.recipes.desk.cases import Case, make_case
+from dreamgym_kit.recipes.desk.cases import DeskCase, make_case
 from dreamgym_kit.recipes.desk.database import (
     Books,
     Desk,
@@ -22,7 +22,7 @@ from dreamgym_kit.recipes.desk.database import (
     scratch_desk,
 )
 from dreamgym_kit.recipes.desk.environment import TENANT, open_desk
-from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, run_script
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Transition, Verdict
 
@@ -71,7 +71,7 @@ def goal(seed: int, text: str) -> Books:
         return desk.books()
 
 
-def would_be_books(case: Case, transitions: Sequence[Transition]) -> Books:
+def would_be_books(case: DeskCase, transitions: Sequence[Transition]) -> Books:
     """The desk as it would be had these calls been real."""
     with scratch_desk(case.rows) as desk:
         for entry in transitions:
@@ -140,15 +140,15 @@ def _took_effect(entry: Transition) -> bool:
     return not (answer.source is Source.FAULT and failed and "timeout" not in failed)
 
 
-def _answer(desk: Desk, use: ToolUse) -> Reply:
+def _answer(desk: Desk, use: ScriptCall) -> ScriptReply:
     if use.tool == "refund_quote":
-        return Reply(refund_share(**use.args))
+        return ScriptReply(refund_share(**use.args))
     if use.tool == "summarise_case":
-        return Reply({})
+        return ScriptReply({})
     try:
-        return Reply(desk.call(use.tool, use.args))
+        return ScriptReply(desk.call(use.tool, use.args))
     except DeskError as error:
-        return Reply(error=str(error))
+        return ScriptReply(error=str(error))
 
 
 def _money_differences(goal: Books, actual: Books) -> Iterator[_Wrong]:

@@ -22,7 +22,7 @@ _SLIP_RATE = 0.35  # of the decisions of somebody who slips
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUse:
+class ScriptCall:
     """A tool call that a script wants made."""
 
     tool: str
@@ -30,7 +30,7 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ScriptReply:
     """What came back for one."""
 
     value: JsonValue = None
@@ -38,10 +38,10 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScriptTurn:
     """Calls that are made at once, with what is said along with them."""
 
-    uses: tuple[ToolUse, ...]
+    uses: tuple[ScriptCall, ...]
     text: str = ""
 
 
@@ -77,7 +77,7 @@ class _Colleague:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RequestWords:
     """The words of a request that matter."""
 
     name: str = ""
@@ -86,14 +86,14 @@ class Reading:
     city: str = ""
 
 
-Script = Generator[Turn, list[Reply], str]
+Script = Generator[ScriptTurn, list[ScriptReply], str]
 
 
 class _GivenUp(Exception):
     """The desk refused a step without which the rest makes no sense."""
 
 
-def next_turn(text: str, replies: Sequence[list[Reply]], habits: Habits) -> Turn | str:
+def next_turn(text: str, replies: Sequence[list[ScriptReply]], habits: Habits) -> ScriptTurn | str:
     """Decide what comes after these replies: another turn, or the last word to the customer.
 
     Deterministic: the script runs from its start, over the replies of each turn so far.
@@ -116,9 +116,9 @@ def next_turn(text: str, replies: Sequence[list[Reply]], habits: Habits) -> Turn
     return turn
 
 
-def run_script(text: str, habits: Habits, answer: Callable[[ToolUse], Reply]) -> str:
+def run_script(text: str, habits: Habits, answer: Callable[[ScriptCall], ScriptReply]) -> str:
     """Work a request to its end, with `answer` as the tools; gives the last word."""
-    replies: list[list[Reply]] = []
+    replies: list[list[ScriptReply]] = []
     while True:
         turn = next_turn(text, replies, habits)
         if isinstance(turn, str):
@@ -126,14 +126,14 @@ def run_script(text: str, habits: Habits, answer: Callable[[ToolUse], Reply]) ->
         replies.append([answer(use) for use in turn.uses])
 
 
-def read_request(text: str) -> Reading:
+def read_request(text: str) -> RequestWords:
     """Find name, order, item and city in a request."""
     words = re.findall(r"\w+", text)
 
     def first(known: Sequence[str]) -> str:
         return next((word for word in words if word in known), "")
 
-    return Reading(first(NAMES), first(ORDER_IDS), first(ITEMS), first(CITIES))
+    return RequestWords(first(NAMES), first(ORDER_IDS), first(ITEMS), first(CITIES))
 
 
 def _script(text: str, habits: Habits) -> Script:
@@ -148,20 +148,20 @@ def _unknown() -> Script:
     return "I can help with orders, payments, parcels and your account. What is it about?"
 
 
-def _use(tool: str, **args: str) -> ToolUse:
-    return ToolUse(tool, args)
+def _use(tool: str, **args: str) -> ScriptCall:
+    return ScriptCall(tool, args)
 
 
-def _all(*uses: ToolUse) -> Generator[Turn, list[Reply], list[JsonValue]]:
+def _all(*uses: ScriptCall) -> Generator[ScriptTurn, list[ScriptReply], list[JsonValue]]:
     """Make calls at once; all have to succeed."""
-    replies = yield Turn(uses)
+    replies = yield ScriptTurn(uses)
     for reply in replies:
         if reply.error is not None:
             raise _GivenUp(reply.error)
     return [reply.value for reply in replies]
 
 
-def _do(tool: str, **args: str) -> Generator[Turn, list[Reply], JsonValue]:
+def _do(tool: str, **args: str) -> Generator[ScriptTurn, list[ScriptReply], JsonValue]:
     """Make one call that has to succeed."""
     values = yield from _all(_use(tool, **args))
     return values[0]
@@ -169,16 +169,16 @@ def _do(tool: str, **args: str) -> Generator[Turn, list[Reply], JsonValue]:
 
 def _refund(
     order_id: str, payment_id: str, amount: str, colleague: _Colleague
-) -> Generator[Turn, list[Reply], None]:
+) -> Generator[ScriptTurn, list[ScriptReply], None]:
     """Pay back once, also when the gateway does not answer."""
     use = _use("refund_payment", payment_id=payment_id, amount=amount)
-    [reply] = yield Turn((use,))
+    [reply] = yield ScriptTurn((use,))
     if reply.error is not None and "timeout" in reply.error.lower():
         if colleague.looks_first:
             payments = yield from _do("list_payments", order_id=order_id)
             if _row(payments, "payment_id", payment_id)["refunded"] != "0.00":
                 return
-        [reply] = yield Turn((use,), "The refund did not go through. I try it again.")
+        [reply] = yield ScriptTurn((use,), "The refund did not go through. I try it again.")
     if reply.error is not None:
         raise _GivenUp(reply.error)
 
@@ -189,7 +189,7 @@ def _row(rows: JsonValue, key: str, value: str) -> dict[str, str]:
     return match
 
 
-def _double_charge(request: Reading, colleague: _Colleague) -> Script:
+def _double_charge(request: RequestWords, colleague: _Colleague) -> Script:
     customer = yield from _do("find_customer", name=request.name)
     orders = yield from _do("list_orders", customer_id=customer["customer_id"])
     order = colleague.pick(_row(orders, "item", request.item), orders)
@@ -203,7 +203,7 @@ def _double_charge(request: Reading, colleague: _Colleague) -> Script:
     return "The second payment was refunded."
 
 
-def _cancel(request: Reading, colleague: _Colleague) -> Script:
+def _cancel(request: RequestWords, colleague: _Colleague) -> Script:
     customer, order = yield from _all(
         _use("find_customer", name=request.name), _use("get_order", order_id=request.order_id)
     )
@@ -222,7 +222,7 @@ def _cancel(request: Reading, colleague: _Colleague) -> Script:
     return "Your order is cancelled and refunded."
 
 
-def _broken(request: Reading, colleague: _Colleague) -> Script:
+def _broken(request: RequestWords, colleague: _Colleague) -> Script:
     customer = yield from _do("find_customer", name=request.name)
     me = customer["customer_id"]
     orders = yield from _do("list_orders", customer_id=me)
@@ -243,7 +243,7 @@ def _broken(request: Reading, colleague: _Colleague) -> Script:
     return f"I refunded {amount}."
 
 
-def _moved(request: Reading, colleague: _Colleague) -> Script:
+def _moved(request: RequestWords, colleague: _Colleague) -> Script:
     customer = yield from _do("find_customer", name=request.name)
     yield from _do("update_address", customer_id=customer["customer_id"], city=request.city)
     if colleague.junior:
@@ -257,11 +257,11 @@ def _moved(request: Reading, colleague: _Colleague) -> Script:
     )
 
 
-def _late(request: Reading, colleague: _Colleague) -> Script:
+def _late(request: RequestWords, colleague: _Colleague) -> Script:
     if colleague.junior:
         yield from _do("escalate", target_id=request.order_id, reason="missing")
         return "A colleague will look for it."
-    order, parcel = yield Turn(
+    order, parcel = yield ScriptTurn(
         (_use("get_order", order_id=request.order_id), _use("track_parcel", order_id=request.order_id))
     )
     if order.error is not None:
@@ -280,7 +280,7 @@ def _late(request: Reading, colleague: _Colleague) -> Script:
     return "Your parcel was lost. We have sent it again."
 
 
-def _cancel_all(request: Reading, colleague: _Colleague) -> Script:
+def _cancel_all(request: RequestWords, colleague: _Colleague) -> Script:
     customer = yield from _do("find_customer", name=request.name)
     orders = yield from _do("list_orders", customer_id=customer["customer_id"])
     mine = [order["order_id"] for order in orders if colleague.sees(order["status"] in OPEN)]
@@ -293,7 +293,7 @@ def _cancel_all(request: Reading, colleague: _Colleague) -> Script:
     return "Your open orders are cancelled; accounting refunds them."
 
 
-def _complaint(request: Reading, colleague: _Colleague) -> Script:
+def _complaint(request: RequestWords, colleague: _Colleague) -> Script:
     customer = yield from _do("find_customer", name=request.name)
     me = customer["customer_id"]
     if not colleague.junior and colleague.sees(customer["tier"] == "gold"):
@@ -304,7 +304,7 @@ def _complaint(request: Reading, colleague: _Colleague) -> Script:
     return "I am sorry. We will look into it."
 
 
-def _forget(request: Reading, colleague: _Colleague) -> Script:
+def _forget(request: RequestWords, colleague: _Colleague) -> Script:
     customer = yield from _do("find_customer", name=request.name)
     me = customer["customer_id"]
     if not colleague.junior:
@@ -318,7 +318,7 @@ def _forget(request: Reading, colleague: _Colleague) -> Script:
     return "Your data is deleted."
 
 
-_CUES: tuple[tuple[str, Callable[[Reading, _Colleague], Script]], ...] = (
+_CUES: tuple[tuple[str, Callable[[RequestWords, _Colleague], Script]], ...] = (
     ("twice", _double_charge),
     ("open orders", _cancel_all),
     ("cancel", _cancel),

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.build import Plan, build
+from dreamgym_kit.recipes.nano.build import BuildPlan, build
 from dreamgym_kit.recipes.nano.lessons import Lessons
 
 _ABOUT = {
     "build": "record the desk, train a policy from nothing, measure it",
     "experience": "record the desk, train an experience model from nothing, measure it",
 }
-_QUICK = Plan(episodes=300, lessons=Lessons(steps=40), environments_per_family=2, samplings=1)
+_QUICK = BuildPlan(episodes=300, lessons=Lessons(steps=40), environments_per_family=2, samplings=1)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     try:
         if flags.command == "build":
-            build(flags.out, replace(_QUICK if flags.quick else Plan(), seed=flags.seed), tell=_say)
+            build(flags.out, replace(_QUICK if flags.quick else BuildPlan(), seed=flags.seed), tell=_say)
         else:
             _build_experience(flags.out, seed=flags.seed, quick=flags.quick, reasons=not flags.no_reasoning)
     except UserError as refused:
@@ -49,8 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build_experience(out: Path, *, seed: int, quick: bool, reasons: bool) -> None:
-    from dreamgym_kit.recipes.nano.experience.build import QUICK
-    from dreamgym_kit.recipes.nano.experience.build import Plan as ExperiencePlan
+    from dreamgym_kit.recipes.nano.experience.build import QUICK, ExperiencePlan
     from dreamgym_kit.recipes.nano.experience.build import build as build_experience
 
     plan = replace(QUICK if quick else ExperiencePlan(), seed=seed, reasons=reasons)

@@ -33,7 +33,7 @@ WEIGHTS = Path(__file__).parent / "weights" / "policy"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BuildPlan:
     """What to build."""
 
     seed: int = 0
@@ -46,7 +46,7 @@ class Plan:
 
 
 def build(
-    out: Path, plan: Plan | None = None, *, tell: Callable[[str], None] | None = None
+    out: Path, plan: BuildPlan | None = None, *, tell: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Build a model into `out`; gives what its manifest says.
 
@@ -60,7 +60,7 @@ def build(
     from dreamgym_kit.recipes.nano.start import new_model, save_model
     from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
-    wanted, say = plan or Plan(), tell or (lambda _: None)
+    wanted, say = plan or BuildPlan(), tell or (lambda _: None)
     with threads(1):
         began = time.process_time()
         stream = Stream(build_tokenizer())
@@ -82,7 +82,7 @@ def _teach(
     model: "Qwen3ForCausalLM",
     stream: "Stream",
     recorded: Sequence[Worked],
-    plan: Plan,
+    plan: BuildPlan,
     say: Tell,
 ) -> Progress:
     """Give how the lessons ended: loss and accuracy are means over the last steps."""
@@ -103,7 +103,7 @@ def _teach(
     return replace(steps[-1], loss=loss, accuracy=accuracy)
 
 
-def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell) -> dict[str, "Score"]:
+def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: BuildPlan, say: Tell) -> dict[str, "Score"]:
     from dreamgym_kit.recipes.nano.lockstep import Decoder
     from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
 
@@ -118,7 +118,7 @@ def _measure(model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, say: Tell)
 
 
 def _describe(
-    model: "Qwen3ForCausalLM", stream: "Stream", plan: Plan, recorded: Sequence[Worked], say: Tell
+    model: "Qwen3ForCausalLM", stream: "Stream", plan: BuildPlan, recorded: Sequence[Worked], say: Tell
 ) -> dict[str, Any]:
     scores = _measure(model, stream, plan, say)
     return {

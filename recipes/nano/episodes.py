@@ -18,7 +18,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.checkers import differences, goal
 from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, refund_share, scratch_desk
-from dreamgym_kit.recipes.desk.policy import Habits, Reply, Turn, next_turn
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptReply, ScriptTurn, next_turn
 from dreamgym_kit.serialization import JsonValue
 
 _COMPUTED = {"refund_quote": ("amount", "days"), "summarise_case": ()}
@@ -30,7 +30,7 @@ TOOL_ARGS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CallResult:
     """What the agent is told about one call."""
 
     text: str
@@ -51,31 +51,31 @@ class DirectTools:
         """The calls that follow are made at once: none of them sees another's answer."""
         self._seen = (self.calls, self._failed)
 
-    def call(self, tool: str, args: Mapping[str, JsonValue]) -> Told:
+    def call(self, tool: str, args: Mapping[str, JsonValue]) -> CallResult:
         """Make one call, for real on this desk."""
         answer = self._answer(tool, args)
         self.calls += 1
         self._failed += answer.failed
         return answer
 
-    def _answer(self, tool: str, args: Mapping[str, JsonValue]) -> Told:
+    def _answer(self, tool: str, args: Mapping[str, JsonValue]) -> CallResult:
         names = TOOL_ARGS.get(tool)
         if names is None:
-            return Told(
+            return CallResult(
                 f"Error: {tool} is not a valid tool, try one of [{', '.join(TOOL_ARGS)}].", failed=True
             )
         texts = {name: value for name in names if isinstance(value := args.get(name), str)}
         if len(texts) < len(names):
             wanted = next(name for name in names if name not in texts)
-            return Told(
+            return CallResult(
                 f"Error invoking tool '{tool}' with kwargs {dict(args)} with error:\n {wanted}: "
                 "Input should be a valid string\n Please fix the error and try again.",
                 failed=True,
             )
         try:
-            return Told(json.dumps(self._do(tool, texts), ensure_ascii=False))
+            return CallResult(json.dumps(self._do(tool, texts), ensure_ascii=False))
         except (DeskError, ValueError) as refusal:
-            return Told(str(refusal), failed=True)
+            return CallResult(str(refusal), failed=True)
 
     def _do(self, tool: str, args: Mapping[str, str]) -> JsonValue:
         if tool == "refund_quote":
@@ -102,8 +102,8 @@ class Mix:
 class Exchange:
     """One turn of the agent with calls, and what it was told."""
 
-    turn: Turn
-    answers: tuple[Told, ...]
+    turn: ScriptTurn
+    answers: tuple[CallResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,5 +156,7 @@ def work(seed: int, habits: Habits) -> Worked:
     return Worked(seed, case.family, case.text, habits, tuple(exchanges), turn, solved)
 
 
-def _replies(answers: Sequence[Told]) -> list[Reply]:
-    return [Reply(error=each.text) if each.failed else Reply(read_json(each.text)) for each in answers]
+def _replies(answers: Sequence[CallResult]) -> list[ScriptReply]:
+    return [
+        ScriptReply(error=each.text) if each.failed else ScriptReply(read_json(each.text)) for each in answers
+    ]

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.lessons import Course, Lessons, Progress
-from dreamgym_kit.recipes.nano.tokens import Row, Stream
+from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Schedule
+from dreamgym_kit.recipes.nano.tokens import Stream, TokenRow
 
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
@@ -44,9 +44,9 @@ def repetition(pool: Sequence[int], start: int, chance: random.Random) -> Repeti
 def learn(
     model: "Qwen3ForCausalLM",
     stream: Stream,
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     *,
-    first: Sequence[Row] = (),
+    first: Sequence[TokenRow] = (),
     lessons: Lessons,
     seed: int = 0,
     tell: Callable[[Progress], None] | None = None,
@@ -75,7 +75,7 @@ def descend(
     model: "Qwen3ForCausalLM",
     batches: Iterator[tuple[Tensor, Tensor]],
     loss_of: Callable[["Qwen3ForCausalLM", Tensor, Tensor], tuple[Tensor, float]],
-    lessons: Lessons | Course,
+    lessons: Lessons | Schedule,
     tell: Callable[[Progress], None] | None,
 ) -> None:
     """Take the steps of a course, one batch each; the model is changed in place."""
@@ -97,7 +97,7 @@ def descend(
     model.eval()
 
 
-def _height(step: int, lessons: Lessons | Course) -> float:
+def _height(step: int, lessons: Lessons | Schedule) -> float:
     rest = 1 - (step - 1) / lessons.steps
     return min(1.0, step / lessons.warm_up) * max(lessons.final_rate, rest)
 
@@ -116,7 +116,7 @@ def _loss(model: "Qwen3ForCausalLM", ids: Tensor, weights: Tensor) -> tuple[Tens
 
 
 def _batches(
-    stream: Stream, rows: Sequence[Row], lessons: Lessons, chance: random.Random
+    stream: Stream, rows: Sequence[TokenRow], lessons: Lessons, chance: random.Random
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches without end; rows of like length stand together, so that little is padded."""
     pool = sorted(stream.copied)
@@ -142,7 +142,7 @@ def _batches(
                 yield _padded(weighed, stream.pad)
 
 
-def weigh(row: Row, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
+def weigh(row: TokenRow, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
     """An episode's tokens and what each counts in the loss."""
     weights, before = [], False
     for token, sampled in zip(row.ids, row.sampled, strict=True):

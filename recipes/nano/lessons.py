@@ -47,7 +47,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Schedule:
     """How a model is taught."""
 
     steps: int = 800

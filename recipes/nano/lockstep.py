@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from dreamgym_kit.recipes.desk.cases import Case, make_case
+from dreamgym_kit.recipes.desk.cases import DeskCase, make_case
 from dreamgym_kit.recipes.desk.checkers import differences, goal
 from dreamgym_kit.recipes.desk.database import Desk, scratch_desk
-from dreamgym_kit.recipes.nano.episodes import DirectTools, Told
-from dreamgym_kit.recipes.nano.tokens import Said, Stream, request_text, told_text
+from dreamgym_kit.recipes.nano.episodes import CallResult, DirectTools
+from dreamgym_kit.recipes.nano.tokens import NanoTurn, Stream, request_text, told_text
 
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
@@ -143,11 +143,11 @@ _CONTEXT = 768
 class Played:
     """One episode as a model played it."""
 
-    case: Case
+    case: DeskCase
     ids: list[int]
     sampled: list[bool]  # which ids the model sampled
     logprobs: list[float]  # natural; 0.0 where it did not
-    turns: list[tuple[Said, tuple[Told, ...]]] = field(default_factory=list)
+    turns: list[tuple[NanoTurn, tuple[CallResult, ...]]] = field(default_factory=list)
     last_word: str | None = None  # None: it came to no end
     solved: bool = False
 

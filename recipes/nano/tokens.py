@@ -37,8 +37,8 @@ from dreamgym_kit.recipes.desk.cases import (
     TRAIN_SEEDS,
 )
 from dreamgym_kit.recipes.desk.database import GatewayTimeout, cents, money
-from dreamgym_kit.recipes.desk.policy import Habits, Turn
-from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS, Told, Worked, work
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptTurn
+from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS, CallResult, Worked, work
 from dreamgym_kit.serialization import JsonValue
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _texts() -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenRow:
     """One episode as tokens."""
 
     ids: tuple[int, ...]
@@ -179,7 +179,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NanoTurn:
     """What a model said in one turn: calls to be made, or its last word."""
 
     calls: tuple[tuple[str, Mapping[str, JsonValue]], ...]
@@ -196,7 +196,7 @@ class Stream:
         self.copied = frozenset(tokenizer.convert_tokens_to_ids(list(ids_and_names())))
         self.tools = frozenset(tokenizer.convert_tokens_to_ids(list(TOOL_ARGS)))
 
-    def row(self, worked: Worked) -> Row:
+    def row(self, worked: Worked) -> TokenRow:
         """The whole episode, up to the end of the agent's last word."""
         ids: list[int] = []
         sampled: list[bool] = []
@@ -204,18 +204,18 @@ class Stream:
             piece = self.encode(text)
             ids += piece
             sampled += [mine] * len(piece)
-        return Row(tuple(ids), tuple(sampled))
+        return TokenRow(tuple(ids), tuple(sampled))
 
     def encode(self, text: str) -> list[int]:
         """Tokenise one piece, as it stands."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def read(self, ids: Sequence[int]) -> Said:
+    def read(self, ids: Sequence[int]) -> NanoTurn:
         """Read what a model said; `ids` may end with the end token."""
         shown = ids[:-1] if ids and ids[-1] == self.end else ids
         reply = parse_answer(self.tokenizer.decode(shown, skip_special_tokens=False), "")
-        return Said(tuple((call.name, json.loads(call.args)) for call in reply.calls), reply.content)
+        return NanoTurn(tuple((call.name, json.loads(call.args)) for call in reply.calls), reply.content)
 
 
 def request_text(text: str) -> str:
@@ -223,13 +223,13 @@ def request_text(text: str) -> str:
     return f"{START}user\n{text}{END}\n{START}assistant\n"
 
 
-def told_text(answers: Sequence[Told]) -> str:
+def told_text(answers: Sequence[CallResult]) -> str:
     """Answers to the calls of one turn, up to where the agent speaks again."""
     text = "\n".join(f"{ANSWER}\n{answer.text}\n{ANSWER_END}" for answer in answers)
     return f"\n{START}user\n{text}{END}\n{START}assistant\n"
 
 
-def said_text(turn: Turn) -> str:
+def said_text(turn: ScriptTurn) -> str:
     """A turn with calls, with its end."""
     calls = (
         json.dumps({"name": use.tool, "arguments": dict(use.args)}, ensure_ascii=False) for use in turn.uses

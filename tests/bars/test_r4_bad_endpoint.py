@@ -5,7 +5,7 @@ from bench import endpoint_faults
 from bench.endpoint_faults import DECISION, counted
 from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, serving
 
-from dreamgym_kit.adapters.models.addresses import Key, read_address
+from dreamgym_kit.adapters.models.addresses import ApiKey, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.errors import CallUnanswered
@@ -29,7 +29,7 @@ async def test_each_way_of_failing_is_inconclusive_with_its_reason(way: str, syn
     with serving(FaultyEndpointDouble(content=lambda body: DECISION, way=lambda number: way)) as double:
         settings = ExperienceSettings(urls=(double.url,), model="m", timeout_s=0.3, max_attempts=2)
         address = read_address(double.url, source="test")
-        endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.001)
+        endpoint = OpenAIEndpoint((address,), settings, ApiKey(""), wait_unit_s=0.001)
         session = Session(CallRouter(Mode.DREAM, SPECS), experience=ReasonedExperience(endpoint))
         call = Call("look", {})
         _, place = session.admit(call)

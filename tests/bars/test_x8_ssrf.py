@@ -10,7 +10,7 @@ import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from ports import own_port
 
-from dreamgym_kit.adapters.models.addresses import Key, Resolver, is_metadata, read_address
+from dreamgym_kit.adapters.models.addresses import ApiKey, Resolver, is_metadata, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.chat import ChatMessage, ChatRequest
@@ -231,4 +231,4 @@ def buffer_at(text: str) -> Address:
 
 def client(url: str) -> OpenAIEndpoint:
     settings = ExperienceSettings(urls=(url,), model="m", timeout_s=60.0)
-    return OpenAIEndpoint((read_address(url, source="x"),), settings, Key(""), wait_unit_s=0.001)
+    return OpenAIEndpoint((read_address(url, source="x"),), settings, ApiKey(""), wait_unit_s=0.001)

@@ -158,9 +158,9 @@ def _main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
-    from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
+    from dreamgym_kit.recipes.train_then_deploy import QUICK, WholeWayPlan
 
-    full = Plan(seed=asked.seed, shipped=True, environments=150, steps=20)
+    full = WholeWayPlan(seed=asked.seed, shipped=True, environments=150, steps=20)
     small = replace(
         QUICK, seed=asked.seed, environments=12, recorded=4, steps=1, repeats=6, held_out=6, tries=1
     )
@@ -194,7 +194,7 @@ def _start(home: Path, plan: Any, *, small: bool) -> dict[str, Any]:
     graph, label = recipe._colleagues, f"work-{plan.seed}-unread"
     record(graph, tasks[1::2], settings=settings, buffer=store, repeats=plan.recorded, label=label)
     store.close()
-    taught = build.QUICK if small else build.Plan()  # as the package's own, which says why
+    taught = build.QUICK if small else build.BuildPlan()  # as the package's own, which says why
     build.build(home / "plain", replace(taught, reasons=False), tell=print)
     return {"outcomes": _tried(WEIGHTS, plan, settings)}
 

@@ -120,9 +120,9 @@ def _main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path)
     asked = parser.parse_args()
-    from dreamgym_kit.recipes.train_then_deploy import Plan, settings_for
+    from dreamgym_kit.recipes.train_then_deploy import WholeWayPlan, settings_for
 
-    plan = Plan(seed=asked.seed, environments=72, shipped=True, steps=20, per_step=12, rate=2e-4)
+    plan = WholeWayPlan(seed=asked.seed, environments=72, shipped=True, steps=20, per_step=12, rate=2e-4)
     home = asked.folder / f"seed-{asked.seed}"
     place = home / asked.part
     place.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from dreamgym_kit.recipes.desk.cases import (
     make_case,
 )
 from dreamgym_kit.recipes.desk.database import Desk, DeskError, scratch_desk
-from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, run_script
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition, history_digest
 
@@ -73,7 +73,7 @@ class Recorder:
         self._writes: list[str] = []
         self.rows: list[Transition] = []
 
-    def do(self, tool: str, args: Mapping[str, JsonValue]) -> Reply:
+    def do(self, tool: str, args: Mapping[str, JsonValue]) -> ScriptReply:
         """Call a tool."""
         call = Call(tool, dict(args))
         try:
@@ -87,7 +87,7 @@ class Recorder:
         self.rows.append(Transition(call, answer, effect, self._episode, place, self._world, after=after))
         if effect.changes_environment:
             self._writes.append(call.key)
-        return Reply(value, error)
+        return ScriptReply(value, error)
 
 
 def colleague(seed: int, habits: Habits, name: str) -> Worked:
@@ -96,9 +96,11 @@ def colleague(seed: int, habits: Habits, name: str) -> Worked:
     with scratch_desk(case.rows) as desk:
         recorder = Recorder(desk, seed, name)
 
-        def answer(use: ToolUse) -> Reply:
+        def answer(use: ScriptCall) -> ScriptReply:
             known = use.tool in READS or use.tool in WRITES
-            return recorder.do(use.tool, use.args) if known else Reply({"share": "full", "quote": "10.00"})
+            return (
+                recorder.do(use.tool, use.args) if known else ScriptReply({"share": "full", "quote": "10.00"})
+            )
 
         run_script(case.text, habits, answer)
         return Worked(name, seed, tuple(recorder.rows))

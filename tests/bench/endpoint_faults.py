@@ -10,7 +10,7 @@ import time
 
 from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, failing_share, serving
 
-from dreamgym_kit.adapters.models.addresses import Key, read_address
+from dreamgym_kit.adapters.models.addresses import ApiKey, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.errors import CallUnanswered
@@ -42,7 +42,7 @@ def counted(seed: int, *, episodes: int = 1000, share: float = 0.2, attempts: in
     with serving(double):
         settings = ExperienceSettings(urls=(double.url,), model="m", timeout_s=2.0, max_attempts=attempts)
         address = read_address(double.url, source="bench")
-        endpoint = OpenAIEndpoint((address,), settings, Key(""), wait_unit_s=0.005, max_body=2**20)
+        endpoint = OpenAIEndpoint((address,), settings, ApiKey(""), wait_unit_s=0.005, max_body=2**20)
         try:
             return asyncio.run(_measure(endpoint, episodes))
         finally:

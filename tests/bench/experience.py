@@ -41,7 +41,7 @@ from dreamgym_kit.recipes.nano.experience.environments import (
     expected_error,
     recording,
 )
-from dreamgym_kit.recipes.nano.lessons import Course
+from dreamgym_kit.recipes.nano.lessons import Schedule
 
 BUFFER, WORLDS = 60, 40
 SHOP_WORLDS, SHOP_TRIED, SHOP_HELD_OUT, SHOP_STEPS = 60, 15, 30, 300
@@ -117,7 +117,7 @@ def teach_shop(lessons: Sequence[object], words: Sequence[str], folder: Path, se
     tokenizer = build_word_tokenizer(words)
     with threads(1):
         model = new_model(tokenizer, seed=seed)
-        teach(model, tokenizer, lessons, course=Course(steps=SHOP_STEPS), seed=seed)  # type: ignore[arg-type]
+        teach(model, tokenizer, lessons, course=Schedule(steps=SHOP_STEPS), seed=seed)  # type: ignore[arg-type]
     save_model(model, tokenizer, folder)
 
 

@@ -91,9 +91,9 @@ def _main() -> None:
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
-    from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan
+    from dreamgym_kit.recipes.train_then_deploy import QUICK, WholeWayPlan
 
-    full = Plan(seed=asked.seed, shipped=True, environments=150, steps=10)
+    full = WholeWayPlan(seed=asked.seed, shipped=True, environments=150, steps=10)
     small = replace(QUICK, seed=asked.seed, environments=9, steps=1, repeats=6, held_out=6, tries=1)
     sys.path.insert(0, str(Path(__file__).parent))  # where the graph is
     for part in asked.parts:

@@ -40,7 +40,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.database import Desk, DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.graph import graph, simple_graph
-from dreamgym_kit.recipes.desk.policy import Reply, ToolUse
+from dreamgym_kit.recipes.desk.policy import ScriptCall, ScriptReply
 from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE, task_record
 from dreamgym_kit.replay.transfer import import_jsonl
@@ -155,24 +155,24 @@ def errs(plan: Err) -> bool:
             if not turn.uses:
                 if not said:
                     return False
-                replies.append([Reply(said.pop(0))])
+                replies.append([ScriptReply(said.pop(0))])
                 continue
             replies.append([_tried(desk, plan, use) for use in turn.uses])
     return plan.erred
 
 
-def _tried(desk: Desk, plan: Err, use: ToolUse) -> Reply:
+def _tried(desk: Desk, plan: Err, use: ScriptCall) -> ScriptReply:
     if use.tool == "refund_quote":
-        return Reply(refund_share(**use.args))
+        return ScriptReply(refund_share(**use.args))
     if use.tool == "summarise_case":
-        return Reply({})
+        return ScriptReply({})
     if use.tool == plan.refused and plan.seed not in _refused_once:
         _refused_once.add(plan.seed)
-        return Reply(error=plan.refusal)
+        return ScriptReply(error=plan.refusal)
     try:
-        return Reply(desk.call(use.tool, use.args))
+        return ScriptReply(desk.call(use.tool, use.args))
     except DeskError as error:
-        return Reply(error=str(error))
+        return ScriptReply(error=str(error))
 
 
 _refused_once: set[int] = set()

@@ -152,9 +152,9 @@ def _main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
-    from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan, settings_for
+    from dreamgym_kit.recipes.train_then_deploy import QUICK, WholeWayPlan, settings_for
 
-    plan = replace(QUICK if asked.small else Plan(), seed=asked.seed)
+    plan = replace(QUICK if asked.small else WholeWayPlan(), seed=asked.seed)
     home = asked.folder / f"seed-{asked.seed}"
     place = _place(home, asked.part)
     shutil.rmtree(home if asked.part == "start" else place, ignore_errors=True)  # what was broken off

@@ -115,9 +115,9 @@ def _main() -> None:
     parser.add_argument("budget", type=int)
     parser.add_argument("--small", action="store_true")
     asked = parser.parse_args()
-    from dreamgym_kit.recipes.train_then_deploy import QUICK, Plan, settings_for
+    from dreamgym_kit.recipes.train_then_deploy import QUICK, WholeWayPlan, settings_for
 
-    plan = replace(QUICK if asked.small else Plan(), seed=asked.seed)
+    plan = replace(QUICK if asked.small else WholeWayPlan(), seed=asked.seed)
     place = learns._place(asked.folder / f"seed-{asked.seed}", asked.arm)
     shutil.rmtree(place, ignore_errors=True)  # what was broken off
     place.mkdir(parents=True)

@@ -17,9 +17,9 @@ from dreamgym_kit.dream.state.history import Recording, Step
 from dreamgym_kit.dream.state.observed import answer_of, failed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.worlds import start
-from dreamgym_kit.recipes.desk.cases import Case, make_case
+from dreamgym_kit.recipes.desk.cases import DeskCase, make_case
 from dreamgym_kit.recipes.desk.checkers import differences, goal, would_be_books
-from dreamgym_kit.recipes.desk.policy import Reply, ToolUse, run_script
+from dreamgym_kit.recipes.desk.policy import ScriptCall, ScriptReply, run_script
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
 
@@ -89,24 +89,24 @@ def verdict_figures(
     ]
 
 
-def _worked(case: Case, place: int, desk: Desk) -> list[Transition]:
+def _worked(case: DeskCase, place: int, desk: Desk) -> list[Transition]:
     rows: list[Transition] = []
 
-    def answer(use: ToolUse) -> Reply:
+    def answer(use: ScriptCall) -> ScriptReply:
         if use.tool not in READS and use.tool not in WRITES:
-            return Reply({"share": "full", "quote": "10.00"})  # as the recorded colleagues were told
+            return ScriptReply({"share": "full", "quote": "10.00"})  # as the recorded colleagues were told
         said = answer_of(desk(use.tool, use.args), Answer())
         effect = Effect.WRITE if use.tool in WRITES else Effect.READ
         rows.append(
             Transition(Call(use.tool, dict(use.args)), said, effect, "now", len(rows) + 1, Environment())
         )
-        return Reply(said.content, said.error)
+        return ScriptReply(said.content, said.error)
 
     run_script(case.text, COLLEAGUES[place], answer)
     return rows
 
 
-def _passes(case: Case, rows: list[Transition]) -> bool:
+def _passes(case: DeskCase, rows: list[Transition]) -> bool:
     books = would_be_books(case, [entry for entry in rows if _took_effect(entry)])
     return not differences(goal(case.seed, case.text), books, case.customer_id)
 

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from dreamgym_kit.recipes.desk.cases import FAMILIES, TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.checkers import goal
 from dreamgym_kit.recipes.desk.database import DeskError, refund_share, scratch_desk
-from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, Turn, next_turn, read_request, run_script
+from dreamgym_kit.recipes.desk.policy import (
+    Habits,
+    ScriptCall,
+    ScriptReply,
+    ScriptTurn,
+    next_turn,
+    read_request,
+    run_script,
+)
 
 MANY = range(TRAIN_SEEDS.start, TRAIN_SEEDS.start + 450)
 
@@ -24,7 +32,9 @@ def test_a_request_of_no_family_is_answered_without_a_call() -> None:
 
 
 def test_a_refusal_that_the_work_hangs_on_ends_it_with_the_reason() -> None:
-    said = next_turn("Ana here. Your service is bad.", [[Reply(error="no customer is called Ana")]], Habits())
+    said = next_turn(
+        "Ana here. Your service is bad.", [[ScriptReply(error="no customer is called Ana")]], Habits()
+    )
     assert said == "I could not do that: no customer is called Ana."
 
 
@@ -42,22 +52,22 @@ json_values = st.recursive(
 )
 def test_whatever_the_tools_answer_the_work_comes_to_an_end(seed: int, answers: list[Any], kind: str) -> None:
     told = iter(answers * 10)
-    last = run_script(make_case(seed).text, Habits(kind), lambda use: Reply(next(told)))
+    last = run_script(make_case(seed).text, Habits(kind), lambda use: ScriptReply(next(told)))
     assert isinstance(last, str)
 
 
-def works(seed: int) -> list[ToolUse]:
+def works(seed: int) -> list[ScriptCall]:
     """The right colleague's calls that change the desk."""
     case, done = make_case(seed), []
 
-    def answer(use: ToolUse) -> Reply:
+    def answer(use: ScriptCall) -> ScriptReply:
         done.append(use)
         if use.tool == "refund_quote":
-            return Reply(refund_share(**use.args))
+            return ScriptReply(refund_share(**use.args))
         try:
-            return Reply(desk.call(use.tool, use.args) if use.tool != "summarise_case" else {})
+            return ScriptReply(desk.call(use.tool, use.args) if use.tool != "summarise_case" else {})
         except DeskError as error:
-            return Reply(error=str(error))
+            return ScriptReply(error=str(error))
 
     with scratch_desk(case.rows) as desk:
         run_script(case.text, Habits(), answer)
@@ -129,16 +139,16 @@ def test_slips_and_habits_are_the_same_every_time(kind: str) -> None:
         text = make_case(seed).text
         turns = [next_turn(text, [], Habits(kind, seed="3")) for _ in range(2)]
         assert turns[0] == turns[1]
-        assert isinstance(turns[0], Turn)
+        assert isinstance(turns[0], ScriptTurn)
 
 
 def test_other_seeds_slip_elsewhere() -> None:
-    def course(text: str, seed: int, habits: Habits) -> list[ToolUse]:
+    def course(text: str, seed: int, habits: Habits) -> list[ScriptCall]:
         done = []
 
-        def answer(use: ToolUse) -> Reply:
+        def answer(use: ScriptCall) -> ScriptReply:
             done.append(use)
-            return Reply(
+            return ScriptReply(
                 refund_share(**use.args) if use.tool == "refund_quote" else desk.call(use.tool, use.args)
             )
 

@@ -55,7 +55,7 @@ from dreamgym_kit.recipes import whole_report, whole_way
 from dreamgym_kit.recipes.nano import build
 from dreamgym_kit.recipes.nano.experience import build as experience
 from dreamgym_kit.recipes.whole_way import Phases
-from dreamgym_kit.recipes.train_then_deploy import Plan, train_then_deploy
+from dreamgym_kit.recipes.train_then_deploy import WholeWayPlan, train_then_deploy
 
 base, plan, legs = Path(sys.argv[1]), eval(sys.argv[3]), json.loads(sys.argv[4])
 build.WEIGHTS = Path(sys.argv[2])

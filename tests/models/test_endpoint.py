@@ -16,7 +16,7 @@ import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from ports import own_port
 
-from dreamgym_kit.adapters.models.addresses import Address, Key, read_address
+from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint, open_endpoint
 from dreamgym_kit.adapters.models.http import Transport
 from dreamgym_kit.chat import ChatMessage, ChatRequest
@@ -49,7 +49,7 @@ def client(opened: list[OpenAIEndpoint]):
     def make(*urls: str, key: str = "", **said: object) -> OpenAIEndpoint:
         settings = ExperienceSettings(**{"urls": urls, "model": "m", "timeout_s": LIMIT_S, **said})  # type: ignore[arg-type]
         addresses = tuple(read_address(url, source="test") for url in urls)
-        opened.append(OpenAIEndpoint(addresses, settings, Key(key), wait_unit_s=0.001))
+        opened.append(OpenAIEndpoint(addresses, settings, ApiKey(key), wait_unit_s=0.001))
         return opened[-1]
 
     return make
@@ -351,7 +351,7 @@ def test_closed_while_it_connects_it_leaves_nothing_that_nobody_awaits() -> None
     """What a library started for a request has to be ended by that library: it is at a loss otherwise."""
     chance = random.Random(0)
 
-    def ask(transport: Transport, address: Address) -> None:
+    def ask(transport: Transport, address: EndpointAddress) -> None:
         with suppress(EndpointError, CancelledError):
             transport.post_now(address, "/chat/completions", b"{}", {})
 

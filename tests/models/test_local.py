@@ -17,7 +17,7 @@ from nano_double import write_double  # noqa: E402
 from waiting import wait_until_async  # noqa: E402
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local  # noqa: E402
-from dreamgym_kit.adapters.models.local_batch import Batch  # noqa: E402
+from dreamgym_kit.adapters.models.local_batch import RunningBatch  # noqa: E402
 from dreamgym_kit.adapters.models.local_network import Qwen3Network  # noqa: E402
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest  # noqa: E402
 from dreamgym_kit.errors import EndpointError, UserError  # noqa: E402
@@ -102,13 +102,13 @@ async def test_kept_keys_and_values_are_bounded_and_go_with_the_weights(folder: 
 async def test_new_weights_wait_for_the_answer_under_way(
     policy, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, step = threading.Event(), Batch.step
+    seen, step = threading.Event(), RunningBatch.step
 
-    def once_it_is_seen(batch: Batch) -> object:
+    def once_it_is_seen(batch: RunningBatch) -> object:
         seen.wait(60)
         return step(batch)
 
-    monkeypatch.setattr(Batch, "step", once_it_is_seen)
+    monkeypatch.setattr(RunningBatch, "step", once_it_is_seen)
     under_way = asyncio.create_task(policy.chat(asks("long", seed=0, most=400)))
     await taken_in(policy)
     loading = asyncio.create_task(policy.load(folder, "v1"))
@@ -147,9 +147,9 @@ def hash_of(key: str) -> int:
 async def test_without_live_episodes_lockstep_answers_as_they_come(
     opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, step, ended = threading.Event(), Batch.step, []
+    asked, step, ended = threading.Event(), RunningBatch.step, []
 
-    def once_both_are_asked(batch: Batch) -> object:
+    def once_both_are_asked(batch: RunningBatch) -> object:
         asked.wait(60)
         return step(batch)
 
@@ -157,7 +157,7 @@ async def test_without_live_episodes_lockstep_answers_as_they_come(
         await policy.chat(asks(name, seed=0, most=most))
         ended.append(name)
 
-    monkeypatch.setattr(Batch, "step", once_both_are_asked)
+    monkeypatch.setattr(RunningBatch, "step", once_both_are_asked)
     policy = opened(lockstep=True)
     long = asyncio.create_task(chat("long", 400))
     await taken_in(policy)

@@ -11,7 +11,7 @@ from nano_double import model_double, write_double  # noqa: E402
 
 from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
     Ask,
-    Batch,
+    RunningBatch,
     sampling,
 )
 from dreamgym_kit.adapters.models.local_directory import read_files  # noqa: E402
@@ -35,7 +35,7 @@ def asked(number: int, length: int, most: int = 20, temperature: float = 1.0) ->
 
 def answers(network, asks, *, later: int = 0):
     """Ids and log-probs of each, the last `later` of them joining after five steps."""
-    batch = Batch(network, "v", ends=frozenset({258}), decode=str)
+    batch = RunningBatch(network, "v", ends=frozenset({258}), decode=str)
     found = {}
     with torch.inference_mode():
         batch.join([(ask, None, 0) for ask in asks[: len(asks) - later]])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dreamgym_kit.adapters.models.addresses import Address, read_address
+from dreamgym_kit.adapters.models.addresses import EndpointAddress, read_address
 from dreamgym_kit.adapters.models.replica_verifier import Trusted
 from dreamgym_kit.errors import EndpointError
 
@@ -23,7 +23,7 @@ class HostDouble:
         self.trusted = Trusted(lambda: self.opened)
         self.trusted.ask_by(self)
 
-    async def prove(self, _: Address) -> None:
+    async def prove(self, _: EndpointAddress) -> None:
         self.proven += 1
         self.times_brought += self.others
         await self.mended.wait()
@@ -31,16 +31,16 @@ class HostDouble:
             raise EndpointError("connection", "not there", retryable=True)
         self.others = False
 
-    async def recognise(self, _: Address) -> None:
+    async def recognise(self, _: EndpointAddress) -> None:
         self.recognised += 1
         await self.said.wait()
         if self.others:
             raise EndpointError("stale_weights", "others", retryable=True)
 
-    def brought(self, _: Address) -> int:
+    def brought(self, _: EndpointAddress) -> int:
         return self.times_brought
 
-    def brings(self, _: Address) -> bool:
+    def brings(self, _: EndpointAddress) -> bool:
         return True
 
     async def asked(self, *, opens: bool = False, by: int | None = None) -> None:

@@ -151,12 +151,12 @@ async def test_a_forced_call_is_held_to_its_schema_by_saying_strict(policy, serv
 
 
 async def test_a_server_that_turns_out_to_be_vllm_gets_every_sampling_parameter(servers) -> None:
-    from dreamgym_kit.adapters.models.addresses import Key, read_address
+    from dreamgym_kit.adapters.models.addresses import ApiKey, read_address
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 
     (server, _) = servers
     settings = ExperienceSettings(urls=(server.url,), model="policy-v0")
-    endpoint = OpenAIEndpoint((read_address(server.url, source="x"),), settings, Key(""))
+    endpoint = OpenAIEndpoint((read_address(server.url, source="x"),), settings, ApiKey(""))
     for _ in range(2):
         await endpoint.chat(ChatRequest(ASK.messages, max_tokens=2, seed=1))
     endpoint.close()

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.build import Plan, build
+from dreamgym_kit.recipes.nano.build import BuildPlan, build
 from dreamgym_kit.recipes.nano.lessons import Lessons, Shape
 
-SMALL = Plan(
+SMALL = BuildPlan(
     seed=4,
     episodes=150,
     shape=Shape(width=64, layers=2, inner=64),

@@ -27,7 +27,7 @@ from dreamgym_kit.dream.learned.training_data import Lesson
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
-from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, Plan, build, card, lessons_of, mined
+from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, ExperiencePlan, build, card, lessons_of, mined
 from dreamgym_kit.recipes.nano.experience.environments import recorded, worked
 from dreamgym_kit.recipes.nano.experience.teach import (
     asked_text,
@@ -36,21 +36,21 @@ from dreamgym_kit.recipes.nano.experience.teach import (
     teach,
     tokenized,
 )
-from dreamgym_kit.recipes.nano.lessons import Course, Progress, Shape
+from dreamgym_kit.recipes.nano.lessons import Progress, Schedule, Shape
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.types import Split
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / LEARNED_FILE).read_text(encoding="utf-8"))
 WORDS = read_learned(WEIGHTS).vocabulary.words()
-SMALL = Plan(
+SMALL = ExperiencePlan(
     seed=4,
     environments=6,
     tried=2,
     held_out=1,
     buffer=6,
     shape=Shape(width=64, inner=64),
-    course=Course(steps=3),
+    course=Schedule(steps=3),
 )
 
 
@@ -178,7 +178,7 @@ def test_it_learns_and_equal_seeds_learn_the_same() -> None:
     heard: list[list[Progress]] = [[], []]
     for steps in heard:
         model = new_model(tokenizer, seed=1)
-        teach(model, tokenizer, lessons, course=Course(steps=40), seed=1, tell=steps.append)
+        teach(model, tokenizer, lessons, course=Schedule(steps=40), seed=1, tell=steps.append)
     assert [one.loss for one in heard[0]] == [one.loss for one in heard[1]]
     assert heard[0][-1].accuracy > 0.9 > heard[0][0].accuracy
 

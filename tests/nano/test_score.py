@@ -7,19 +7,19 @@ from dreamgym_kit.recipes.desk.policy import Habits
 from dreamgym_kit.recipes.nano.episodes import Worked, work
 from dreamgym_kit.recipes.nano.lockstep import Played
 from dreamgym_kit.recipes.nano.score import Failure, failure_of, held_out_worlds, summarise
-from dreamgym_kit.recipes.nano.tokens import Said
+from dreamgym_kit.recipes.nano.tokens import NanoTurn
 from dreamgym_kit.types import Split
 
 
 def played(worked: Worked, *, solved: bool | None = None, instead: dict[str, str] | None = None) -> Played:
     """What a colleague did, as if a model had; `instead` says other arguments of its last call."""
     turns = [
-        (Said(tuple((use.tool, dict(use.args)) for use in each.turn.uses), each.turn.text), each.answers)
+        (NanoTurn(tuple((use.tool, dict(use.args)) for use in each.turn.uses), each.turn.text), each.answers)
         for each in worked.exchanges
     ]
     if instead is not None:
         said, told = turns[-1]
-        turns[-1] = (Said(((said.calls[-1][0], instead),), ""), told)
+        turns[-1] = (NanoTurn(((said.calls[-1][0], instead),), ""), told)
     row = Played(make_case(worked.seed), [1, 2], [False, True], [0.0, -0.5], turns, worked.last_word)
     row.solved = worked.solved if solved is None else solved
     return row

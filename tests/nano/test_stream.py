@@ -16,10 +16,10 @@ from dreamgym_kit.recipes.desk.agent import ScriptedDeskModel
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.environment import TENANT
 from dreamgym_kit.recipes.desk.graph import graph
-from dreamgym_kit.recipes.desk.policy import Habits, ToolUse, Turn
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptTurn
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import task_record
-from dreamgym_kit.recipes.nano.episodes import Exchange, Mix, Told, Worked, draw_habits, record, work
+from dreamgym_kit.recipes.nano.episodes import CallResult, Exchange, Mix, Worked, draw_habits, record, work
 from dreamgym_kit.recipes.nano.tokens import END, Stream, build_tokenizer, said_text
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.settings.load import load_settings
@@ -112,14 +112,14 @@ def test_a_call_that_cannot_be_read_is_text(text: str) -> None:
 
 
 def test_only_what_the_agent_says_is_marked() -> None:
-    use = ToolUse("get_order", {"order_id": "O12"})
-    turn = Turn((use,), "One moment.")
+    use = ScriptCall("get_order", {"order_id": "O12"})
+    turn = ScriptTurn((use,), "One moment.")
     worked = Worked(
         0,
         "late",
         "Where is it?",
         Habits(),
-        (Exchange(turn, (Told("no order O12", failed=True),)),),
+        (Exchange(turn, (CallResult("no order O12", failed=True),)),),
         "Gone.",
         False,
     )
@@ -153,10 +153,10 @@ def worked_in_the_graph(seed: int, messages: list[Any]) -> Worked:
     exchanges = []
     for message in messages:
         if isinstance(message, AIMessage) and message.tool_calls:
-            uses = tuple(ToolUse(call["name"], call["args"]) for call in message.tool_calls)
+            uses = tuple(ScriptCall(call["name"], call["args"]) for call in message.tool_calls)
             answers = [told[call["id"] or ""] for call in message.tool_calls]
-            texts = tuple(Told(str(each.text), each.status == "error") for each in answers)
-            exchanges.append(Exchange(Turn(uses, str(message.text)), texts))
+            texts = tuple(CallResult(str(each.text), each.status == "error") for each in answers)
+            exchanges.append(Exchange(ScriptTurn(uses, str(message.text)), texts))
     case = make_case(seed)
     last = str(messages[-1].text)
     return Worked(seed, case.family, case.text, habits_of(seed), tuple(exchanges), last, False)

@@ -4,11 +4,11 @@ import pytest
 
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.report.ablation import ROWS as CODEC
-from dreamgym_kit.report.ablation import WHOLE, Row, render_ablation
+from dreamgym_kit.report.ablation import WHOLE, AblationRow, render_ablation
 
 ROWS = [
-    Row(part=WHOLE, calls=200, answered=194, exact=190, dream=0.6, inconclusive=3, real=0.55),
-    Row(
+    AblationRow(part=WHOLE, calls=200, answered=194, exact=190, dream=0.6, inconclusive=3, real=0.55),
+    AblationRow(
         part="history",
         calls=200,
         answered=170,
@@ -16,7 +16,7 @@ ROWS = [
         real=0.4,
         against_whole="It solves 15 points less.",
     ),
-    Row(part="faults", alarm="entropy"),
+    AblationRow(part="faults", alarm="entropy"),
 ]
 
 

@@ -13,7 +13,7 @@ from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.adapters.traces.reading import read_records
-from dreamgym_kit.adapters.traces.seen import Record, Unread
+from dreamgym_kit.adapters.traces.seen import TraceRecord, Unread
 from dreamgym_kit.errors import UserError
 
 
@@ -104,7 +104,7 @@ def test_a_value_that_looks_like_a_list_of_records_inside_one_is_left_whole(tmp_
     run = {"run_type": "tool", "id": "r", "trace_id": "t", "name": "load", "inputs": {"data": [{"id": 1}]}}
     (path := tmp_path / "t.json").write_text(json.dumps([run]))
     (record,) = read_records(path)
-    assert isinstance(record, Record)
+    assert isinstance(record, TraceRecord)
     assert record.value == run
 
 

@@ -12,7 +12,7 @@ LEARNING_ONLY = ("curriculum", "faults")  # matter only where something is learn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AblationRow:
     """A dream without one part."""
 
     part: str
@@ -26,10 +26,10 @@ class Row:
     alarm: str | None = None  # what ended its training early
 
 
-ROWS = Codec(Row, renamed=RENAMED_FIELDS)
+ROWS = Codec(AblationRow, renamed=RENAMED_FIELDS)
 
 
-def render_ablation(rows: Sequence[Row]) -> str:
+def render_ablation(rows: Sequence[AblationRow]) -> str:
     """The table as text; the whole dream first."""
     head = ("without", "answered", "exact", "success in it", "inconclusive", "learned in it, real")
     body = [head, *(_cells(row) for row in rows)]
@@ -42,7 +42,7 @@ def render_ablation(rows: Sequence[Row]) -> str:
     return "\n".join([*(f" {line}".rstrip() for line in lines), *([""] if notes else []), *notes])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: AblationRow) -> tuple[str, ...]:
     return (
         row.part,
         _share(row.answered, row.calls),

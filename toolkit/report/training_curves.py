@@ -17,7 +17,7 @@ Values = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlottedLine:
     """One line of a drawing, a value a step."""
 
     name: str
@@ -41,7 +41,7 @@ class Curve:
     key: str  # plain: also the name of its picture
     title: str
     note: str  # what a reader has to know to read it right
-    lines: tuple[Line, ...]
+    lines: tuple[PlottedLine, ...]
     share: bool = False  # its axis goes from 0 to 1, told in per cent
     marks: tuple[Mark, ...] = ()
     corridor: tuple[float | None, float | None] | None = None  # bounds; beyond them an alarm stops the run
@@ -56,7 +56,7 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
             "success",
             "Pass rate",
             "Line: in the dream, on what it learns from. Points: on held-out tasks, which is what counts.",
-            (Line("in the dream", [step.success for step in steps]),),
+            (PlottedLine("in the dream", [step.success for step in steps]),),
             share=True,
             marks=_measured(training),
         ),
@@ -64,21 +64,21 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
             "reward",
             "Reward in the dream",
             "What it is pulled towards; not the result.",
-            (Line("reward", [step.facts.reward for step in steps]),),
+            (PlottedLine("reward", [step.facts.reward for step in steps]),),
             share=True,
         ),
         Curve(
             "entropy",
             "Entropy",
             "Nats a token.",
-            (Line("entropy", [step.entropy for step in steps]),),
+            (PlottedLine("entropy", [step.entropy for step in steps]),),
             corridor=_entropy_corridor(training),
         ),
         Curve(
             "kl",
             "KL of each update",
             "Nats a token, from the weights that sampled.",
-            (Line("KL", [step.kl for step in steps]),),
+            (PlottedLine("KL", [step.kl for step in steps]),),
             corridor=(None, _bound(training, "kl")),
         ),
         Curve(
@@ -86,8 +86,8 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
             "Groups that taught nothing",
             "Dead: all repeats did equally well. Too small: fewer than two could be judged.",
             (
-                Line("dead", _shares(steps, "dead")),
-                Line("too small", _shares(steps, "small")),
+                PlottedLine("dead", _shares(steps, "dead")),
+                PlottedLine("too small", _shares(steps, "small")),
             ),
             share=True,
         ),
@@ -96,7 +96,7 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
             "Time of a step",
             "Seconds, one part upon the other.",
             tuple(
-                Line(SPLIT_NAMES.get(phase, phase), [step.seconds.get(phase, 0.0) for step in steps])
+                PlottedLine(SPLIT_NAMES.get(phase, phase), [step.seconds.get(phase, 0.0) for step in steps])
                 for phase in SPLIT
             ),
             stacked=True,

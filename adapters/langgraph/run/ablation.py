@@ -22,7 +22,7 @@ from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.fidelity import Fidelity, fidelity
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ExperienceModel, TransitionStore
-from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, Row
+from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, AblationRow
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.budgets import RunBudget
@@ -33,7 +33,7 @@ from dreamgym_kit.settings.render import render_settings
 from dreamgym_kit.settings.schema import EvaluateSettings, Settings
 from dreamgym_kit.types import Split, Task, Transition
 
-Tell = Callable[[Row], None]
+Tell = Callable[[AblationRow], None]
 _ASKED = "asked.json"  # what the rows of a folder have in common
 
 
@@ -62,7 +62,7 @@ class AblationRequest:
     most: int = 400
 
 
-def ablate(request: AblationRequest, *, tell: Tell) -> list[Row]:
+def ablate(request: AblationRequest, *, tell: Tell) -> list[AblationRow]:
     """Measure the whole dream, then without each part; `tell` hears each row.
 
     Raises:
@@ -164,9 +164,9 @@ def _must_be_same(request: AblationRequest) -> None:
         )
 
 
-def _measured(request: AblationRequest, part: str, whole: Path | None) -> Row:
+def _measured(request: AblationRequest, part: str, whole: Path | None) -> AblationRow:
     settings = settings_without(request.settings, part)
-    row = Row(part=part)
+    row = AblationRow(part=part)
     with opened_store(None, settings, create=False) as store:
         if store is None:
             raise UserError("ablate: nothing is recorded; make recordings with dreamgym-kit record.")
@@ -198,7 +198,9 @@ async def _fidelity(request: AblationRequest, settings: Settings, store: Transit
         )
 
 
-def _fared(request: AblationRequest, settings: Settings, store: TransitionStore, row: Row) -> Row:
+def _fared(
+    request: AblationRequest, settings: Settings, store: TransitionStore, row: AblationRow
+) -> AblationRow:
     """How the policy fares in this dream."""
     if request.policy is None:
         return row
@@ -207,8 +209,8 @@ def _fared(request: AblationRequest, settings: Settings, store: TransitionStore,
 
 
 def _learned(
-    request: AblationRequest, settings: Settings, store: TransitionStore, row: Row, whole: Path | None
-) -> Row:
+    request: AblationRequest, settings: Settings, store: TransitionStore, row: AblationRow, whole: Path | None
+) -> AblationRow:
     """Train in this dream, and try what came of it on the real tools."""
     from dreamgym_kit.adapters.langgraph.training.api import train
 
@@ -278,7 +280,7 @@ def _mean(evaluation: Evaluation) -> float | None:
     return evaluation.b.once.mean if evaluation.b.once is not None else None
 
 
-def _saved_row(request: AblationRequest, part: str) -> Row | None:
+def _saved_row(request: AblationRequest, part: str) -> AblationRow | None:
     path = request.out / f"{part}.json"
     try:
         return ROWS.read(read_json(read_whole(path)))

@@ -21,7 +21,7 @@ _STRIDES = (7919, 104_729)  # through the vocabulary, by place and by row; prime
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedScores:
     """What the weights of a directory give, computed here.
 
     `scores[i]` are the log-probs of canary i's ids after the first; `after[i]` those of every token after it,
@@ -49,7 +49,7 @@ def canaries(vocabulary: int, context: int) -> list[list[int]]:
     ]
 
 
-def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> Expected:
+def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> ExpectedScores:
     """Compute it with transformers, in float32 on the CPU. Blocks; the model is let go of at once.
 
     Raises:
@@ -63,11 +63,11 @@ def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> Expected:
     with torch.no_grad():
         logprobs = model(input_ids=torch.tensor(rows), use_cache=False).logits.float().log_softmax(-1)
     ids = torch.tensor(rows)[:, 1:, None]
-    return Expected(logprobs[:, :-1].gather(-1, ids)[..., 0].tolist(), logprobs[:, -1].tolist())
+    return ExpectedScores(logprobs[:, :-1].gather(-1, ids)[..., 0].tolist(), logprobs[:, -1].tolist())
 
 
 def packed(after: Sequence[Sequence[float]]) -> list[str]:
-    """`Expected.after` for another process: rows of float32, which a large vocabulary makes long."""
+    """`ExpectedScores.after` for another process: rows of float32, which a large vocabulary makes long."""
     return [b64encode(struct.pack(f"<{len(row)}f", *row)).decode("ascii") for row in after]
 
 
@@ -86,7 +86,7 @@ async def served_by(
     return Served(scores, drawn)
 
 
-def differs(served: Served, now: Expected, before: Expected | None, *, most: float) -> str:
+def differs(served: Served, now: ExpectedScores, before: ExpectedScores | None, *, most: float) -> str:
     """How a replica's answers are not those of the weights; "" where they are.
 
     Args:
@@ -118,12 +118,12 @@ def cause(files: ModelFiles) -> str:
 
 
 def _rows(
-    scores: Sequence[Sequence[float]], drawn: Sequence[float], expected: Expected
+    scores: Sequence[Sequence[float]], drawn: Sequence[float], expected: ExpectedScores
 ) -> list[Sequence[float]]:
     return [*scores, drawn] if expected.after else [*scores]
 
 
-def _of(expected: Expected, served: Served) -> list[float]:
+def _of(expected: ExpectedScores, served: Served) -> list[float]:
     if not expected.after:
         return []
     return [

@@ -29,7 +29,7 @@ _COUNTED = {  # the counters of `ServerMetrics`, in its order: their names on th
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LookResult:
     """What a look brought; status 0: nobody answered."""
 
     status: int
@@ -61,7 +61,7 @@ def look(
     method: str = "GET",
     body: bytes | None = None,
     timeout_s: float = 5.0,
-) -> Seen:
+) -> LookResult:
     """Ask `url` (http://host:port) for `path`."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -73,9 +73,9 @@ def look(
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
-            return Seen(answer.status, answer.read(_MAX_BYTES))
+            return LookResult(answer.status, answer.read(_MAX_BYTES))
         except (OSError, http.client.HTTPException):
-            return Seen(0)
+            return LookResult(0)
         finally:
             connection.close()
 

@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.models.addresses import Address, Key
+from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress
 from dreamgym_kit.adapters.models.wire import Response, first_choice, read_body
 from dreamgym_kit.errors import EndpointError
 
@@ -40,7 +40,7 @@ class ServedModel:
 class Replica:
     """To be asked inside of the transport's `run`."""
 
-    def __init__(self, address: Address, key: Key, transport: "Transport") -> None:
+    def __init__(self, address: EndpointAddress, key: ApiKey, transport: "Transport") -> None:
         self.address = address
         self._key = key
         self._transport = transport

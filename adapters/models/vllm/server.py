@@ -1,6 +1,6 @@
 """A server from start to stop: started, ready, drained, gone.
 
-Ready is `/health` answering 200, which takes minutes with a large model. Stopped is in this order, for a
+Ready is `/health` answering 200, which takes minutes with a large model. ServerStop is in this order, for a
 server that is asked to go while it answers leaves its clients hanging until their own time is up: nothing new
 is let in, what runs is waited for, then it is asked to go, then its whole group is made to.
 """
@@ -109,7 +109,7 @@ class ServerProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class ServerStop:
     """How a stop went."""
 
     drained: bool  # nothing was under way when it was asked to go
@@ -185,14 +185,14 @@ class VllmServer:
             time.sleep(_POLL_S)
         return 0
 
-    def stop(self, *, drain_s: float = DRAIN_S, grace_s: float = GRACE_S) -> Stopped:
+    def stop(self, *, drain_s: float = DRAIN_S, grace_s: float = GRACE_S) -> ServerStop:
         """Drain, then end the whole group; interrupted, it is ended at once. Twice does no harm."""
         try:
             left = self.drain(drain_s) if self.process.code is None else 0
             gracefully = self.process.end(grace_s)
         finally:
             self.kill()
-        return Stopped(left == 0, gracefully, left)
+        return ServerStop(left == 0, gracefully, left)
 
     def kill(self) -> None:
         """End the whole group at once."""

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.models.addresses import Address
+from dreamgym_kit.adapters.models.addresses import EndpointAddress
 from dreamgym_kit.adapters.models.local_directory import (
     ModelFiles,
     read_files,
@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.models.local_directory import (
     same_tokenizer,
 )
 from dreamgym_kit.adapters.models.vllm.canary import (
-    Expected,
+    ExpectedScores,
     canaries,
     cause,
     compute_expected,
@@ -65,7 +65,7 @@ class _Proof:
     """What every replica has to answer."""
 
     rows: Sequence[Sequence[int]]
-    expected: Expected
+    expected: ExpectedScores
     most: float
     advice: str
 
@@ -83,14 +83,14 @@ class ServedWeights:
         model: str,
         *,
         most: float,
-        doubt: Callable[[Address], None] | None,
+        doubt: Callable[[EndpointAddress], None] | None,
     ) -> None:
         self._replicas, self._model, self._most = tuple(replicas), model, most
         self._doubt = doubt
         self._serving = Serving(model, model)
         self._turnstile = Turnstile()
-        self._brought: Counter[Address] = Counter()
-        self._features: dict[Address, Features] = {}
+        self._brought: Counter[EndpointAddress] = Counter()
+        self._features: dict[EndpointAddress, Features] = {}
         self._proof: _Proof | None = None
         self._loaded: set[str] = set()  # adapters
         self._broken = ""
@@ -150,7 +150,9 @@ class ServedWeights:
                     f"{replica} and {self._replicas[0]} serve '{self._model}' with different weights (their "
                     f"log-probs of the same tokens are {gap:.3g} nats apart); start both with the same model."
                 )
-        self._proof = _Proof(rows, Expected(scores[0], ()), _ALIKE, "; restart it with the same weights")
+        self._proof = _Proof(
+            rows, ExpectedScores(scores[0], ()), _ALIKE, "; restart it with the same weights"
+        )
 
     @asynccontextmanager
     async def in_use(self, *, scoring: bool = False) -> AsyncIterator[Serving]:
@@ -180,7 +182,7 @@ class ServedWeights:
     def spec(self) -> dict[str, Any]:
         """What another process has to know to ask for the present weights, as JSON; see `follow`."""
         serving = self._serving
-        proof = self._proof or _Proof((), Expected((), ()), self._most, "")
+        proof = self._proof or _Proof((), ExpectedScores((), ()), self._most, "")
         # Where nothing may be scored (see `in_use`) and no adapter's name tells, drawn tokens have to.
         drawn = self._lora and serving.adapter is None
         return {
@@ -202,7 +204,7 @@ class ServedWeights:
         back with others. Until the other process brings it some, it is left out. `spec`: what `spec` gave.
         """
         adapter = Path(spec["adapter"]) if spec["adapter"] is not None else None
-        expected = Expected(spec["scores"], unpacked(spec["after"]))
+        expected = ExpectedScores(spec["scores"], unpacked(spec["after"]))
         async with self._turnstile.alone():
             self._serving = Serving(spec["name"], spec["version"], adapter=adapter, named=spec["named"])
             self._proof = _Proof(spec["rows"], expected, spec["most"], "; its own process has to bring them")
@@ -233,7 +235,7 @@ class ServedWeights:
                 await self._replace(serving, proof)
             await self._unload()
 
-    async def recognise(self, address: Address) -> None:
+    async def recognise(self, address: EndpointAddress) -> None:
         """Whether a replica still serves the present weights, by the name that it was told.
 
         An adapter needs none: its name is in each answer.
@@ -245,18 +247,18 @@ class ServedWeights:
         if replica is not None and self._serving.named:
             await _says_its_name(replica, self._serving)
 
-    def brought(self, address: Address) -> int:
+    def brought(self, address: EndpointAddress) -> int:
         """How often `prove` has begun to bring a replica its weights."""
         return self._brought[address]
 
-    def brings(self, address: Address) -> bool:
+    def brings(self, address: EndpointAddress) -> bool:
         """Whether a replica that does not know the model's name can be brought it.
 
         An adapter is gone when its server was started anew.
         """
         return self._serving.adapter is not None and self._of(address) is not None
 
-    async def prove(self, address: Address) -> None:
+    async def prove(self, address: EndpointAddress) -> None:
         """Let a replica that was lost prove that it serves the present weights; give it those if it does not.
 
         To be asked once at a time for each address, as `Trusted` does.
@@ -277,7 +279,7 @@ class ServedWeights:
         if wrong:
             raise EndpointError("stale_weights", wrong, retryable=True)
 
-    def _of(self, address: Address) -> Replica | None:
+    def _of(self, address: EndpointAddress) -> Replica | None:
         """None for a router: who answered there is not known."""
         return next((replica for replica in self._replicas if replica.address == address), None)
 
@@ -353,7 +355,7 @@ class ServedWeights:
             await _says_its_name(replica, serving)
 
     async def _shown(
-        self, replica: Replica, serving: Serving, proof: _Proof, before: Expected | None
+        self, replica: Replica, serving: Serving, proof: _Proof, before: ExpectedScores | None
     ) -> None:
         wrong = await self._wrong(replica, serving, proof, before)
         if wrong:
@@ -364,7 +366,7 @@ class ServedWeights:
         replica: Replica,
         serving: Serving,
         proof: _Proof,
-        before: Expected | None = None,
+        before: ExpectedScores | None = None,
         *,
         scored: bool = True,
     ) -> str:
@@ -408,7 +410,7 @@ class ServedWeights:
             if all(error.kind == "connection" for error in failed.values()):
                 self._loaded.discard(name)
 
-    def _before(self, proof: _Proof) -> Expected | None:
+    def _before(self, proof: _Proof) -> ExpectedScores | None:
         """What the weights that are served now answer to the same canaries."""
         known = self._proof if self._serving.folder is not None else None
         return known.expected if known is not None and known.rows == proof.rows else None

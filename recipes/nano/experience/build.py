@@ -36,7 +36,7 @@ from dreamgym_kit.recipes.nano.experience.environments import (
     figures_of,
     recorded,
 )
-from dreamgym_kit.recipes.nano.lessons import Course, Progress, Shape
+from dreamgym_kit.recipes.nano.lessons import Progress, Schedule, Shape
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "experience"
 """The model directory that is shipped: a nano experience model of the desk."""
@@ -45,7 +45,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExperiencePlan:
     """What to build."""
 
     seed: int = 0
@@ -54,15 +54,15 @@ class Plan:
     held_out: int = 40  # worlds that are measured on
     buffer: int = 60  # worlds whose recordings rules are mined of, where it is tried and measured
     shape: Shape = field(default_factory=Shape)
-    course: Course = field(default_factory=Course)
+    course: Schedule = field(default_factory=Schedule)
     reasons: bool = True  # whether it says why before it decides; False: to see what that is worth
 
 
-QUICK = Plan(environments=12, tried=4, held_out=2, buffer=12, course=Course(steps=60))
+QUICK = ExperiencePlan(environments=12, tried=4, held_out=2, buffer=12, course=Schedule(steps=60))
 """A token effort, to see that it runs."""
 
 
-def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> dict[str, Any]:
+def build(out: Path, plan: ExperiencePlan | None = None, *, tell: Tell | None = None) -> dict[str, Any]:
     """Build a model into `out`; gives what is kept beside its weights.
 
     Raises:
@@ -72,7 +72,7 @@ def build(out: Path, plan: Plan | None = None, *, tell: Tell | None = None) -> d
     require_extra("a nano experience model")
     if out.exists():
         raise UserError(f"{out}: is there already; name another directory, or delete it first")
-    wanted, say = plan or Plan(), tell or (lambda _: None)
+    wanted, say = plan or ExperiencePlan(), tell or (lambda _: None)
     chance = random.Random(f"experience {wanted.seed}")  # noqa: S311  reproducible, not secret
     drawn = chance.sample(TRAIN_SEEDS, wanted.environments + wanted.tried)
     with threads(1):
@@ -117,7 +117,7 @@ def mined(environments: Sequence[int], *, calibrated: bool = True) -> Knowledge:
     return learn(recordings(rows), calibrated=calibrated)
 
 
-def _teach(out: Path, known: Taught, plan: Plan, say: Tell) -> int:
+def _teach(out: Path, known: Taught, plan: ExperiencePlan, say: Tell) -> int:
     from dreamgym_kit.recipes.nano.experience.teach import build_word_tokenizer, teach
     from dreamgym_kit.recipes.nano.start import new_model, save_model
 
@@ -134,7 +134,7 @@ def _teach(out: Path, known: Taught, plan: Plan, say: Tell) -> int:
 
 
 def _tried(
-    out: Path, known: Taught, drawn: Sequence[int], plan: Plan, say: Tell
+    out: Path, known: Taught, drawn: Sequence[int], plan: ExperiencePlan, say: Tell
 ) -> tuple[Learned, dict[str, Any]]:
     """Calibrate on train worlds that no lesson came from, then measure on held-out ones.
 

@@ -29,12 +29,12 @@ from dreamgym_kit.recipes.desk.cases import (
     NAMES,
     ORDER_IDS,
     PAYMENT_IDS,
-    Case,
+    DeskCase,
     make_case,
     split_of,
 )
 from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, refund_share, scratch_desk
-from dreamgym_kit.recipes.desk.policy import Habits, Reply, ToolUse, run_script
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, run_script
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Transition, history_digest
 
@@ -60,7 +60,7 @@ class Notes:
         self._writes: list[str] = []
         self.rows: list[Transition] = []
 
-    def do(self, tool: str, args: Mapping[str, JsonValue]) -> Reply:
+    def do(self, tool: str, args: Mapping[str, JsonValue]) -> ScriptReply:
         """Make one call, for real on this desk."""
         call = Call(tool, dict(args))
         try:
@@ -82,7 +82,7 @@ class Notes:
         )
         if effect.changes_environment:
             self._writes.append(call.key)
-        return Reply(value, error)
+        return ScriptReply(value, error)
 
 
 def recorded(environments: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
@@ -108,10 +108,10 @@ def colleague(seed: int, habits: Habits, episode: str) -> tuple[Transition, ...]
     with scratch_desk(case.rows) as desk:
         notes = Notes(desk, seed, episode)
 
-        def answer(use: ToolUse) -> Reply:
+        def answer(use: ScriptCall) -> ScriptReply:
             if use.tool == "refund_quote":
-                return Reply(dict(refund_share(**use.args)))
-            return notes.do(use.tool, use.args) if use.tool in OPERATIONS else Reply({})
+                return ScriptReply(dict(refund_share(**use.args)))
+            return notes.do(use.tool, use.args) if use.tool in OPERATIONS else ScriptReply({})
 
         run_script(case.text, habits, answer)
         return tuple(notes.rows)
@@ -142,7 +142,7 @@ def probe(seed: int, number: int) -> tuple[Transition, ...]:
 class _Prober:
     """Somebody who tries things out on one customer."""
 
-    def __init__(self, case: Case, notes: Notes, number: int) -> None:
+    def __init__(self, case: DeskCase, notes: Notes, number: int) -> None:
         self.notes = notes
         self._case = case
         self._chance = random.Random(f"probe {case.seed} {number}")  # noqa: S311  reproducible, not secret

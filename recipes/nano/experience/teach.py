@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from dreamgym_kit.dream.learned.training_data import Lesson
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.learn import descend
-from dreamgym_kit.recipes.nano.lessons import Course, Progress
+from dreamgym_kit.recipes.nano.lessons import Progress, Schedule
 from dreamgym_kit.recipes.nano.tokens import END, START, byte_level_tokenizer
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def decided_text(words: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LessonRow:
     """One lesson as tokens: what is read, what is said, and whether its end is known."""
 
     ids: tuple[int, ...]
     length: int  # tokens that are read
 
 
-def tokenized(lesson: Lesson, tokenizer: "PreTrainedTokenizerBase") -> Told:
+def tokenized(lesson: Lesson, tokenizer: "PreTrainedTokenizerBase") -> LessonRow:
     """A lesson as tokens."""
 
     def encode(text: str) -> list[int]:
@@ -67,7 +67,7 @@ def tokenized(lesson: Lesson, tokenizer: "PreTrainedTokenizerBase") -> Told:
 
     prompt, decision = encode(asked_text(lesson.record)), encode(decided_text(lesson.label.words()))
     end = [tokenizer.eos_token_id] if lesson.label.changes is not None else []
-    return Told((*prompt, *decision, *end), len(prompt))
+    return LessonRow((*prompt, *decision, *end), len(prompt))
 
 
 def teach(
@@ -75,7 +75,7 @@ def teach(
     tokenizer: "PreTrainedTokenizerBase",
     lessons: Sequence[Lesson],
     *,
-    course: Course,
+    course: Schedule,
     seed: int = 0,
     tell: Callable[[Progress], None] | None = None,
 ) -> None:
@@ -93,14 +93,14 @@ def teach(
 
 def _drawn(
     lessons: Sequence[Lesson], tokenizer: "PreTrainedTokenizerBase", chance: random.Random
-) -> Iterator[Told]:
+) -> Iterator[LessonRow]:
     """Lessons without end, by kind."""
     kinds: dict[tuple[str, str], list[Lesson]] = defaultdict(list)
     for lesson in lessons:
         kinds[lesson.tool, lesson.label.outcome].append(lesson)
     names = sorted(kinds)
     weights = [math.sqrt(len(kinds[name])) for name in names]
-    known: dict[Lesson, Told] = {}
+    known: dict[Lesson, LessonRow] = {}
     while True:
         lesson = chance.choice(kinds[chance.choices(names, weights)[0]])
         if lesson not in known:
@@ -117,7 +117,7 @@ def _loss(model: "Qwen3ForCausalLM", ids: Tensor, counts: Tensor) -> tuple[Tenso
     return cross_entropy(logits, wanted), right
 
 
-def _batch(drawn: Sequence[Told], pad: int) -> tuple[Tensor, Tensor]:
+def _batch(drawn: Sequence[LessonRow], pad: int) -> tuple[Tensor, Tensor]:
     rows = sorted(drawn, key=lambda row: len(row.ids))
     longest = len(rows[-1].ids)
     ids = torch.tensor([[*row.ids, *[pad] * (longest - len(row.ids))] for row in rows])

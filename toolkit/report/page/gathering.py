@@ -35,7 +35,7 @@ Rank = tuple[bool, tuple[tuple[int, str], ...], int]
 
 
 @dataclass(slots=True)
-class Use:
+class ToolSamples:
     """One tool's calls, as far as `Tally` does not count them."""
 
     confidences: list[float] = field(default_factory=list)  # of dreamt answers, 0..1
@@ -64,7 +64,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EpisodeExtras:
     """What the lists of the page need of an episode beyond the summary's line."""
 
     path: tuple[tuple[str, str, bool], ...]  # tool, code of the source, a critical finding points at it
@@ -76,14 +76,14 @@ class Line:
 
 
 @dataclass(slots=True)
-class Gathered:
+class PageData:
     """A run as the page needs it."""
 
     tally: Tally = field(default_factory=Tally)
     steps: dict[str, Steps] = field(default_factory=dict)  # by episode
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, EpisodeExtras] = field(default_factory=dict)
     tasks: dict[str, tuple[str, Environment]] = field(default_factory=dict)  # what is asked, where
-    uses: dict[str, Use] = field(default_factory=dict)  # by tool
+    uses: dict[str, ToolSamples] = field(default_factory=dict)  # by tool
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, tool) -> calls
 
     def add(self, episode: Episode) -> None:
@@ -100,7 +100,7 @@ class Gathered:
         self.lines[episode.id] = _line(episode, bad)
         self.tasks.setdefault(episode.task, (_request(episode), episode.environment))
         for step in episode.transitions:
-            use = self.uses.setdefault(step.call.tool, Use())
+            use = self.uses.setdefault(step.call.tool, ToolSamples())
             if step.answer.source not in NOT_DREAMT:
                 use.confidences.append(step.answer.confidence)
             kind = fault_kind(step.answer)
@@ -121,17 +121,17 @@ class Gathered:
                 use.keep((number not in bad, rank, number), {"episode": episode.id, **sample})
 
 
-def gather(episodes: Iterable[Episode]) -> Gathered:
+def gather(episodes: Iterable[Episode]) -> PageData:
     """Read a run once."""
-    gathered = Gathered()
+    gathered = PageData()
     for episode in episodes:
         gathered.add(episode)
     return gathered
 
 
-def _line(episode: Episode, bad: set[int]) -> Line:
+def _line(episode: Episode, bad: set[int]) -> EpisodeExtras:
     dreamt = [step.answer.confidence for step in episode.transitions if step.answer.source not in NOT_DREAMT]
-    return Line(
+    return EpisodeExtras(
         path=tuple(
             (step.call.tool, CODES[step.answer.source], step.step in bad) for step in episode.transitions
         ),
@@ -150,7 +150,7 @@ def _request(episode: Episode) -> str:
     return text if len(text) <= _TASK_TEXT else f"{text[:_TASK_TEXT]}\u2026"
 
 
-def faults(gathered: Gathered, summary: RunMetrics, tools: dict[str, int]) -> dict[str, JsonValue]:
+def faults(gathered: PageData, summary: RunMetrics, tools: dict[str, int]) -> dict[str, JsonValue]:
     """Give `{"calls", "kinds": [{"kind", "calls", "tools"}], "split": [...]}`; empty where none is."""
     if not gathered.faults and not summary.fact("faults"):
         return {}
@@ -171,7 +171,7 @@ def faults(gathered: Gathered, summary: RunMetrics, tools: dict[str, int]) -> di
     }
 
 
-def _split(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
+def _split(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
     """Verdicts of the episodes that met a fault, beside those of the others."""
     counts = {True: Counter[str](), False: Counter[str]()}
     for line in summary.episodes:

@@ -47,7 +47,7 @@ from dreamgym_kit.report.headline import (
 )
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
 from dreamgym_kit.report.page.document import SCHEMA, manifest_rows
-from dreamgym_kit.report.page.gathering import CODES, Gathered, Line, faults
+from dreamgym_kit.report.page.gathering import CODES, EpisodeExtras, PageData, faults
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Verdict
@@ -63,7 +63,7 @@ _HOLDS = {
 
 
 def overview(
-    gathered: Gathered,
+    gathered: PageData,
     summary: RunMetrics,
     *,
     place: str,
@@ -171,7 +171,7 @@ def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]
     return entry | ({"tool": group.tool} if group.tool is not None else {})
 
 
-def _effects(gathered: Gathered, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
+def _effects(gathered: PageData, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
     rows: list[JsonValue] = []
     for tool in summary.tools:
         if not tool.effect.changes_environment or not tool.calls:
@@ -192,7 +192,7 @@ def _effects(gathered: Gathered, summary: RunMetrics, order: dict[str, int]) -> 
     return rows
 
 
-def _tools(gathered: Gathered, summary: RunMetrics) -> list[JsonValue]:
+def _tools(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
     rows: list[JsonValue] = []
     for tool in summary.tools:
         form: dict[str, JsonValue] = {
@@ -231,7 +231,7 @@ def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
 
 
 def _episode(
-    line: EpisodeLine, more: Line, tasks: dict[str, int], tools: dict[str, int]
+    line: EpisodeLine, more: EpisodeExtras, tasks: dict[str, int], tools: dict[str, int]
 ) -> dict[str, JsonValue]:
     entry: dict[str, JsonValue] = {
         "id": line.id,
@@ -250,7 +250,7 @@ def _episode(
     return entry | ({"usd": round(line.cost_usd, 6)} if line.cost_usd else {})
 
 
-def costs(gathered: Gathered, summary: RunMetrics) -> dict[str, JsonValue]:
+def costs(gathered: PageData, summary: RunMetrics) -> dict[str, JsonValue]:
     """Give `{"stats": [{"value", "label"}], "spread": [{"title", "bins", "median", "p95", "most"}]}`."""
     stats: list[JsonValue] = [
         {"value": duration(summary.elapsed_s), "label": "from the first start to the last end"},
