@@ -365,32 +365,43 @@ class EpisodeRunner(Protocol):
         ...
 
 
-class Worker(Protocol):
-    """A process elsewhere that runs episodes: bytes in, bytes out (`rollout.wire`, `rollout.working`)."""
+class WorkerChannel(Protocol):
+    """A process elsewhere that runs episodes, and the way to it: whole frames (`rollout.worker_protocol`)."""
 
     name: str
     """What messages call it: "worker 2, process 4711 on this machine"."""
+    pid: int
+    origin: Sequence[str]
+    """Lines that end an error of its opening: where it is, and what has to be there."""
+    lacks: Sequence[str]
+    """What a person should know that it does not find there."""
 
-    async def call(self, request: bytes) -> bytes:
-        """Put a request and wait for its answer; any number at once.
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Hand frames to it, in this order.
 
         Raises:
-            WorkerLost: it is no more, or cannot be reached; what it was asked may or may not have been done.
+            WorkerLost: it is no more, or cannot be reached.
+        """
+        ...
+
+    async def receive(self) -> Sequence[bytes]:
+        """Wait for frames of it, one or more.
+
+        Raises:
+            WorkerLost: it is no more; says how it ended, where that is known.
         """
         ...
 
     async def end(self) -> None:
-        """End the process, whatever it does; twice does no harm. Waiting calls hear `WorkerLost`."""
+        """End the process, whatever it does; twice does no harm."""
         ...
 
 
 class WorkerHost(Protocol):
     """Starts workers somewhere; none of them outlives whoever started it."""
 
-    async def start(self, number: int, answer: Callable[[bytes], bytes]) -> Worker:
+    async def start(self, number: int) -> WorkerChannel:
         """Start worker `number` (from 1), also in place of one that was lost; it is not opened yet.
-
-        `answer` answers the worker's own questions (`rollout.wire`), from any thread.
 
         Raises:
             UserError: it cannot be started; says what to do.

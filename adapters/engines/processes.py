@@ -1,59 +1,58 @@
 """Workers as processes of this machine: each a fresh interpreter that imports the agent itself.
 
 Never a fork (threads and clients live in the driver) and never the caller's own main module again (a script
-without `if __name__ == "__main__"` would run twice): `python -m dreamgym_kit.adapters.engines.process_main`.
-Requests go over a socket that the process inherits, nothing stands on its command line. What it prints goes
-to stderr, so that a result on stdout stays one. It ends with its driver, however that ends.
+without `if __name__ == "__main__"` would run twice): `python -m dreamgym_kit.adapters.engines.processes`.
+Frames go over a socket that the process inherits, nothing but its descriptor stands on the command line. What
+the process prints goes to stderr, so that a result on stdout stays one. It ends with its driver, however that
+ends.
 """
 
 import asyncio
 import contextlib
+import ctypes
+import io
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
 
 from dreamgym_kit.errors import UserError, WorkerLost
 from dreamgym_kit.guard import egress
+from dreamgym_kit.rollout.worker import EpisodeWorker
 
-REQUEST, RESULT = b"c", b"r"  # the driver's request, and the worker's answer to it with its number
-ASK, ANSWER = b"a", b"b"  # the worker's question, and the driver's answer to it
-HEAD = struct.Struct(">cQQ")  # of a frame: kind, number, length of the message
-
-_MAIN = "dreamgym_kit.adapters.engines.process_main"
+_MAIN = "dreamgym_kit.adapters.engines.processes"
+_LENGTH = struct.Struct(">Q")  # of the frame that follows
 _STDERR = 2  # descriptor
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _LEAVE_S = 0.5  # from the end of its socket to its death
 _TOLD_S = 5.0  # from the end of its socket until the system says how it ended, which takes a processor
-
-
-def framed(kind: bytes, number: int, message: bytes) -> bytes:
-    """One frame of the stream."""
-    return HEAD.pack(kind, number, len(message)) + message
+_PR_SET_PDEATHSIG = 1
 
 
 class Processes:
     """Implements `interfaces.WorkerHost` on this machine."""
 
     def __init__(self) -> None:
-        self._workers: list[ProcessWorker] = []
+        self._workers: list[ProcessChannel] = []
         self._closed = False
 
-    async def start(self, number: int, answer: Callable[[bytes], bytes]) -> "ProcessWorker":
+    async def start(self, number: int) -> "ProcessChannel":
         """See `WorkerHost.start`."""
         if self._closed:
             raise WorkerLost("the workers are being ended")
         ours, theirs = socket.socketpair()
         try:
-            process = _started(theirs.fileno())
+            worker = ProcessChannel(number, _started(theirs.fileno()))
         except OSError as error:
             ours.close()
             raise UserError(f"worker {number} cannot be started: {error}.") from error
         finally:
             theirs.close()
-        worker = ProcessWorker(number, process, answer)
         self._workers.append(worker)
         await worker.connect(ours)
         return worker
@@ -78,52 +77,42 @@ def _started(descriptor: int) -> "subprocess.Popen[bytes]":
     )
 
 
-class ProcessWorker:
-    """Implements `interfaces.Worker`: one process, and the socket to it."""
+class ProcessChannel:
+    """Implements `interfaces.WorkerChannel`: one process, and the socket to it."""
 
-    def __init__(
-        self, number: int, process: "subprocess.Popen[bytes]", answer: Callable[[bytes], bytes]
-    ) -> None:
-        self.name = f"worker {number}, process {process.pid}"
-        self.pid = process.pid
-        self._process, self._answer = process, answer
-        self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        self._last = 0
+    origin: Sequence[str] = ()  # it has the driver's files and variables
+    lacks: Sequence[str] = ()
+
+    def __init__(self, number: int, process: "subprocess.Popen[bytes]") -> None:
+        self.name, self.pid = f"worker {number}, process {process.pid}", process.pid
+        self._process = process
+        self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._gone = ""
 
     async def connect(self, ours: socket.socket) -> None:
-        """Begin to listen to it."""
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._reading = asyncio.create_task(self._read(reader))
+        """Use the driver's end of the socket."""
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
 
-    async def call(self, request: bytes) -> bytes:
-        """See `Worker.call`."""
-        if self._gone or self._writer is None:
-            raise WorkerLost(self._gone or f"{self.name} is not there yet")
-        self._last += 1
-        number = self._last
-        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """See `WorkerChannel.send`."""
+        assert self._writer is not None
+        for frame in frames:
+            self._writer.write(_LENGTH.pack(len(frame)) + frame)
+
+    async def receive(self) -> Sequence[bytes]:
+        """See `WorkerChannel.receive`."""
         try:
-            self._writer.write(framed(REQUEST, number, request))
-            answer: bytes = await waiting
-        except OSError as error:
-            raise WorkerLost(f"{self.name} cannot be reached: {error}") from error
-        finally:
-            self._waiting.pop(number, None)
-        return answer
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            return [await self._reader.readexactly(length)]
+        except (asyncio.IncompleteReadError, OSError):
+            raise WorkerLost(f"{self.name} ended{await self._how()}") from None
 
     async def end(self) -> None:
-        """See `Worker.end`."""
+        """See `WorkerChannel.end`."""
         if self._writer is not None:
             self._writer.close()  # it leaves by itself as it hears of that
         with egress.exempt():
             await asyncio.to_thread(self._reap)
-        if self._reading is not None and self._reading is not asyncio.current_task():
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        self._lose(f"{self.name} was ended")
 
     def _reap(self) -> None:
         try:
@@ -131,23 +120,6 @@ class ProcessWorker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        try:
-            while True:
-                kind, number, length = HEAD.unpack(await reader.readexactly(HEAD.size))
-                message = await reader.readexactly(length)
-                self._take(kind, number, message)
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        finally:
-            self._lose(f"{self.name} ended{await self._how()}")
-
-    def _take(self, kind: bytes, number: int, message: bytes) -> None:
-        if kind == ASK and self._writer is not None:
-            self._writer.write(framed(ANSWER, number, self._answer(message)))
-        elif kind == RESULT and (waiting := self._waiting.get(number)) is not None and not waiting.done():
-            waiting.set_result(message)
 
     async def _how(self) -> str:
         with contextlib.suppress(TimeoutError):
@@ -157,8 +129,59 @@ class ProcessWorker:
             return f" by signal {-code}" if code < 0 else f" with code {code}"
         return ""
 
-    def _lose(self, why: str) -> None:
-        self._gone = self._gone or why
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(WorkerLost(self._gone))
+
+class _DriverLine:
+    """The worker's end of the socket. Thread-safe; the process leaves at once when the driver is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._sending = threading.Lock()
+
+    def send(self, frame: bytes) -> None:
+        try:
+            with self._sending:
+                self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
+        except OSError:
+            _leave()
+
+    def serve(self, worker: EpisodeWorker) -> None:
+        """Hand frames on until the driver goes; then the process ends, whatever it does."""
+        try:
+            with self._socket.makefile("rb") as stream:
+                while head := stream.read(_LENGTH.size):
+                    worker.take(stream.read(*_LENGTH.unpack(head)))
+        finally:
+            _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process; the guard, which refuses that to the agent, lets the kit."""
+    with egress.exempt():
+        os._exit(0)
+
+
+def _left_to_the_driver(_number: int, _frame: object) -> None:
+    """A machine that shuts down tells all its processes: the driver lets running episodes end, and then us.
+
+    Not SIG_IGN, which programs that an agent starts would inherit.
+    """
+
+
+def main() -> None:
+    """Serve the driver at the other end of the descriptor that the command line names."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _left_to_the_driver)
+    for stream in (sys.stdout, sys.stderr):  # a pipe each, and the process ends without a last look at them
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux there is no such thing
+        # Where code of the agent's holds the interpreter the socket's end is not heard: the system ends us.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    line = _DriverLine(int(sys.argv[1]))
+    worker = EpisodeWorker(line.send)
+    threading.Thread(target=line.serve, args=(worker,), daemon=True, name="dreamgym-line").start()
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Workers in a Ray cluster: one async actor each, one call an episode, bytes both ways.
+"""Workers in a Ray cluster: one async actor each, which passes frames on both ways.
 
 Ray repeats nothing and restarts nothing (`max_task_retries=0`, `max_restarts=0`): it would run an episode
 again without a word, and whether that may be is for the driver alone to know. A worker whose process or
@@ -7,142 +7,77 @@ wherever there is room. Actors are never detached: those of a driver that is gon
 """
 
 import asyncio
-import itertools
 import os
 import socket
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.engines.ray_cluster import processors, ray_cluster
 from dreamgym_kit.errors import UserError, WorkerLost
 from dreamgym_kit.guard.connections import claim_open
-from dreamgym_kit.interfaces import Worker
+from dreamgym_kit.interfaces import WorkerChannel
 from dreamgym_kit.rollout.worker import EpisodeWorker
-from dreamgym_kit.rollout.worker_protocol import read, spelled
 from dreamgym_kit.settings.secrets import names_secret
 
 _ANSWER_S = 60.0
-_OPEN = b'{"do":"open"'
-
-
-@dataclass(frozen=True, slots=True)
-class DriverPlace:
-    """Where the driver runs, for a worker that is to find what the driver finds. Holds no secret.
-
-    Attributes:
-        folder: its working directory.
-        variables: names of the environment variables that hold its secrets; never what they hold.
-        same_machine: the worker has the driver's files and variables for sure.
-    """
-
-    folder: str
-    variables: tuple[str, ...]
-    same_machine: bool
-
-
-class RayActor:
-    """The actor; Ray makes it in a worker, on whichever machine. Its methods raise only when cancelled.
-
-    Ray runs an async actor on its own loop, uvloop's where that is installed, and makes uvloop the choice of
-    the whole process: connections made on such a loop cannot be guarded. So the choice is taken back, and the
-    kit's own worker (`rollout.working`) has a loop and a thread of its own, one for the life of the process.
-    Ray's loop only passes bytes on, and so says that the worker is there also while a tool blocks.
-
-    A driver is no actor, so it cannot be called: it waits in `questions` for what the worker asks it. A
-    question that nobody answers fails after a while: a worker that lost its driver comes to an end.
-    """
-
-    def __init__(self, driver: DriverPlace) -> None:
-        asyncio.set_event_loop_policy(None)
-        self._driver = driver
-        self._where = f"process {os.getpid()} on {socket.gethostname()}"
-        self._loop: asyncio.AbstractEventLoop | None = None  # Ray's, too
-        self._questions: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
-        self._open: dict[int, Future[bytes]] = {}
-        self._numbers = itertools.count(1)
-        self._working = EpisodeWorker(self._ask)
-        threading.Thread(target=self._working.run, name="dreamgym-worker", daemon=True).start()
-
-    async def ready(self) -> tuple[int, str]:
-        """Say which process the worker is, and on which machine."""
-        self._loop = asyncio.get_running_loop()
-        return os.getpid(), socket.gethostname()
-
-    async def submit(self, request: bytes) -> bytes:
-        """Have a request answered; cancelling the call cancels what answers it."""
-        opens = request.startswith(_OPEN)
-        if opens:
-            claim_open()  # Ray's
-            request = self._localized(request)
-        answer = await asyncio.wrap_future(self._working.submit(request))
-        return self._with_origin(answer) if opens else answer
-
-    async def questions(self) -> list[tuple[int, bytes]]:
-        """Wait for what the worker has to ask its driver, and give all of it; with the numbers of `take`."""
-        questions = [await self._questions.get()]
-        while not self._questions.empty():
-            questions.append(self._questions.get_nowait())
-        return questions
-
-    async def take(self, answers: Mapping[int, bytes]) -> None:
-        """Take the driver's answers."""
-        for number, answer in answers.items():
-            waiting = self._open.pop(number, None)
-            if waiting is not None:
-                waiting.set_result(answer)
-
-    def _ask(self, question: bytes) -> bytes:
-        """Put a question to the driver; from any thread but Ray's."""
-        assert self._loop is not None
-        number, waiting = next(self._numbers), Future[bytes]()
-        self._open[number] = waiting
-        self._loop.call_soon_threadsafe(self._questions.put_nowait, (number, question))
-        try:
-            return waiting.result(_ANSWER_S)
-        except TimeoutError:
-            self._open.pop(number, None)
-            raise ConnectionError(f"the driver has not answered for {_ANSWER_S:g} s") from None
-
-    def _localized(self, request: bytes) -> bytes:
-        """Use the driver's working directory and module search path where they exist on this machine."""
-        if Path(self._driver.folder).is_dir():
-            os.chdir(self._driver.folder)
-        parsed = read(request)
-        theirs = [path for path in parsed["spec"]["paths"] if Path(path).exists()]
-        sys.path[:] = dict.fromkeys([*theirs, *sys.path])
-        return spelled({**parsed, "spec": {**parsed["spec"], "paths": []}})
-
-    def _with_origin(self, answer: bytes) -> bytes:
-        """Add to an error from another machine its name and the variables that are not set there."""
-        facts: dict[str, Any] = read(answer)
-        if self._driver.same_machine:
-            return spelled(facts)
-        missing = [name for name in self._driver.variables if name not in os.environ]
-        lacks = f"{self._where}: not set there, and set here: {', '.join(missing)}" if missing else ""
-        if "error" in facts:
-            lines = (
-                facts["error"],
-                f"in a worker, {self._where}. It imports the agent itself: on every machine of the cluster",
-                f"its code and files have to lie at the same path ({self._driver.folder}).",
-                lacks,
-            )
-            facts["error"] = "\n  ".join(line for line in lines if line)
-        elif lacks:
-            facts["warnings"].append(lacks)
-        return spelled(facts)
-
-
 READY_S = 60.0  # after which a worker that has not said so is not waited for
 STARTS_PER_HOUR = 60  # beside the first ones: where more are lost, another one will be, too
 _CALLS = 1000  # that an actor takes at once: how many episodes it runs is for the driver to say
+
+
+class RayActor:
+    """The actor; Ray makes it in a worker, on whichever machine.
+
+    Ray runs an async actor on its own loop, uvloop's where that is installed, and makes uvloop the choice of
+    the whole process: connections made on such a loop cannot be guarded. So the choice is taken back, and the
+    kit's own worker has a loop and a thread of its own, one for the life of the process. Ray's loop only
+    passes frames on, and so says that the worker is there also while a tool blocks.
+
+    A driver is no actor, so it cannot be called: it waits in `give` for what the worker has for it. A
+    question that nobody answers fails after a while: a worker that lost its driver comes to an end.
+    """
+
+    def __init__(self, folder: str) -> None:
+        asyncio.set_event_loop_policy(None)
+        self._folder = folder  # the driver's working directory
+        self._loop: asyncio.AbstractEventLoop | None = None  # Ray's
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self._worker = EpisodeWorker(self._send, adopt=self._adopt, answer_s=_ANSWER_S)
+        threading.Thread(target=self._worker.run, name="dreamgym-worker", daemon=True).start()
+
+    async def ready(self, variables: Sequence[str]) -> tuple[int, str, list[str]]:
+        """Say which process the worker is, on which machine, and which variables are not set there."""
+        self._loop = asyncio.get_running_loop()
+        return os.getpid(), socket.gethostname(), [name for name in variables if name not in os.environ]
+
+    async def take(self, frames: Sequence[bytes]) -> None:
+        """Hand the driver's frames on."""
+        for frame in frames:
+            self._worker.take(frame)
+
+    async def give(self) -> list[bytes]:
+        """Wait for frames for the driver, and give all that there are."""
+        frames = [await self._frames.get()]
+        while not self._frames.empty():
+            frames.append(self._frames.get_nowait())
+        return frames
+
+    def _send(self, frame: bytes) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._frames.put_nowait, frame)
+
+    def _adopt(self, paths: Sequence[str]) -> None:
+        """Use the driver's working directory and module search path where they exist on this machine."""
+        claim_open()  # Ray's
+        if Path(self._folder).is_dir():
+            os.chdir(self._folder)
+        sys.path[:] = dict.fromkeys([*(path for path in paths if Path(path).exists()), *sys.path])
 
 
 class RayHost:
@@ -160,7 +95,7 @@ class RayHost:
         self._own: bool | None = None  # whether the cluster is; None: there is none yet
         self._starts: deque[float] = deque(maxlen=workers + STARTS_PER_HOUR)
 
-    async def start(self, number: int, answer: Callable[[bytes], bytes]) -> Worker:
+    async def start(self, number: int) -> WorkerChannel:
         """See `WorkerHost.start`.
 
         Raises:
@@ -168,27 +103,18 @@ class RayHost:
         """
         if self._own is None:  # waits in the way of the loop: Ray's processes live as long as this thread
             self._own = self._stack.enter_context(ray_cluster(self._address, self._workers))
-        self._check_starts()
-        return await self._started(number, answer, _here(same_machine=self._own))
-
-    async def close(self) -> None:
-        """See `WorkerHost.close`."""
-        self._stack.close()
-
-    def _check_starts(self) -> None:
         now = time.monotonic()
         if len(self._starts) == self._starts.maxlen and now - self._starts[0] < 3600:
             raise UserError(f"{STARTS_PER_HOUR} workers were lost within an hour; no more are started.")
         self._starts.append(now)
-
-    async def _started(self, number: int, answer: Callable[[bytes], bytes], here: DriverPlace) -> Worker:
         import ray
 
         options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
-        kind = ray.remote(**options)(RayActor).options(max_concurrency=_CALLS)
-        actor = kind.remote(here)
+        folder = str(Path.cwd())
+        actor = ray.remote(**options)(RayActor).options(max_concurrency=_CALLS).remote(folder)
         try:
-            pid, machine = await asyncio.wait_for(_awaited(actor.ready.remote()), self._ready_s)
+            async with asyncio.timeout(self._ready_s):
+                pid, machine, missing = await actor.ready.remote(_secrets_by_name())
         except BaseException as error:
             ray.kill(actor)
             if isinstance(error, TimeoutError):
@@ -199,61 +125,60 @@ class RayHost:
             if isinstance(error, ray.exceptions.RayError):
                 raise _not_started(number, error) from None
             raise
-        return RayWorker(actor, f"worker {number}, process {pid} on {machine}", pid, answer)
+        channel = RayChannel(actor, f"worker {number}, process {pid} on {machine}", pid)
+        if not self._own:  # it may be another machine
+            where = f"process {pid} on {machine}"
+            if missing:
+                channel.lacks = (f"{where}: not set there, and set here: {', '.join(missing)}",)
+            channel.origin = (
+                f"in a worker, {where}. It imports the agent itself: on every machine of the cluster",
+                f"its code and files have to lie at the same path ({folder}).",
+                *channel.lacks,
+            )
+        return channel
+
+    async def close(self) -> None:
+        """See `WorkerHost.close`."""
+        self._stack.close()
 
 
-class RayWorker:
-    """Implements `interfaces.Worker`: one actor."""
+class RayChannel:
+    """Implements `interfaces.WorkerChannel`: one actor."""
 
-    def __init__(self, actor: Any, name: str, pid: int, answer: Callable[[bytes], bytes]) -> None:
+    def __init__(self, actor: Any, name: str, pid: int) -> None:
         self.name, self.pid = name, pid
+        self.origin: Sequence[str] = ()
+        self.lacks: Sequence[str] = ()
         self._actor = actor
-        self._answer = answer
-        self._answering = asyncio.create_task(self._answer_all())
 
-    async def call(self, request: bytes) -> bytes:
-        """See `Worker.call`."""
-        import ray
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """See `WorkerChannel.send`."""
+        await self._call("take", frames)
 
-        sent = None
-        try:
-            sent = self._actor.submit.remote(request)
-            answer: bytes = await sent
-        except asyncio.CancelledError:
-            if sent is not None:
-                ray.cancel(sent)
-            raise
-        except ray.exceptions.RayError as error:
-            raise WorkerLost(f"{self.name}: {_reason(error)}") from None
-        return answer
+    async def receive(self) -> Sequence[bytes]:
+        """See `WorkerChannel.receive`."""
+        frames: list[bytes] = await self._call("give")
+        return frames
 
     async def end(self) -> None:
-        """See `Worker.end`."""
+        """See `WorkerChannel.end`."""
         import ray
 
-        self._answering.cancel()
-        await asyncio.wait({self._answering})
         with suppress(ray.exceptions.RayError):
             ray.kill(self._actor)
 
-    async def _answer_all(self) -> None:
-        """Answer what the worker asks, until it is no more."""
+    async def _call(self, method: str, *args: object) -> Any:
         import ray
 
-        with suppress(ray.exceptions.RayError):
-            while True:
-                batch = await self._actor.questions.remote()
-                await self._actor.take.remote({number: self._answer(question) for number, question in batch})
+        try:
+            return await getattr(self._actor, method).remote(*args)
+        except ray.exceptions.RayError as error:
+            raise WorkerLost(f"{self.name}: {_reason(error)}") from None
 
 
-def _here(*, same_machine: bool) -> DriverPlace:
-    names = tuple(sorted(name for name in os.environ if names_secret(name) and not name.startswith("RAY_")))
-    return DriverPlace(str(Path.cwd()), names, same_machine)
-
-
-async def _awaited(sent: Any) -> Any:
-    """A call of Ray's is awaited, but is no coroutine."""
-    return await sent
+def _secrets_by_name() -> list[str]:
+    """The variables that hold the driver's secrets; never what they hold."""
+    return sorted(name for name in os.environ if names_secret(name) and not name.startswith("RAY_"))
 
 
 def _not_started(number: int, error: Exception) -> Exception:

@@ -130,8 +130,8 @@ class _Counted:
         self._host = host
         self.alive: set[int] = set()
 
-    async def start(self, number: int, answer: Any) -> Any:
-        worker = await self._host.start(number, answer)
+    async def start(self, number: int) -> Any:
+        worker = await self._host.start(number)
         self.alive.add(worker.pid)
         return worker
 

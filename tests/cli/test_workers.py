@@ -173,7 +173,7 @@ def test_a_secret_of_the_environment_is_in_no_artefact_and_no_process_list(
     assert secret not in done.stdout + done.stderr
     lists = [path.read_bytes() for path in seen.iterdir()]
     assert len(lists) == 2
-    assert all(b"process_main" in found and secret.encode() not in found for found in lists)
+    assert all(b"engines.processes" in found and secret.encode() not in found for found in lists)
     for path in recorded.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes()
 
@@ -258,7 +258,7 @@ def _by_itself():
         TRIED.set()
 
 
-if "process_main" in " ".join(__import__("sys").orig_argv):
+if "engines.processes" in " ".join(__import__("sys").orig_argv):
     threading.Thread(target=_by_itself, daemon=True).start()
 """
 

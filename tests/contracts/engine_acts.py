@@ -20,7 +20,7 @@ from typing import Any
 
 from dreamgym_kit.errors import CallUnanswered, RealCallBlocked, UserError
 from dreamgym_kit.interfaces import EventSink
-from dreamgym_kit.rollout.budgets import Budget, RunBudget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job
 from dreamgym_kit.rollout.worker import WorkerContext
@@ -42,7 +42,7 @@ def ended(job: Job, verdict: Verdict = Verdict.PASSED, stop: str = "finished") -
 class RunnerDouble:
     """Does in each episode what its task says."""
 
-    def __init__(self, events: EventSink, budget: Budget) -> None:
+    def __init__(self, events: EventSink, budget: RunBudget) -> None:
         self.events, self.budget = events, budget
         self.running = 0
         self.let_go = asyncio.Event()  # at the end: an event loop waits for whoever is left on it
@@ -244,7 +244,7 @@ ACTS: Mapping[str, Callable[[RunnerDouble, Job], Awaitable[Any]]] = {
 
 @asynccontextmanager
 async def opened(
-    _given: Mapping[str, Any], events: EventSink, budget: Budget
+    _given: Mapping[str, Any], events: EventSink, budget: RunBudget
 ) -> AsyncIterator[WorkerContext]:
     """A worker's side of the double; see `rollout.worker.Opener`."""
     yield WorkerContext(runner=RunnerDouble(events, budget))
@@ -266,4 +266,13 @@ async def opens_slowly(given: Mapping[str, Any], *_: object) -> AsyncIterator[Wo
 @asynccontextmanager
 async def dies_at_once(*_: object) -> AsyncIterator[WorkerContext]:
     os._exit(7)
+    yield
+
+
+@asynccontextmanager
+async def cancels_all(*_: object) -> AsyncIterator[WorkerContext]:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        if "_answered" in repr(task.get_coro()):
+            task.cancel()
+    await asyncio.sleep(3600)
     yield

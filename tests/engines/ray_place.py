@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.interfaces import EventSink
-from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.worker import WorkerContext
 from dreamgym_kit.types import Episode, Task, Verdict
 
@@ -36,7 +36,7 @@ class TellingDouble:
 
 @asynccontextmanager
 async def opened(
-    given: Mapping[str, Any], _events: EventSink, _budget: Budget
+    given: Mapping[str, Any], _events: EventSink, _budget: RunBudget
 ) -> AsyncIterator[WorkerContext]:
     if "module" in given:
         __import__(given["module"])

@@ -22,10 +22,6 @@ from dreamgym_kit.types import Task
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_of_two")]
 
 
-def nothing(_question: bytes) -> bytes:
-    return b"{}"
-
-
 @pytest.fixture
 async def host() -> AsyncIterator[RayHost]:
     host = RayHost(2)
@@ -82,9 +78,9 @@ async def test_an_agent_that_cannot_be_imported_there_is_an_error_that_says_wher
 
 
 async def test_a_worker_without_room_is_not_waited_for(host: RayHost) -> None:
-    workers = [await host.start(number, nothing) for number in (1, 2)]
+    workers = [await host.start(number) for number in (1, 2)]
     with pytest.raises(WorkerLost, match=r"worker 3 was not ready within 1 s.+the cluster has 2 in all"):
-        await RayHost(3, ready_s=1).start(3, nothing)
+        await RayHost(3, ready_s=1).start(3)
     for worker in workers:
         await worker.end()
         await worker.end()
@@ -94,6 +90,6 @@ async def test_where_more_and_more_are_lost_no_more_are_started(monkeypatch: pyt
     monkeypatch.setattr(ray_workers, "STARTS_PER_HOUR", 1)
     host = RayHost(1)
     for number in (1, 2):
-        await (await host.start(number, nothing)).end()
+        await (await host.start(number)).end()
     with pytest.raises(UserError, match="1 workers were lost within an hour"):
-        await host.start(3, nothing)
+        await host.start(3)

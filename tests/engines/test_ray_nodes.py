@@ -54,7 +54,7 @@ async def main():
                                budget=RunBudget(), events=Heard(), stop=StopSwitch(), repeatable=True)
     tasks = [Task(f"t{number}", {}, meta={"after": str(noticed)} if number else {}) for number in range(120)]
     async with runner:
-        warnings = list(runner.told.warnings)
+        warnings = list(runner.reports.warnings)
         with Journal(journal_file) as journal:
             totals = await run_episodes(jobs_for(tasks, 1), runner, journal=journal, concurrency=8,
                                         events=Heard(), stop=StopSwitch())

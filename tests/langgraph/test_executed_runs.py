@@ -234,16 +234,16 @@ def test_of_two_workers_one_notices_and_both_stop(project: Any, killed: bool) ->
     dies = """
     import os, signal
     from dreamgym_kit.guard.egress import exempt
-    from dreamgym_kit.rollout.worker import Heard
+    from dreamgym_kit.rollout.worker import WorkerEvents
 
-    tell = Heard.executed
+    tell = WorkerEvents.executed
 
     def then_dies(self, episode):
         tell(self, episode)
         with exempt():
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Heard.executed = then_dies
+    WorkerEvents.executed = then_dies
     """
     settings = Settings().with_overrides({"workers.count": 2, "simulate.concurrency": 2})
     graph = project.write(LEAKS + (dies if killed else ""))

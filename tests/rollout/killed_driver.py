@@ -13,14 +13,22 @@ from contracts.engine_acts import OPENER
 from waiting import wait_until_async
 
 from dreamgym_kit.adapters.engines.processes import Processes
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.jobs import Job
-from dreamgym_kit.rollout.worker_protocol import WorkerSpec, episode_request, open_request
+from dreamgym_kit.rollout.worker_protocol import (
+    BudgetServer,
+    WorkerLink,
+    WorkerSpec,
+    episode_request,
+    open_request,
+)
 from dreamgym_kit.types import Task
 
 
 async def main() -> None:
     host = Processes()
-    workers = [await host.start(number, lambda _: b"{}") for number in (1, 2)]
+    budget = BudgetServer(RunBudget())
+    workers = [WorkerLink(await host.start(number), budget) for number in (1, 2)]
     begun = Path(sys.argv[1])
     spec = WorkerSpec(OPENER, {}, paths=tuple(sys.path))
     for worker in workers:
@@ -30,7 +38,7 @@ async def main() -> None:
             worker.call(episode_request(Job(Task(act, {}, meta={"act": act, "begun": str(begun)}), 1)))
         )
     await wait_until_async(lambda: len(list(begun.iterdir())) == 2, "two episodes")
-    print(*(worker.pid for worker in workers), flush=True)
+    print(*(worker.channel.pid for worker in workers), flush=True)
     await asyncio.sleep(3600)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from contracts.engines import jobs, run, tasks
 from waiting import gone, wait_until_async
 
 from dreamgym_kit.adapters.engines import processes
-from dreamgym_kit.adapters.engines.processes import Processes, ProcessWorker
+from dreamgym_kit.adapters.engines.processes import ProcessChannel, Processes
 from dreamgym_kit.errors import BudgetExceeded, UserError, WorkerDetached, WorkerLost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
@@ -29,19 +30,24 @@ from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.worker import EpisodeWorker, kit_version
 from dreamgym_kit.rollout.worker_protocol import (
+    JOBS,
+    REQUEST,
+    RESULT,
+    SPECS,
     BudgetServer,
-    Came,
+    EpisodeResult,
     RemoteBudget,
+    WorkerLink,
     WorkerSpec,
-    came_from,
-    came_to_bytes,
+    episode_request,
+    framed,
     open_request,
     read,
-    read_job,
-    read_spec,
     request,
+    result_from_bytes,
+    result_to_bytes,
+    unframed,
 )
-from dreamgym_kit.rollout.worker_protocol import episode_request as asked_for
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Call, Environment, Episode, Task, Verdict
 
@@ -72,6 +78,10 @@ async def host() -> AsyncIterator[Processes]:
     await host.close()
 
 
+async def started(host: Processes, budget: BudgetServer | None = None) -> WorkerLink:
+    return WorkerLink(await host.start(1), budget or BudgetServer(RunBudget()))
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "episodes.jsonl"
@@ -95,14 +105,15 @@ def test_what_goes_over_the_wire_comes_back_as_it_was() -> None:
         meta={"n": 1},
     )
     job = Job(task, 2, 3)
-    assert read_job(read(asked_for(job))) == job
+    assert JOBS.read(read(episode_request(job))["job"]) == job
     turn = Turn("a.1.2", 0, (1, 2), (3,), (-0.1234567890123456,), "v1", node="agent", unfit="grammar")
-    came = Came(
+    result = EpisodeResult(
         ended(job), (("call", {"episode": "a.1.2", "step": 1}),), (turn,), ("stray",), ("note",), True
     )
-    assert came_from(came_to_bytes(came)) == came
+    assert result_from_bytes(result_to_bytes(result)) == result
     spec = WorkerSpec("a:b", {"x": [1]}, 3, 1.5, ("/p",), "0.1", 5, 0.25)
-    assert read_spec(read(open_request(spec))) == spec
+    assert SPECS.read(read(open_request(spec))["spec"]) == spec
+    assert unframed(framed(REQUEST, 7, b"{}")) == (REQUEST, 7, b"{}")
 
 
 def test_a_distant_budget_is_the_drivers() -> None:
@@ -143,11 +154,12 @@ def test_where_the_driver_is_silent_no_call_is_let_through() -> None:
 
 @pytest.mark.slow
 async def test_a_worker_leaves_a_polite_kill_of_all_processes_to_the_driver(host: Processes) -> None:
-    worker = await host.start(1, lambda _: b"")
+    worker = await started(host)
     spec = WorkerSpec(OPENER, {}, paths=tuple(sys.path), kit=kit_version())
     assert "error" not in read(await worker.call(open_request(spec)))
-    os.kill(worker.pid, signal.SIGTERM)
-    assert "error" not in read(await worker.call(request("admit", {"tasks": []})))
+    os.kill(worker.channel.pid, signal.SIGTERM)
+    assert "error" not in read(await worker.call(request("admit", tasks=[])))
+    await worker.end()
 
 
 @pytest.mark.slow
@@ -155,36 +167,40 @@ async def test_a_frozen_worker_that_wakes_after_it_was_given_up_calls_nothing_re
     path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process is not ended here, as that of a machine that cannot be reached is not."""
-    kept_alive: list[ProcessWorker] = []
-    call, end = ProcessWorker.call, ProcessWorker.end
+    asked: list[WorkerLink] = []
+    kept_alive: list[ProcessChannel] = []
+    call, end = WorkerLink.call, ProcessChannel.end
 
-    async def unreachable(self: ProcessWorker) -> None:
+    async def unreachable(self: ProcessChannel) -> None:
         kept_alive.append(self)
 
-    async def frozen(self: ProcessWorker, message: bytes) -> bytes:
+    async def frozen(self: WorkerLink, message: bytes) -> bytes:
         """No answer within the limit, which is over when the episode has paid and the worker stands."""
         if read(message)["do"] != "episode":
             return await call(self, message)
+        asked.append(self)
         calling = asyncio.create_task(call(self, message))
         await wait_until_async(lambda: os.listdir(folder), "the first real call")
-        os.kill(self.pid, signal.SIGSTOP)
-        process = psutil.Process(self.pid)
+        os.kill(self.channel.pid, signal.SIGSTOP)
+        process = psutil.Process(self.channel.pid)
         await wait_until_async(lambda: process.status() == psutil.STATUS_STOPPED, "the worker to stand")
         calling.cancel()
         raise TimeoutError
 
-    monkeypatch.setattr(ProcessWorker, "end", unreachable)
-    monkeypatch.setattr(ProcessWorker, "call", frozen)
+    monkeypatch.setattr(ProcessChannel, "end", unreachable)
+    monkeypatch.setattr(WorkerLink, "call", frozen)
     given = tasks(1, "pays_on", folder=folder)
     try:
         ran = await run("workers", path, given, workers=1, concurrency=1, limit_s=600, repeatable=False)
         assert ran.totals.inconclusive == 1
         paid = len(os.listdir(folder))
-        worker = kept_alive[0]
-        os.kill(worker.pid, signal.SIGCONT)
+        (given_up,) = asked
+        worker = WorkerLink(given_up.channel, given_up.budget)  # it is heard again
+        os.kill(worker.channel.pid, signal.SIGCONT)
         # answered once the episode lets go of the loop: it calls nothing any more
-        await asyncio.wait_for(call(worker, request("admit", {"tasks": []})), 120)
+        await asyncio.wait_for(call(worker, request("admit", tasks=[])), 120)
         assert len(os.listdir(folder)) <= paid + 1  # one that had been allowed before it was frozen
+        await worker.end()
     finally:
         for one in set(kept_alive):
             await end(one)
@@ -346,24 +362,48 @@ def test_a_worker_ends_with_its_driver_however_that_ends(folder: str) -> None:
 
 
 async def test_a_worker_that_is_asked_what_it_does_not_know_says_so() -> None:
-    working = EpisodeWorker(lambda _: b"{}")
-    serving = threading.Thread(target=working.run, daemon=True)
+    answers: queue.Queue[bytes] = queue.Queue()
+    worker = EpisodeWorker(answers.put)
+    serving = threading.Thread(target=worker.run, daemon=True)
     serving.start()
-    for message in (request("nonsense"), request("episode"), b"not json"):
-        told = read(await asyncio.wrap_future(working.submit(message)))
-        assert told["error"]
-    working.stop()
+    for number, message in enumerate((request("nonsense"), request("episode"), b"not json")):
+        worker.take(framed(REQUEST, number, message))
+        kind, answered, told = unframed(await asyncio.to_thread(answers.get, timeout=60))
+        assert (kind, answered) == (RESULT, number)
+        assert read(told)["error"]
+    worker.stop()
     serving.join(60)
     assert not serving.is_alive()
 
 
+async def test_a_worker_whose_task_is_cancelled_says_so() -> None:
+    """By code of the agent's that cancels every task it finds, perhaps before it began."""
+    answers: queue.Queue[bytes] = queue.Queue()
+    worker = EpisodeWorker(answers.put)
+    serving = threading.Thread(target=worker.run, daemon=True)
+    serving.start()
+    spec = WorkerSpec("contracts.engine_acts:cancels_all")
+    worker.take(framed(REQUEST, 1, open_request(spec)))
+    _, _, told = unframed(await asyncio.to_thread(answers.get, timeout=60))
+    assert read(told)["error"] == "its task in the worker was cancelled"
+
+
+async def test_a_question_that_nobody_answers_is_no_yes() -> None:
+    worker = EpisodeWorker(lambda _: None, answer_s=0.01)
+    budget = RemoteBudget(worker._ask, calls=3, usd=None)
+    with pytest.raises(WorkerDetached):
+        await asyncio.to_thread(budget.charge, Call("pay", {}))
+
+
 async def test_a_lost_worker_is_told_to_whoever_waits(host: Processes) -> None:
-    worker = await host.start(1, lambda _: b"{}")
+    worker = await started(host)
     waiting = asyncio.create_task(worker.call(request("nonsense-that-is-never-read" * 10)))
-    os.kill(worker.pid, signal.SIGKILL)
+    os.kill(worker.channel.pid, signal.SIGKILL)
     with pytest.raises(WorkerLost, match=r"worker 1, process .* ended by signal 9"):
         await waiting
     await host.close()
     await host.close()
     with pytest.raises(WorkerLost):
-        await host.start(2, lambda _: b"{}")
+        await host.start(2)
+    with pytest.raises(WorkerLost, match="ended by signal 9"):
+        await worker.call(request("close"))

@@ -13,7 +13,6 @@ reserved for it.
 import threading
 from dataclasses import dataclass
 from math import ceil, isfinite
-from typing import Protocol
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import BudgetExceeded
@@ -43,32 +42,8 @@ class Reservation:
         self.open = False
 
 
-class Budget(Protocol):
-    """What episodes are charged to: a run's budget, in this process or in the driver's."""
-
-    def charge(self, call: Call) -> None:
-        """See `RunBudget.charge`."""
-        ...
-
-    def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
-        """See `RunBudget.reserve`."""
-        ...
-
-    def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
-        """See `RunBudget.settle`."""
-        ...
-
-    def refund(self, reservation: Reservation) -> None:
-        """See `RunBudget.refund`."""
-        ...
-
-    def count_earlier(self, *, calls: int, usd: float) -> None:
-        """See `RunBudget.count_earlier`."""
-        ...
-
-
 class RunBudget:
-    """Calls and dollars that a run may spend; None is no limit."""
+    """Calls and dollars that a run may spend; None is no limit. What episodes are charged to."""
 
     def __init__(self, calls: int | None = None, usd: float | None = None, *, strict: bool = False) -> None:
         if calls is not None and calls < 0:
@@ -188,7 +163,7 @@ class BudgetedEndpoint:
         calls: how many of the budget's calls a question is; in a run those are the agent's alone.
     """
 
-    def __init__(self, endpoint: ChatEndpoint, budget: Budget, *, calls: int = 0) -> None:
+    def __init__(self, endpoint: ChatEndpoint, budget: RunBudget, *, calls: int = 0) -> None:
         self._endpoint, self._budget, self._calls = endpoint, budget, calls
 
     @property

@@ -17,21 +17,19 @@ from typing import Any
 
 from dreamgym_kit.errors import EndpointError, UserError, WorkerLost
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import EventSink, Worker, WorkerHost
-from dreamgym_kit.rollout.budgets import Budget
-from dreamgym_kit.rollout.jobs import Job, Told, ended
+from dreamgym_kit.interfaces import EventSink, WorkerHost
+from dreamgym_kit.rollout.budgets import RunBudget
+from dreamgym_kit.rollout.jobs import Job, WorkerReports, ended
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker_protocol import (
     BudgetServer,
-    Came,
+    WorkerLink,
     WorkerSpec,
-    answered,
-    came_from,
     episode_request,
     open_request,
-    read,
     request,
+    result_from_bytes,
 )
 from dreamgym_kit.routing.process import keep_stray
 from dreamgym_kit.turns import Turn
@@ -54,8 +52,7 @@ class _Seat:
     """A worker's place: the worker that is in it now, and what it runs."""
 
     number: int
-    worker: Worker | None = None
-    desk: BudgetServer | None = None
+    worker: WorkerLink | None = None
     running: int = 0
     fruitless: int = 0
     starting: "asyncio.Task[None] | None" = None
@@ -85,7 +82,7 @@ class DistributedRunner:
         spec: WorkerSpec,
         *,
         workers: int,
-        budget: Budget,
+        budget: RunBudget,
         events: EventSink,
         stop: StopSwitch,
         repeatable: bool,
@@ -95,7 +92,7 @@ class DistributedRunner:
     ) -> None:
         if workers < 1:
             raise ValueError("workers are 1 or more")
-        self.reports = Told()
+        self.reports = WorkerReports()
         self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
         self._spec = replace(spec, every_call=not repeatable, paths=tuple(sys.path))
         self._host, self._budget, self._stop = host, budget, stop
@@ -177,11 +174,11 @@ class DistributedRunner:
         Raises:
             UserError: one of them cannot.
         """
-        await self._tell("load", weights)
+        await self._tell("load", **weights)
 
     async def prepare(self, facts: dict[str, Any]) -> None:
         """Have every worker begin another collection of episodes."""
-        await self._tell("prepare", facts)
+        await self._tell("prepare", **facts)
 
     async def admit(self, tasks: Sequence[Task]) -> None:
         """Let every worker run more tasks.
@@ -189,28 +186,25 @@ class DistributedRunner:
         Raises:
             UserError: one of them cannot.
         """
-        await self._tell("admit", {"tasks": [TASKS.write(task) for task in tasks]}, again=False)
+        await self._tell("admit", tasks=[TASKS.write(task) for task in tasks])
 
-    async def _tell(self, do: str, facts: dict[str, Any], *, again: bool = True) -> None:
-        """Tell every worker, also those that come in place of lost ones; `again`: it holds till the next."""
-        if again:
+    async def _tell(self, do: str, **facts: Any) -> None:
+        """Tell every worker, also those that come in place of lost ones; all but tasks hold till the next."""
+        if do != "admit":
             self._standing = [(kind, message) for kind, message in self._standing if kind != do]
-        self._standing.append((do, request(do, facts)))
-        seats = [seat for seat in self._seats if not seat.given_up]
-        await asyncio.gather(*(self._send(seat, self._standing[-1][1]) for seat in seats))
+        message = request(do, **facts)
+        self._standing.append((do, message))
+        seated = [(seat, seat.worker) for seat in self._seats if not seat.given_up]
+        # one that is being started hears of it as it is opened
+        await asyncio.gather(*(self._send(seat, worker, message) for seat, worker in seated if worker))
 
-    async def _send(self, seat: _Seat, message: bytes) -> None:
-        if seat.worker is None:  # it is being started, and hears of it as it is opened
-            return
-        worker = seat.worker
+    async def _send(self, seat: _Seat, worker: WorkerLink, message: bytes) -> None:
         try:
-            answered(await asyncio.wait_for(worker.call(message), OPEN_S))
+            await worker.facts(message, OPEN_S)
         except WorkerLost as lost:
             await self._drop(seat, worker, str(lost))
         except TimeoutError:
-            await self._drop(
-                seat, worker, f"{worker.name} did not answer for {OPEN_S:g} s: something holds it up"
-            )
+            await self._drop(seat, worker, _held_up(worker, OPEN_S))
 
     async def _called(self, seat: _Seat, job: Job) -> bytes:
         worker = seat.worker
@@ -220,11 +214,11 @@ class DistributedRunner:
         try:
             return await asyncio.wait_for(worker.call(episode_request(job)), limit)
         except TimeoutError:
-            why = f"{worker.name} did not answer for {limit:g} s: something holds it up"
+            why = _held_up(worker, limit)
             first = seat.worker is worker
             await self._drop(seat, worker, why)
             if first:  # whoever else it ran was held up with it, and is run again
-                raise _HeldUp(why) from None
+                raise _HeldUp from None
             raise WorkerLost(why) from None
         except WorkerLost as lost:
             await self._drop(seat, worker, str(lost))
@@ -232,19 +226,20 @@ class DistributedRunner:
 
     def _take(self, job: Job, answer: bytes) -> Episode:
         """The episode in an answer; whatever else it tells goes where it belongs."""
-        if answer.startswith(b'{"error":'):
-            return ended(job, f"its runner failed: {read(answer)['error']}", "error")
-        came: Came = came_from(answer)
-        for kind, facts in came.events:
+        try:
+            result = result_from_bytes(answer)
+        except RuntimeError as error:
+            return ended(job, f"its runner failed: {error}", "error")
+        for kind, facts in result.events:
             self.events.emit(kind, **facts)
-        self._hear(came.strays, came.notes)
-        if self.on_turns is not None and came.turns:
-            self.on_turns(job.episode, came.turns)
-        if came.gone:
-            self.gone(EndpointError(came.gone[0], came.gone[1]))
-        if came.interrupted:
+        self._hear(result.strays, result.notes)
+        if self.on_turns is not None and result.turns:
+            self.on_turns(job.episode, result.turns)
+        if result.gone:
+            self.gone(EndpointError(result.gone[0], result.gone[1]))
+        if result.interrupted:
             self._stop.press(signal.SIGINT)
-        return came.episode
+        return result.episode
 
     def _hear(self, strays: Sequence[str], notes: Sequence[str]) -> None:
         for why in strays:  # told of as those of this process are
@@ -270,21 +265,15 @@ class DistributedRunner:
             seat.running -= 1
             self._free.notify_all()
 
-    async def _drop(self, seat: _Seat, worker: Worker, why: str) -> None:
+    async def _drop(self, seat: _Seat, worker: WorkerLink, why: str) -> None:
         """The first of its episodes that hears of a lost worker ends it and has another one started."""
         if seat.worker is worker:
-            self._vacate(seat, why)
+            seat.worker = None
+            if not self._closed:
+                seat.fruitless += 1
+                seat.starting = asyncio.create_task(self._again(seat, why))
         with egress.exempt():
             await worker.end()
-
-    def _vacate(self, seat: _Seat, why: str) -> None:
-        worker, seat.worker = seat.worker, None
-        if worker is None or self._closed:
-            return
-        if seat.desk is not None:
-            seat.desk.close()
-        seat.fruitless += 1
-        seat.starting = asyncio.create_task(self._again(seat, why))
 
     async def _again(self, seat: _Seat, why: str) -> None:
         while seat.worker is None and not seat.given_up and not self._closed:
@@ -302,25 +291,25 @@ class DistributedRunner:
 
     async def _fill(self, seat: _Seat) -> None:
         """Start a worker and open it."""
-        desk = BudgetServer(self._budget, lambda episode: self.on_executed(episode))
         with egress.exempt():
-            worker = await self._host.start(seat.number, desk.answer)
+            channel = await self._host.start(seat.number)
+        budget = BudgetServer(self._budget, lambda episode: self.on_executed(episode))
+        worker = WorkerLink(channel, budget)
         try:
-            facts = answered(await asyncio.wait_for(worker.call(open_request(self._spec)), OPEN_S))
+            facts = await worker.facts(open_request(self._spec), OPEN_S, channel.origin)
             heard: list[tuple[str, bytes]] = []
             while heard != self._standing:  # more may be said while it hears
                 new = [entry for entry in self._standing if entry not in heard]
                 heard = list(self._standing)
                 for _, message in new:
-                    answered(await asyncio.wait_for(worker.call(message), OPEN_S))
-            seat.worker, seat.desk = worker, desk
-        except TimeoutError:
+                    await worker.facts(message, OPEN_S)
+        except BaseException as error:
             await worker.end()
-            raise UserError(f"{worker.name} was not open after {OPEN_S:g} s.") from None
-        except BaseException:
-            await worker.end()
+            if isinstance(error, TimeoutError):
+                raise UserError(f"{channel.name} was not open after {OPEN_S:g} s.") from None
             raise
-        self.reports.warnings.update(dict.fromkeys(facts.get("warnings", ())))
+        seat.worker = worker
+        self.reports.warnings.update(dict.fromkeys([*facts["warnings"], *channel.lacks]))
         async with self._free:
             self._free.notify_all()
 
@@ -328,15 +317,15 @@ class DistributedRunner:
         """Close what the workers hold, and hear what they tell last."""
         self._closed = True
 
-        async def closed(worker: Worker) -> None:
+        async def closed(worker: WorkerLink) -> None:
             try:
-                facts = answered(await asyncio.wait_for(worker.call(request("close")), GOODBYE_S))
+                facts = await worker.facts(request("close"), GOODBYE_S)
             except WorkerLost:
                 return
             except TimeoutError:
                 self.reports.warnings[
-                    f"{worker.name} did not close within {GOODBYE_S:g} s and was ended: what it counted "
-                    "(rows added, calls refused late) is not in these figures."
+                    f"{worker.channel.name} did not close within {GOODBYE_S:g} s and was ended: what it "
+                    "counted (rows added, calls refused late) is not in these figures."
                 ] = None
                 return
             self._hear(facts.pop("strays", ()), facts.pop("notes", ()))
@@ -351,14 +340,17 @@ class DistributedRunner:
             task.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
         with egress.exempt():
-            for seat in self._seats:
-                if seat.desk is not None:
-                    seat.desk.close()
-            for seat in self._seats:
-                if seat.worker is not None:
-                    await seat.worker.end()
+            workers = [seat.worker for seat in self._seats if seat.worker is not None]
+            for worker in workers:
+                worker.budget.close()
+            for worker in workers:
+                await worker.end()
             await self._host.close()
 
     def _why_nobody(self) -> str:
         reasons = "; ".join(dict.fromkeys(seat.given_up for seat in self._seats))
         return f"no worker is left: {reasons}"
+
+
+def _held_up(worker: WorkerLink, limit_s: float | None) -> str:
+    return f"{worker.channel.name} did not answer for {limit_s:g} s: something holds it up"

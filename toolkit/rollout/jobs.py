@@ -39,7 +39,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Told:
+class WorkerReports:
     """What the workers told besides their episodes; each once, in the order heard."""
 
     warnings: dict[str, None] = field(default_factory=dict)

@@ -1,86 +1,102 @@
-"""A worker's side: takes requests in bytes, gives answers in bytes, on an event loop of its own.
+"""A worker's side: takes frames, gives frames, and runs what they ask for on an event loop of its own.
 
-Whatever carries the bytes (a socket, an actor of Ray) calls `submit` from any thread and hands on what comes.
+Whatever carries the frames (a socket, an actor of Ray) calls `take` from any thread and hands on what comes.
 No exception gets out, whatever an episode does: KeyboardInterrupt and SystemExit of somebody's code become
 data, and a `sys.exit()` in a task of the agent's does not end the loop.
 """
 
 import asyncio
 import contextvars
-import os
+import itertools
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pkgutil import resolve_name
 from typing import Any
 
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import EpisodeRunner, EventSink
-from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import frozen_heap, lane_threads, run_to_end
 from dreamgym_kit.rollout.jobs import Job, run_bounded, unstorable
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker_protocol import (
+    ANSWER,
+    JOBS,
+    QUESTION,
+    RESULT,
+    SPECS,
     Ask,
-    Came,
+    EpisodeResult,
     Event,
     RemoteBudget,
     WorkerSpec,
-    came_to_bytes,
     executed_question,
     failure_to_bytes,
+    framed,
     read,
-    read_job,
-    read_spec,
+    result_to_bytes,
     spelled,
+    unframed,
 )
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Task, error_line
 
-
-async def _cannot(_: Any) -> Mapping[str, JsonValue]:
-    raise UserError("this worker has no policy whose weights could be changed")
+_CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
 
 
-def _nothing() -> tuple[str, ...]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class WorkerContext:
-    """What an open worker stands on.
+    """What an open worker stands on: who runs its episodes, and what it can do beside that.
 
     Attributes:
         runner: runs its episodes.
         warnings: what a person should know of how it was opened.
-        turns: gives and forgets what the policy said in an episode, by its id.
-        notes: what a person should know by now.
-        strays: gives and forgets the refused calls that belonged to no episode.
-        gone: why the policy's server is there no more: (kind, text); else empty.
-        last: facts that the driver wants when all is done.
-        load: takes other weights of the policy; gives what is served then.
-        admit: lets more tasks be run.
-        prepare: what a collection of episodes begins with.
     """
 
     runner: EpisodeRunner
     warnings: Sequence[str] = ()
-    turns: Callable[[str], tuple[Turn, ...]] = lambda _: ()
-    notes: Callable[[], Iterable[str]] = _nothing
-    strays: Callable[[], Iterable[str]] = _nothing
-    gone: Callable[[], tuple[str, ...]] = _nothing
-    last: Callable[[], Mapping[str, JsonValue]] = dict
-    load: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, JsonValue]]] = _cannot
-    admit: Callable[[Sequence[Task]], None] = lambda _: None
-    prepare: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, JsonValue]]] = _cannot
+
+    def turns(self, episode: str) -> tuple[Turn, ...]:  # noqa: ARG002
+        """Give and forget what the policy said in an episode."""
+        return ()
+
+    def notes(self) -> Sequence[str]:
+        """What a person should know by now."""
+        return ()
+
+    def strays(self) -> Sequence[str]:
+        """Give and forget the refused calls that belonged to no episode."""
+        return ()
+
+    def gone(self) -> tuple[str, ...]:
+        """Why the policy's server is there no more: (kind, text); else empty."""
+        return ()
+
+    def last(self) -> Mapping[str, JsonValue]:
+        """Facts that the driver wants when all is done."""
+        return {}
+
+    async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:  # noqa: ARG002
+        """Take other weights of the policy; gives what is served then."""
+        raise UserError("this worker has no policy whose weights could be changed")
+
+    def admit(self, tasks: Sequence[Task]) -> None:
+        """Let more tasks be run."""
+
+    async def prepare(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:  # noqa: ARG002
+        """Begin another collection of episodes."""
+        return {}
 
 
-Opener = Callable[[Mapping[str, Any], EventSink, Budget], AbstractAsyncContextManager[WorkerContext]]
+Opener = Callable[[Mapping[str, Any], EventSink, RunBudget], AbstractAsyncContextManager[WorkerContext]]
 """Opens a worker: `given` of the spec, who hears its events, what it is charged to. Named in the spec."""
 
 
@@ -92,7 +108,7 @@ def kit_version() -> str:
         return "unknown"
 
 
-class Heard:
+class WorkerEvents:
     """Implements `interfaces.EventSink`: keeps what each episode told until its answer goes. Thread-safe.
 
     What cannot wait for that is told to the driver at once.
@@ -120,18 +136,33 @@ class Heard:
             return tuple(self._by_episode.pop(episode, ()))
 
 
+def _import_as_driver(paths: Sequence[str]) -> None:
+    sys.path[:] = paths or sys.path
+
+
 class EpisodeWorker:
-    """One worker. `run` holds a thread until `stop`; `submit` may be called from any other.
+    """One worker. `run` holds a thread until `stop`; `take` may be called from any other.
 
     Args:
-        ask: puts a question about the budget to the driver, and waits for its answer.
+        send: hands a frame to the driver, from any thread.
+        adopt: is given the driver's module search path, before anything of the user's is imported.
+        answer_s: seconds after which the driver is taken for gone where it does not answer; None: whoever
+            carries the frames knows.
     """
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        *,
+        adopt: Callable[[Sequence[str]], None] = _import_as_driver,
+        answer_s: float | None = None,
+    ) -> None:
+        self._send, self._adopt, self._answer_s = send, adopt, answer_s
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, Future[bytes]] = {}
         self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Event
         self._place: _Open | None = None
 
     def run(self) -> None:
@@ -141,15 +172,32 @@ class EpisodeWorker:
     def stop(self) -> None:
         """End `run`; what is open is closed first."""
         self._ready.wait()
-        assert self._loop is not None
-        assert self._ended is not None
         self._loop.call_soon_threadsafe(self._ended.set)
 
-    def submit(self, request: bytes) -> "Future[bytes]":
-        """Take a request; the answer comes later, and never as an exception."""
+    def take(self, frame: bytes) -> None:
+        """Take a frame of the driver's; what a request came to is sent later."""
+        kind, number, message = unframed(frame)
+        if kind == ANSWER:
+            if (question := self._questions.pop(number, None)) is not None:
+                question.set_result(message)
+            return
         self._ready.wait()
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(self._answered(request), self._loop)
+        working = asyncio.run_coroutine_threadsafe(self._answered(message), self._loop)
+        working.add_done_callback(partial(self._send_result, number))
+
+    def _send_result(self, number: int, working: "Future[bytes]") -> None:
+        # cancelled: by code of the agent's that cancels every task it finds
+        self._send(framed(RESULT, number, _CANCELLED if working.cancelled() else working.result()))
+
+    def _ask(self, question: bytes) -> bytes:
+        number, answer = next(self._numbers), Future[bytes]()
+        self._questions[number] = answer
+        self._send(framed(QUESTION, number, question))
+        try:
+            return answer.result(self._answer_s)
+        except TimeoutError:
+            self._questions.pop(number, None)
+            raise ConnectionError(f"the driver has not answered for {self._answer_s:g} s") from None
 
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
@@ -160,9 +208,9 @@ class EpisodeWorker:
             if self._place is not None:
                 await self._place.close()
 
-    async def _answered(self, request: bytes) -> bytes:
+    async def _answered(self, message: bytes) -> bytes:
         try:
-            return await self._done(read(request))
+            return await self._done(read(message))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  the boundary: everything becomes data
@@ -170,63 +218,58 @@ class EpisodeWorker:
             return failure_to_bytes(error, text)
 
     async def _done(self, request: dict[str, Any]) -> bytes:
-        match request["do"]:
-            case "open":
-                return await self._open(read_spec(request))
-            case "episode":
-                return await self._opened.episode(read_job(request))
-            case "load":
-                return spelled(await self._opened.apart(self._opened.place.load(request)))
-            case "prepare":
-                return spelled(await self._opened.apart(self._opened.place.prepare(request)))
-            case "admit":
-                tasks = [task_from_record(task, source="admit") for task in request["tasks"]]
-                self._opened.place.admit(tasks)
-                return spelled({})
-            case "close":
-                return await self._close()
-        raise ValueError(f"no such request: {request['do']}")
-
-    @property
-    def _opened(self) -> "_Open":
+        do = request["do"]
+        if do == "open":
+            return await self._open(SPECS.read(request["spec"]))
         if self._place is None:
             raise RuntimeError("this worker is not open")
-        return self._place
+        context = self._place.context
+        match do:
+            case "episode":
+                return await self._place.episode(JOBS.read(request["job"]))
+            case "load":
+                return spelled(await self._place.apart(context.load(request)))
+            case "prepare":
+                return spelled(await self._place.apart(context.prepare(request)))
+            case "admit":
+                context.admit([TASKS.read(task) for task in request["tasks"]])
+                return spelled({})
+            case "close":
+                place, self._place = self._place, None
+                return spelled(await place.close())
+        raise ValueError(f"no such request: {do}")
 
     async def _open(self, spec: WorkerSpec) -> bytes:
+        self._adopt(spec.paths)
         here = kit_version()
         if spec.kit and spec.kit != here:
             raise UserError(
                 f"a worker runs dreamgym-kit {here}, and the driver {spec.kit}; install the same on both."
             )
-        budget = RemoteBudget(
-            self._ask, calls=spec.calls_limit, usd=spec.usd_limit, every_call=spec.every_call
-        )
-        self._place = _Open(spec, budget, Heard(self._ask))
-        place = await self._place.opened()
-        return spelled({"pid": os.getpid(), "kit": here, "warnings": list(place.warnings)})
-
-    async def _close(self) -> bytes:
-        place, self._place = self._place, None
-        return spelled({} if place is None else await place.close())
+        self._place = _Open(spec, self._ask)
+        context = await self._place.opened()
+        return spelled({"warnings": list(context.warnings)})
 
 
 class _Open:
     """What is open in a worker; opened and closed in one task, as context managers of users' want it."""
 
-    def __init__(self, spec: WorkerSpec, budget: RemoteBudget, heard: Heard) -> None:
-        self._spec, self._budget, self._heard = spec, budget, heard
+    def __init__(self, spec: WorkerSpec, ask: Ask) -> None:
+        self._spec, self._events = spec, WorkerEvents(ask)
+        self._budget = RemoteBudget(
+            ask, calls=spec.calls_limit, usd=spec.usd_limit, every_call=spec.every_call
+        )
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[WorkerContext] = asyncio.get_running_loop().create_future()
-        self._context = contextvars.copy_context()
+        self._variables = contextvars.copy_context()
         self._last: dict[str, Any] = {}
         self._keeper = asyncio.create_task(self._keep())
-        self.place: WorkerContext
+        self.context: WorkerContext
 
     async def opened(self) -> WorkerContext:
         """Wait until it is open; raises what opening raised."""
-        self.place = await asyncio.shield(self._ready)
-        return self.place
+        self.context = await asyncio.shield(self._ready)
+        return self.context
 
     async def close(self) -> dict[str, Any]:
         """Close it and give the last facts."""
@@ -234,52 +277,45 @@ class _Open:
         await asyncio.wait({self._keeper})
         return self._last
 
-    async def apart(self, work: Any) -> Any:
-        """Do something in the context in which all was opened."""
-
-        async def done() -> Any:
-            return await work
-
-        return await asyncio.create_task(done(), context=self._context.copy())
+    async def apart(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something with the context variables of when all was opened."""
+        return await asyncio.create_task(work, context=self._variables.copy())
 
     async def episode(self, job: Job) -> bytes:
         """Run one and tell what came of it."""
-        stop = StopSwitch()
-        running = run_bounded(self.place.runner, job, stop, self._spec.limit_s)
-        episode = await asyncio.create_task(running, context=self._context.copy())
-        place = self.place
-        came = Came(
+        stop, context = StopSwitch(), self.context
+        episode = await self.apart(run_bounded(context.runner, job, stop, self._spec.limit_s))
+        result = EpisodeResult(
             episode=episode,
-            events=self._heard.take(job.episode),
-            turns=place.turns(job.episode),
-            strays=tuple(place.strays()),
-            notes=tuple(place.notes()),
+            events=self._events.take(job.episode),
+            turns=context.turns(job.episode),
+            strays=tuple(context.strays()),
+            notes=tuple(context.notes()),
             interrupted=stop.requested,
-            gone=place.gone(),
+            gone=context.gone(),
         )
         try:
-            return came_to_bytes(came)
+            return result_to_bytes(result)
         except NotSerializable as error:
-            return came_to_bytes(Came(unstorable(job, error, episode), strays=came.strays, notes=came.notes))
+            lost = unstorable(job, error, episode)
+            return result_to_bytes(EpisodeResult(lost, strays=result.strays, notes=result.notes))
 
     async def _keep(self) -> None:
         try:
             async with AsyncExitStack() as stack:
                 stack.enter_context(lane_threads(self._spec.lanes))
                 opener: Opener = resolve_name(self._spec.opener)
-                place = await stack.enter_async_context(opener(self._spec.given, self._heard, self._budget))
+                opened = opener(self._spec.given, self._events, self._budget)
+                context = await stack.enter_async_context(opened)
                 stack.enter_context(frozen_heap())
-                self._context = contextvars.copy_context()
-                self._ready.set_result(place)
+                self._variables = contextvars.copy_context()
+                self._ready.set_result(context)
                 await self._closing.wait()
-                self._last = {**place.last(), "strays": list(place.strays()), "notes": list(place.notes())}
+                self._last = dict(context.last(), strays=[*context.strays()], notes=[*context.notes()])
         except BaseException as error:  # noqa: BLE001  whoever waits for it hears of it
             if not self._ready.done():
-                self._ready.set_exception(_told_apart(error))
-
-
-def _told_apart(error: BaseException) -> Exception:
-    """What may be set on a future: StopIteration and what is no Exception may not."""
-    if isinstance(error, UserError):
-        return error
-    return RuntimeError(f"a worker could not be opened: {error_line(error)}")
+                told = isinstance(
+                    error, UserError
+                )  # a future takes no StopIteration, and what is no Exception
+                text = f"a worker could not be opened: {error_line(error)}"
+                self._ready.set_exception(error if told else RuntimeError(text))

@@ -1,8 +1,12 @@
-"""What a driver and its workers say to each other: JSON in bytes, whatever carries them.
+"""What a driver and its workers say to each other: frames over a channel, whatever carries them.
+
+A frame is a kind, a number and a message: a request of the driver's and the worker's answer to it, or a
+question of the worker's and the driver's answer. A message is JSON:
 
     open     the spec: who opens what a runner stands on, with which facts      -> facts of the worker
-    episode  a task, its sibling's number and attempt                           -> `Came`
+    episode  a task, its sibling's number and attempt                           -> `EpisodeResult`
     load     new weights of the policy: where they lie, or who serves them      -> what it serves now
+    prepare  what a collection of episodes begins with                          -> nothing
     admit    tasks that came later                                              -> nothing
     close    nothing                                                            -> last facts, strays
 
@@ -18,27 +22,46 @@ line) gets no answer, or a no, and calls nothing any more. On the same way it sa
 executed, and waits until that is in the driver's journal.
 """
 
+import asyncio
+import itertools
 import json
+import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dreamgym_kit.bounded_json import read_own_json
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.errors import BudgetExceeded, NotSerializable, UserError, WorkerDetached
-from dreamgym_kit.rollout.budgets import Budget, Reservation, RunBudget
+from dreamgym_kit.errors import BudgetExceeded, NotSerializable, UserError, WorkerDetached, WorkerLost
+from dreamgym_kit.interfaces import WorkerChannel
+from dreamgym_kit.rollout.budgets import Reservation, RunBudget
 from dreamgym_kit.rollout.jobs import Job
 from dreamgym_kit.rollout.records import EPISODES, episode_from_record, episode_to_record
-from dreamgym_kit.rollout.tasks import TASKS, task_from_record
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Call, Episode
 
+REQUEST, RESULT = b"c", b"r"
+QUESTION, ANSWER = b"a", b"b"
+_HEAD = struct.Struct(">cQ")
 Event = tuple[str, Mapping[str, JsonValue]]
+Ask = Callable[[bytes], bytes]
+"""Puts a question to the driver and waits for the answer; from any thread."""
 
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def framed(kind: bytes, number: int, message: bytes) -> bytes:
+    """A frame of `kind`; the answer to a frame bears its number."""
+    return _HEAD.pack(kind, number) + message
+
+
+def unframed(frame: bytes) -> tuple[bytes, int, bytes]:
+    """Kind, number and message of a frame."""
+    return *_HEAD.unpack_from(frame), frame[_HEAD.size :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +69,11 @@ class WorkerSpec:
     """What a worker is opened with; plain JSON, the same for all workers of a run, and no secret in it.
 
     Attributes:
-        opener: "module:function" in the worker's own installation; see `working.Opener`.
+        opener: "module:function" in the worker's own installation; see `worker.Opener`.
         given: what the opener is given.
         lanes: episodes that it runs at once.
         limit_s: wall time of an episode, grace included, after which the worker ends it; None: no end.
-        paths: what the worker's `sys.path` is to be; empty: as it is there.
+        paths: what the driver's `sys.path` is; empty: the worker's stays as it is.
         kit: the version of the kit that the driver runs; a worker of another one refuses.
         every_call: each call is asked for, limit or not: the tools are real.
     """
@@ -67,7 +90,7 @@ class WorkerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class EpisodeResult:
     """What came of one episode in a worker.
 
     Attributes:
@@ -88,8 +111,9 @@ class Came:
     gone: tuple[str, ...] = ()
 
 
-_SPECS = Codec(WorkerSpec)
-_CAME = Codec(Came, nested=(EPISODES,))
+SPECS = Codec(WorkerSpec)
+JOBS = Codec(Job, nested=(TASKS,))
+_RESULTS = Codec(EpisodeResult, nested=(EPISODES,))
 
 
 def spelled(message: Mapping[str, Any]) -> bytes:
@@ -112,45 +136,43 @@ def read(message: bytes) -> dict[str, Any]:
     return record
 
 
+def request(do: str, **facts: Any) -> bytes:
+    """A request, one of those above."""
+    return spelled({"do": do, **facts})
+
+
 def open_request(spec: WorkerSpec) -> bytes:
     """Ask a worker to open what it runs episodes on."""
-    return spelled({"do": "open", "spec": _SPECS.write(spec)})
-
-
-def read_spec(record: Mapping[str, Any]) -> WorkerSpec:
-    """The spec in an open request."""
-    return _SPECS.read(record["spec"])
+    return request("open", spec=SPECS.write(spec))
 
 
 def episode_request(job: Job) -> bytes:
     """Ask a worker to run an episode."""
-    task = TASKS.write(job.task)
-    return spelled({"do": "episode", "task": task, "repeat": job.repeat, "attempt": job.attempt})
+    return request("episode", job=JOBS.write(job))
 
 
-def read_job(record: Mapping[str, Any]) -> Job:
-    """The job in an episode request."""
-    return Job(task_from_record(record["task"], source="job"), record["repeat"], record["attempt"])
-
-
-def came_to_bytes(came: Came) -> bytes:
+def result_to_bytes(result: EpisodeResult) -> bytes:
     """What came of an episode, as the answer to its request.
 
     Raises:
         NotSerializable: the episode holds a value without JSON form.
     """
-    canonical(came.episode.final)  # the digest leaves it out: what cannot be written is refused here
-    events = tuple((kind, dict(facts)) for kind, facts in came.events)
-    return spelled(_CAME.write(replace(came, events=events)))
+    canonical(result.episode.final)  # the digest leaves it out: what cannot be written is refused here
+    events = tuple((kind, dict(facts)) for kind, facts in result.events)
+    return spelled(_RESULTS.write(replace(result, events=events)))
 
 
-def came_from(answer: bytes) -> Came:
-    """Read what `came_to_bytes` wrote.
+def result_from_bytes(answer: bytes) -> EpisodeResult:
+    """Read what `result_to_bytes` wrote.
 
     Raises:
         NotSerializable: it is something else.
+        RuntimeError: the worker failed; says how.
     """
-    return _CAME.read(read(answer))
+    record = read(answer)
+    if "error" in record:
+        raise RuntimeError(record["error"])
+    return _RESULTS.read(record)
 
 
 def failure_to_bytes(error: BaseException, text: str) -> bytes:
@@ -158,38 +180,87 @@ def failure_to_bytes(error: BaseException, text: str) -> bytes:
     return spelled({"error": text, "user": isinstance(error, UserError)})
 
 
-def answered(answer: bytes) -> dict[str, Any]:
-    """The facts of an answer that is no episode.
+class WorkerLink:
+    """The driver's end of a channel: requests, and what the worker asks meanwhile, which `budget` answers."""
 
-    Raises:
-        UserError: the worker said what a person did wrong.
-        RuntimeError: it failed otherwise.
-    """
-    record = read(answer)
-    if "error" not in record:
-        return record
-    if record["user"]:
-        raise UserError(record["error"])
-    raise RuntimeError(record["error"])
+    def __init__(self, channel: WorkerChannel, budget: "BudgetServer") -> None:
+        self.channel, self.budget = channel, budget
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._lost = ""
+        self._reading = asyncio.create_task(self._read())
 
+    async def call(self, request: bytes) -> bytes:
+        """Put a request and wait for its answer; any number at once.
 
-def request(do: str, facts: Mapping[str, Any] | None = None) -> bytes:
-    """Any other request."""
-    return spelled({"do": do, **(facts or {})})
+        Raises:
+            WorkerLost: it is no more, or cannot be reached; what it was asked may or may not have been done.
+        """
+        if self._lost:
+            raise WorkerLost(self._lost)
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self.channel.send([framed(REQUEST, number, request)])
+            return await answer
+        finally:
+            del self._waiting[number]
 
+    async def facts(self, request: bytes, limit_s: float, origin: Sequence[str] = ()) -> dict[str, Any]:
+        """The facts of an answer that is no episode; `origin`: lines that end an error.
 
-Ask = Callable[[bytes], bytes]
-"""Puts a question to the driver and waits for the answer; from any thread."""
+        Raises:
+            UserError: the worker said what a person did wrong.
+            RuntimeError: it failed otherwise.
+            TimeoutError: it has not answered for so long.
+            WorkerLost: as `call`.
+        """
+        record = read(await asyncio.wait_for(self.call(request), limit_s))
+        if "error" not in record:
+            return record
+        text = "\n  ".join([record["error"], *origin])
+        raise UserError(text) if record["user"] else RuntimeError(text)
+
+    async def end(self) -> None:
+        """End the process, whatever it does; twice does no harm. Waiting calls raise `WorkerLost`.
+
+        Nothing more is charged to the budget, whether the process can be ended or not.
+        """
+        self.budget.close()
+        await self.channel.end()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self) -> None:
+        why = f"{self.channel.name} was ended"
+        try:
+            while True:
+                answers = []
+                for frame in await self.channel.receive():
+                    kind, number, message = unframed(frame)
+                    if kind == QUESTION:
+                        answers.append(framed(ANSWER, number, self.budget.answer(message)))
+                    elif (waiting := self._waiting.get(number)) is not None and not waiting.done():
+                        waiting.set_result(message)
+                if answers:
+                    await self.channel.send(answers)
+        except WorkerLost as lost:
+            why = str(lost)
+        finally:
+            self._lost = why
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(WorkerLost(why))
 
 
 class BudgetServer:
     """The driver's side for one worker. Thread-safe; knows nothing but numbers, so it may live anywhere."""
 
-    def __init__(self, budget: Budget, on_executed: Callable[[Episode], None] = lambda _: None) -> None:
+    def __init__(self, budget: RunBudget, on_executed: Callable[[Episode], None] = lambda _: None) -> None:
         self._budget, self._on_executed = budget, on_executed
         self._lock = threading.Lock()
         self._open: dict[int, Reservation] = {}
-        self._last = 0
+        self._numbers = itertools.count(1)
         self._closed = False
 
     def answer(self, question: bytes) -> bytes:
@@ -220,9 +291,9 @@ class BudgetServer:
                 self._budget.settle(reservation)
                 return {}
             with self._lock:
-                self._last += 1
-                self._open[self._last] = reservation
-                return {"number": self._last}
+                number = next(self._numbers)
+                self._open[number] = reservation
+            return {"number": number}
         with self._lock:
             held = self._open.pop(message["number"], None)
         if held is not None and do == "settle":
@@ -234,11 +305,11 @@ class BudgetServer:
 
 def executed_question(episode: Episode) -> bytes:
     """Tell the driver's `BudgetServer` of an episode in which a real call was executed."""
-    return spelled({"do": "executed", "episode": episode_to_record(episode)})
+    return request("executed", episode=episode_to_record(episode))
 
 
-class RemoteBudget:
-    """Implements `budgets.Budget` in a worker. Thread-safe.
+class RemoteBudget(RunBudget):
+    """The driver's budget in a worker, which itself counts only what has no limit. Thread-safe.
 
     Args:
         ask: reaches the driver's `BudgetServer`.
@@ -248,9 +319,9 @@ class RemoteBudget:
     """
 
     def __init__(self, ask: Ask, *, calls: int | None, usd: float | None, every_call: bool = False) -> None:
+        super().__init__()
         self._ask, self._every_call = ask, every_call
         self._calls_limited, self._usd_limited = calls is not None, usd is not None
-        self._here = RunBudget()  # counts what has no limit
 
     def charge(self, call: Call) -> None:
         """See `RunBudget.charge`.
@@ -259,39 +330,36 @@ class RemoteBudget:
             WorkerDetached: the driver has given this worker up.
         """
         if self._calls_limited or self._every_call:
-            self._exchange({"do": "reserve", "calls": 1, "usd": 0.0, "at_once": True})
+            self._exchange("reserve", calls=1, usd=0.0, at_once=True)
         else:
-            self._here.charge(call)
+            super().charge(call)
 
     def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
         """See `RunBudget.reserve`."""
         if not (calls and self._calls_limited) and not (usd != 0 and self._usd_limited):
-            return self._here.reserve(calls, usd)
-        reply = self._exchange({"do": "reserve", "calls": calls, "usd": usd, "at_once": False})
+            return super().reserve(calls, usd)
+        reply = self._exchange("reserve", calls=calls, usd=usd, at_once=False)
         return Reservation(calls, 0, number=reply["number"])
 
     def settle(self, reservation: Reservation, *, usd: float | None = None) -> None:
         """See `RunBudget.settle`."""
         if not reservation.number:
-            self._here.settle(reservation, usd=usd)
+            super().settle(reservation, usd=usd)
             return
         reservation.end()
-        self._exchange({"do": "settle", "number": reservation.number, "usd": usd})
+        self._exchange("settle", number=reservation.number, usd=usd)
 
     def refund(self, reservation: Reservation) -> None:
         """See `RunBudget.refund`."""
         if not reservation.number:
-            self._here.refund(reservation)
+            super().refund(reservation)
         elif reservation.open:
             reservation.end()
-            self._exchange({"do": "refund", "number": reservation.number})
+            self._exchange("refund", number=reservation.number)
 
-    def count_earlier(self, *, calls: int, usd: float) -> None:
-        """See `RunBudget.count_earlier`: that is the driver's, and a worker has none of it."""
-
-    def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _exchange(self, do: str, **facts: Any) -> dict[str, Any]:
         try:
-            reply = read(self._ask(spelled(question)))
+            reply = read(self._ask(request(do, **facts)))
         except ConnectionError:  # no failure of the tool that is asked for: nobody can say whether it may run
             raise WorkerDetached from None
         if "closed" in reply:

@@ -54,7 +54,7 @@ from dreamgym_kit.interfaces import (
     config_values,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
-from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
 from dreamgym_kit.rollout.jobs import Job, ended, verdict_of
 from dreamgym_kit.rollout.records import masked_episode
@@ -101,7 +101,7 @@ class LangGraphRunner:
     graph: Pregel[Any]
     policy: CallRouter
     settings: Settings
-    budget: Budget
+    budget: RunBudget
     events: EventSink
     experience: ExperienceModel | None = None
     environments: Mapping[str, EnvironmentProvider] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from dreamgym_kit.adapters.langgraph.episode.system_prompts import SystemPrompts
 from dreamgym_kit.adapters.langgraph.policy.responses import PROVIDER
 from dreamgym_kit.errors import BudgetExceeded
-from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import ModelSettings
 
@@ -29,7 +29,7 @@ class UsageCounter(BaseCallbackHandler):
     run_inline = True
     ignore_chain = ignore_agent = ignore_retriever = ignore_retry = ignore_custom_event = True
 
-    def __init__(self, session: Session, prices: ModelSettings, budget: Budget) -> None:
+    def __init__(self, session: Session, prices: ModelSettings, budget: RunBudget) -> None:
         self.calls = 0
         self.tokens = 0
         self.cost_usd = 0.0

@@ -9,7 +9,7 @@ from dreamgym_kit.dream.llm_calibration import ReasonedTrial
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, TransitionStore
-from dreamgym_kit.rollout.budgets import Budget, RunAccount
+from dreamgym_kit.rollout.budgets import RunAccount, RunBudget
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Spend, ToolSpec, Transition
@@ -21,7 +21,7 @@ async def held_out_trials(
     chat: ChatEndpoint | None,
     settings: Settings,
     specs: Mapping[str, ToolSpec],
-    budget: Budget,
+    budget: RunBudget,
 ) -> tuple[list[ReasonedTrial], Spend]:
     """The trials of this run and what they cost: kept by an earlier leg, or asked now.
 

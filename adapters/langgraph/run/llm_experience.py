@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.terms import question_text
-from dreamgym_kit.rollout.budgets import Budget, BudgetedEndpoint
+from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Call, Split, Transition
@@ -33,7 +33,7 @@ _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 @asynccontextmanager
 async def asked_endpoint(
-    settings: Settings, budget: Budget, *, dreams: bool, check: bool = True, role: str = ""
+    settings: Settings, budget: RunBudget, *, dreams: bool, check: bool = True, role: str = ""
 ) -> AsyncIterator[ChatEndpoint | None]:
     """The endpoint of the settings for the block; None while recording, and where none is named.
 

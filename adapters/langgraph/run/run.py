@@ -45,7 +45,7 @@ from dreamgym_kit.report.summary import RunMetrics, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, unaccounted
-from dreamgym_kit.rollout.jobs import Told, jobs_for
+from dreamgym_kit.rollout.jobs import WorkerReports, jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
@@ -151,7 +151,7 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             stop=switch,
             on_episode=partial(_count, tally, lock, switch),
         )
-        reports = Told()
+        reports = WorkerReports()
         watch = await stack.enter_async_context(
             servers_watched(settings, request.mode, chat=sources.chat, policy=request.policy is not None)
         )
@@ -276,7 +276,7 @@ def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint
     return [TrustPoint(row.threshold, row.answered, row.exact) for row in first.curve(settings.tenant)]
 
 
-def _reported_curve(reports: Told) -> list[TrustPoint]:
+def _reported_curve(reports: WorkerReports) -> list[TrustPoint]:
     """What each threshold gave on held-out recordings, as a worker that mined them has it."""
     curves = (last.get("curve") for last in reports.last)
     first: Sequence[Any] = next((curve for curve in curves if curve), ())
@@ -290,7 +290,7 @@ def _finish(
     tally: Tally,
     sources: AnswerSources,
     ready: PreparedGraph,
-    reports: Told,
+    reports: WorkerReports,
     servers: Sequence[JsonValue],
     budget: RunBudget,
 ) -> tuple[RunMetrics, list[str]]:

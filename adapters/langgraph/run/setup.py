@@ -56,7 +56,7 @@ from dreamgym_kit.interfaces import (
     TransitionStore,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
-from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
@@ -158,7 +158,7 @@ async def answering(
     request: RunRequest,
     facts: GraphInspection,
     directory: RunDirectory | None,
-    budget: Budget,
+    budget: RunBudget,
     *,
     known: Sequence[ReasonedTrial] = (),
 ) -> AnswerSources:
@@ -209,7 +209,7 @@ def runner_of(
     sources: AnswerSources,
     *,
     events: EventSink,
-    budget: Budget,
+    budget: RunBudget,
     label: str,
     seed: int,
     policy: ModelPolicy | None = None,

@@ -4,7 +4,7 @@ Named as the opener in the spec of a run's workers; imported in a process of its
 first moment on: gate and guard stand before the agent's module is imported.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from dreamgym_kit.adapters.langgraph.run.setup import (
     prepared,
     runner_of,
 )
-from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy
 from dreamgym_kit.adapters.models.named_models import opened_policy
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
@@ -38,10 +37,10 @@ from dreamgym_kit.dream.llm_calibration import ReasonedTrial
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, EventSink, PolicyServer
-from dreamgym_kit.rollout.budgets import Budget
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import FanOut
 from dreamgym_kit.rollout.tasks import task_from_record
-from dreamgym_kit.rollout.worker import Heard, WorkerContext
+from dreamgym_kit.rollout.worker import WorkerContext, WorkerEvents
 from dreamgym_kit.routing.process import PROCESS
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.serialization import JsonValue
@@ -53,7 +52,7 @@ from dreamgym_kit.types import Episode, Task
 
 @asynccontextmanager
 async def open_worker(
-    given: Mapping[str, Any], events: EventSink, budget: Budget
+    given: Mapping[str, Any], events: EventSink, budget: RunBudget
 ) -> AsyncIterator[WorkerContext]:
     """Open what `given` says (see `worker_spec.worker_facts`); implements `rollout.worker.Opener`.
 
@@ -81,9 +80,17 @@ async def open_worker(
         ready = await prepared(stack, request, tasks)
         trials = [ReasonedTrial(*trial) for trial in given["trials"]]
         sources = await answering(stack, request, ready.facts, None, budget, known=trials)
-        at_once = events.executed if isinstance(events, Heard) else None
-        here = _Here(request, ready, sources, FanOut([events], ready.masker), budget, given, at_once)
-        yield here.workplace(warnings)
+        here = _Here(
+            request=request,
+            ready=ready,
+            sources=sources,
+            events=FanOut([events], ready.masker),
+            budget=budget,
+            on_executed=events.executed if isinstance(events, WorkerEvents) else None,
+            warnings=[ready.masker.text(warning) for warning in warnings],
+        )
+        here.begin(given["label"], given["seed"], "")
+        yield here
 
 
 @contextmanager
@@ -134,45 +141,29 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     return settings.with_overrides({"workers.backend": "local", "workers.count": 0})
 
 
-@dataclass(slots=True)
-class _Here:
+@dataclass(kw_only=True)
+class _Here(WorkerContext):
     """What a worker holds while it is open."""
 
+    runner: LangGraphRunner = field(init=False)
     request: RunRequest
     ready: PreparedGraph
     sources: AnswerSources
     events: EventSink
-    budget: Budget
-    given: Mapping[str, Any]
-    on_executed: Callable[[Episode], None] | None = None
-    turns: dict[str, tuple[Turn, ...]] = field(default_factory=dict)
-    gone: list[EndpointError] = field(default_factory=list)
-    policy: ModelPolicy | None = None
-    runner: LangGraphRunner | None = None
+    budget: RunBudget
+    on_executed: Callable[[Episode], None] | None
 
-    def workplace(self, warnings: Sequence[str]) -> WorkerContext:
-        self.policy = policy_of(self.request)
-        self.begin(self.given["label"], self.given["seed"], "")
-        mask = self.ready.masker.text
-        return WorkerContext(
-            runner=self,
-            warnings=[mask(warning) for warning in warnings],
-            turns=lambda episode: self.turns.pop(episode, ()),
-            notes=lambda: [mask(note) for note in (self.policy.notes if self.policy is not None else ())],
-            strays=lambda: [mask(stray) for stray in strays_until_now()],
-            gone=lambda: (self.gone[0].kind, mask(str(self.gone[0]))) if self.gone else (),
-            last=self._last,
-            load=self.load,
-            admit=self.admit,
-            prepare=self.prepare,
-        )
+    def __post_init__(self) -> None:
+        self._policy = policy_of(self.request)
+        self._turns: dict[str, tuple[Turn, ...]] = {}
+        self._gone: list[EndpointError] = []
 
     def begin(self, label: str, seed: int, scope: str) -> None:
         """Run episodes of this label and seed from now on."""
-        policy = self.policy
+        policy = self._policy
         if policy is not None and scope:
-            policy = replace(policy, seed=seed, scope=scope, announced={}, gone=self.gone.append)
-        self.gone.clear()
+            policy = replace(policy, seed=seed, scope=scope, announced={}, gone=self._gone.append)
+        self._gone.clear()
         self.runner = runner_of(
             self.request,
             self.ready,
@@ -182,34 +173,45 @@ class _Here:
             label=label,
             seed=seed,
             policy=policy,
-            on_turns=self.turns.__setitem__,
+            on_turns=self._turns.__setitem__,
             on_executed=self.on_executed,
         )
 
-    async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
-        """See `EpisodeRunner.run`."""
-        assert self.runner is not None
-        return await self.runner.run(task, repeat=repeat, attempt=attempt)
+    def turns(self, episode: str) -> tuple[Turn, ...]:
+        """See `WorkerContext.turns`."""
+        return self._turns.pop(episode, ())
+
+    def notes(self) -> list[str]:
+        """See `WorkerContext.notes`."""
+        return self._masked(self._policy.notes if self._policy is not None else ())
+
+    def strays(self) -> list[str]:
+        """See `WorkerContext.strays`."""
+        return self._masked(PROCESS.told(once=True))
+
+    def gone(self) -> tuple[str, ...]:
+        """See `WorkerContext.gone`."""
+        return (self._gone[0].kind, *self._masked([str(self._gone[0])])) if self._gone else ()
 
     async def prepare(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
-        """See `Workplace.prepare`."""
+        """See `WorkerContext.prepare`."""
         self.begin(message["label"], message["seed"], message["scope"])
         return {}
 
     async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
-        """See `Workplace.load`."""
+        """See `WorkerContext.load`."""
         server = self.request.policy
         if isinstance(server, RemotePolicy):
             await server.follow(message["served"])
-            return {"version": server.version}
-        if not isinstance(server, PolicyServer):
-            raise UserError("this worker has no policy whose weights could be changed")
-        with egress.exempt():  # the kit's own files
-            await server.load(attested(message), message["version"])
+        elif isinstance(server, PolicyServer):
+            with egress.exempt():  # the kit's own files
+                await server.load(attested(message), message["version"])
+        else:
+            return await super().load(message)
         return {"version": server.version}
 
     def admit(self, tasks: Sequence[Task]) -> None:
-        """See `Workplace.admit`."""
+        """See `WorkerContext.admit`."""
         settings, ready = self.request.settings, self.ready
         check_inputs(tasks, ready.facts)
         check_expectations(tasks, ready.facts)
@@ -218,7 +220,8 @@ class _Here:
             names = {task.environment.name for task in tasks} - set(ready.environments)
             ready.environments.update(environment_providers(settings, names))
 
-    def _last(self) -> dict[str, JsonValue]:
+    def last(self) -> dict[str, JsonValue]:
+        """See `WorkerContext.last`."""
         first, store = self.sources.recorded, self.request.store
         last: dict[str, JsonValue] = {}
         if isinstance(store, BufferedStore):
@@ -228,7 +231,5 @@ class _Here:
             last["curve"] = [[point.threshold, point.answered, point.exact] for point in points]
         return last
 
-
-def strays_until_now() -> list[str]:
-    """Refused calls of this process that belonged to no episode; each is given once."""
-    return PROCESS.told(once=True)
+    def _masked(self, texts: Iterable[str]) -> list[str]:
+        return [self.ready.masker.text(text) for text in texts]

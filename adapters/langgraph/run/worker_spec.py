@@ -19,7 +19,7 @@ from dreamgym_kit.interfaces import ChatEndpoint, EventSink, TransitionStore
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
-from dreamgym_kit.rollout.jobs import Told
+from dreamgym_kit.rollout.jobs import WorkerReports
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker import kit_version
@@ -162,7 +162,7 @@ def distributed(
     return runner
 
 
-def take_added(store: TransitionStore | None, reports: Told) -> None:
+def take_added(store: TransitionStore | None, reports: WorkerReports) -> None:
     """Count what workers put into the buffer as put by this process."""
     if isinstance(store, BufferedStore):
         store.added += sum(last.get("added", 0) for last in reports.last)
