@@ -11,7 +11,7 @@ from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from shapes.tools import add_tool
 
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
-from dreamgym_kit.adapters.langgraph.training.capture import Capture, ModelPolicy, captured
+from dreamgym_kit.adapters.langgraph.policy.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.errors import EndpointError, EpisodeStop
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.training.samples import merge

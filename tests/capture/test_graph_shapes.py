@@ -25,7 +25,7 @@ from shapes.stage import HELLO, dream
 from shapes.tools import add_tool
 
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
-from dreamgym_kit.adapters.langgraph.training.capture import Capture, ModelPolicy, captured
+from dreamgym_kit.adapters.langgraph.policy.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.training.samples import merge

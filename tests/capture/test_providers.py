@@ -13,7 +13,7 @@ from shapes.stage import dream
 from shapes.tools import add_tool
 
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
-from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy, captured
+from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.routing.process import entered
 

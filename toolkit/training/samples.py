@@ -18,7 +18,6 @@ MISALIGNED = "token ids and log-probs differ in number"
 NOT_FINITE = "log-probs that are no numbers"
 NOTHING = "no token was sampled"
 NO_PROMPT = "no prompt"
-CONSTRAINED = "a grammar chose among the tokens"
 
 _ROUNDING = 1e-4  # a log-prob is never above 0, but for the last bits of a float
 

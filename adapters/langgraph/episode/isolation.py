@@ -25,7 +25,7 @@ from langgraph.store.memory import InMemoryStore
 from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, session_key
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import methods_of
 from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, plain_wrapper
-from dreamgym_kit.adapters.langgraph.training.capture import graph_entered
+from dreamgym_kit.adapters.langgraph.policy.capture import graph_entered
 from dreamgym_kit.routing.process import PROCESS, current, find
 from dreamgym_kit.routing.session import Session
 

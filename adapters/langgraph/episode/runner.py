@@ -32,7 +32,7 @@ from dreamgym_kit.adapters.langgraph.episode.usage import UsageCounter
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
-from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy, captured
+from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.grading import judge_cut_off
 from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice

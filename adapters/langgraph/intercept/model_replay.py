@@ -18,7 +18,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from dreamgym_kit.adapters.langgraph.episode.transcript import message_record
-from dreamgym_kit.adapters.langgraph.training.capture import model_name
+from dreamgym_kit.adapters.langgraph.policy.capture import model_name
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.errors import CallUnanswered
 from dreamgym_kit.routing.session import Session

@@ -13,8 +13,8 @@ from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.analysis.loading import open_graph
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of
+from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.settings.schema import Settings
 

@@ -7,8 +7,8 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.outputs import ChatResult
 
 from dreamgym_kit.adapters.langgraph.intercept.provider_tools import told
+from dreamgym_kit.adapters.langgraph.policy.capture import Capture, capture_of
 from dreamgym_kit.adapters.langgraph.policy.responses import chunks_of_reply, events_of_reply, result_of_reply
-from dreamgym_kit.adapters.langgraph.training.capture import Capture, capture_of
 from dreamgym_kit.routing.session import Session
 
 _OWN = ("messages", "stop", "run_manager")  # the framework's own arguments, in their order

@@ -34,13 +34,13 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
     register_functions,
     register_nodes,
 )
+from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.policy.loading import check_nodes, open_graph_for
 from dreamgym_kit.adapters.langgraph.run.calibration import held_out_trials
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
 from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint, with_model
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy
 from dreamgym_kit.adapters.models.named_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.dream.llm_calibration import ReasonedSupport, ReasonedTrial, learn_support

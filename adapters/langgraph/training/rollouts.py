@@ -27,6 +27,7 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
     environment_providers,
     episodes_at_once,
 )
+from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
@@ -45,7 +46,6 @@ from dreamgym_kit.adapters.langgraph.run.worker_spec import (
     weights_of,
     worker_facts,
 )
-from dreamgym_kit.adapters.langgraph.training.capture import ModelPolicy
 from dreamgym_kit.curriculum.makers import OfGiven
 from dreamgym_kit.errors import EndpointError, RunDirectoryError, UnknownName, UserError
 from dreamgym_kit.guard import egress

@@ -27,13 +27,13 @@ from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.routing.process import current
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.threads import run_in_thread
-from dreamgym_kit.training.samples import CONSTRAINED
 from dreamgym_kit.turns import Turn
 
 _GONE = frozenset({"connection", "unauthorized", "not_found", "refused_address", "server", "stale_weights"})
 _ALONE = (
     "#alone"  # behind the key of an episode that holds up the loop: the server knows of none of that name
 )
+_CONSTRAINED = "a grammar chose among the tokens"  # no sample to learn from
 _ID_LETTERS = 9  # letters and digits: what the strictest chat template takes for a call's id
 
 
@@ -243,7 +243,7 @@ class Capture:
             model=asking.model,
             finish=reply.finish_reason,
             temperature=self.policy.temperature,
-            unfit=CONSTRAINED if tokens.constrained else "",
+            unfit=_CONSTRAINED if tokens.constrained else "",
         )
         with self._lock:
             self._turns.append((asking, turn))
