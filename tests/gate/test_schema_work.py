@@ -9,8 +9,7 @@ from langchain_core.tools import StructuredTool
 from shapes.stage import DREAMT, dream
 
 from dreamgym_kit.routing.process import entered
-from dreamgym_kit.routing.regex_work import work_of_search
-from dreamgym_kit.routing.schema_work import MAX_WORK, first_problem
+from dreamgym_kit.routing.schema_work import MAX_WORK, first_problem, work_of_search
 
 HOSTILE = {name: (schema, given) for name, schema, given in schemas()}
 CHECKED: dict[str, dict[str, int]] = {"long list of values": {"bad_arguments": 1}, "deep": {}}

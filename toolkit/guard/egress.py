@@ -33,9 +33,8 @@ from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.guard import exemptions, sealing, thread_owners
 from dreamgym_kit.guard.audit_events import READERS, AuditedAction, Setting, plain_address
 from dreamgym_kit.guard.callers import IMPORTING, Caller, acting, caller
-from dreamgym_kit.guard.connections import foreign_connections
+from dreamgym_kit.guard.connections import KNOWN_GAPS, foreign_connections
 from dreamgym_kit.guard.exemptions import exempt
-from dreamgym_kit.guard.gaps import KNOWN_GAPS
 from dreamgym_kit.guard.thread_owners import Owner
 from dreamgym_kit.settings import advice
 

@@ -19,9 +19,8 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.analysis.frameworks import is_framework
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
-from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, nodes_of
+from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import Reached, Reading, is_users, read, unpacked
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, real_of, under

@@ -4,16 +4,19 @@ Takes `module:attr`, `file.py:attr`, `langgraph.json[:name]` or a live object; c
 `StateGraph`s, and factories: plain, async, or (async) context managers, with no argument or `config`.
 """
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import AsyncIterator
+from asyncio import events, tasks
+from collections.abc import AsyncIterator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
+    contextmanager,
 )
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,9 +26,31 @@ from typing import Any
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.analysis.import_errors import not_loaded
-from dreamgym_kit.adapters.langgraph.analysis.importing import no_running_loop
 from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE, project_graph
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName, UserError
+
+
+@contextmanager
+def no_running_loop() -> Iterator[None]:
+    """Hide this thread's running loop from the code inside, which may run one of its own.
+
+    The kit looks at a graph inside its own loop, and a module that fetches its MCP tools with
+    `asyncio.run(...)` while it is imported is no rarity.
+    """
+    loop = events._get_running_loop()
+    if loop is None:
+        yield
+        return
+    swap = getattr(tasks, "_swap_current_task", None)  # from Python 3.14 a thread has one current task
+    task = swap(loop, None) if swap is not None else None
+    events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        events._set_running_loop(loop)
+        if swap is not None:
+            swap(loop, task)
+        asyncio.set_event_loop(loop)
 
 
 @asynccontextmanager

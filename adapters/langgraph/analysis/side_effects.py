@@ -23,7 +23,7 @@ from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.analysis.frameworks import is_framework
+from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework
 from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import changes_others
 from dreamgym_kit.adapters.langgraph.intercept.functions import of_library, real_of, under
 

@@ -16,19 +16,16 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from dreamgym_kit.adapters.langgraph.episode.isolation import own_graph
-from dreamgym_kit.adapters.langgraph.episode.record import Lived
 from dreamgym_kit.adapters.langgraph.episode.simulated_user import ask_user, played_by
-from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState, Lived, UsageCounter
 from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
     classify_error,
     classify_stop,
     declares_context,
     say_model_down,
 )
-from dreamgym_kit.adapters.langgraph.episode.streaming import stream_graph
-from dreamgym_kit.adapters.langgraph.episode.subgraph_events import hearing_nested_graphs
+from dreamgym_kit.adapters.langgraph.episode.streaming import hearing_nested_graphs, stream_graph
 from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript, final_state
-from dreamgym_kit.adapters.langgraph.episode.usage import UsageCounter
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse

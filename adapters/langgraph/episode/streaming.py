@@ -10,11 +10,15 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_STREAM
 from langgraph.pregel import Pregel
+from langgraph.pregel.protocol import StreamProtocol
+from langgraph.runtime import DEFAULT_RUNTIME
 
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 
@@ -94,3 +98,23 @@ def _is_filled(cell: types.CellType) -> bool:
     except ValueError:
         return False
     return True
+
+
+def hearing_nested_graphs(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
+    """Entries for `config["configurable"]` of `graph`: `take` is given each update of a graph within it.
+
+    `astream(subgraphs=True)` would tell it too, at the price of a task and a wake-up for every step of every
+    graph. Here the sink that LangGraph keeps in the config for the same end is ours: a graph that runs in a
+    node, in a tool, or by hand finds it there and calls it, from whatever thread it runs in.
+    """
+
+    def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
+        namespace, _, update = chunk
+        if namespace:  # the outermost graph's own updates are streamed to its caller
+            take(update)
+
+    return {
+        CONFIG_KEY_STREAM: StreamProtocol(heard, {"updates"}),
+        # a graph that finds a sink takes its writer from there, and its store too
+        CONFIG_KEY_RUNTIME: replace(DEFAULT_RUNTIME, store=graph.store),
+    }

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langchain_core.tools import BaseTool
+from langchain_core.tools.base import FILTERED_ARGS, get_all_basemodel_annotations
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
 
-from dreamgym_kit.adapters.langgraph.intercept.injected_arguments import without_injected
 from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.routing.process import CONFIG_KEY, current
 from dreamgym_kit.routing.session import Identity, Session
@@ -228,3 +228,37 @@ def _without_message_ids(value: Any, depth: int = 0) -> Any:
 def _is_injected(value: object) -> bool:
     module = type(value).__module__
     return module.startswith(("langgraph.", "langchain_core.callbacks"))
+
+
+try:
+    from langchain_core.tools.base import _is_injected_arg_type
+except ImportError:  # then the framework's own filter is there
+    _is_injected_arg_type = None  # type: ignore[assignment]
+
+
+def without_injected(tool: BaseTool, passed: dict[str, Any]) -> Mapping[str, Any]:
+    """The arguments that the model gave, without those that the framework injected.
+
+    Newer langchain-core says so itself (`_filter_injected_args`, which its own callbacks use); for 1.0 and
+    1.1 the same rule is read from the schema's annotations.
+    """
+    own = getattr(type(tool), "_filter_injected_args", None)
+    if own is not None:
+        kept: Mapping[str, Any] = own(tool, passed)
+        return kept
+    hidden = _injected_names(tool)
+    return {
+        name: value
+        for name, value in passed.items()
+        if name not in hidden and not type(value).__module__.startswith("langgraph.")
+    }
+
+
+def _injected_names(tool: BaseTool) -> set[str]:
+    names = set(FILTERED_ARGS)
+    schema = tool.args_schema
+    if schema is None or isinstance(schema, dict) or _is_injected_arg_type is None:
+        return names
+    return names | {
+        name for name, kind in get_all_basemodel_annotations(schema).items() if _is_injected_arg_type(kind)
+    }

@@ -35,7 +35,7 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.intercept.provider_tools import provider_tools, without_left_out
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import check_answered
 from dreamgym_kit.adapters.langgraph.policy.capture import capture_of
-from dreamgym_kit.adapters.langgraph.policy.patch import Leaf
+from dreamgym_kit.adapters.langgraph.policy.responses import Leaf
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.guard import egress
 from dreamgym_kit.routing.process import PROCESS, current, find

@@ -28,8 +28,8 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     metadata_here,
     running,
     session_key,
+    without_injected,
 )
-from dreamgym_kit.adapters.langgraph.intercept.injected_arguments import without_injected
 from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person
 from dreamgym_kit.adapters.langgraph.intercept.patches import subclasses
 from dreamgym_kit.adapters.langgraph.intercept.supervised import (

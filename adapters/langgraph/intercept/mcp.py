@@ -2,24 +2,28 @@
 
 The connection is open already, so the egress guard sees nothing of such a call. What of the session a
 tool's own body uses is the tool's: the gate has decided about that call. The functions keep their
-identity and get other code, so a method that was bound before the gate stood meets it as well.
+identity and get other code, so a method that was bound before the gate stood meets it as well. Modules of
+the foreign list that are imported later are met as they are loaded.
 """
 
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, running, session_key
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
     FOREIGN,
+    KNOWN,
     Foreign,
     check_foreign_names,
     entry,
 )
-from dreamgym_kit.adapters.langgraph.intercept.late_imports import LateImports
 from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.routing.process import PROCESS, current, find
@@ -173,3 +177,34 @@ def _is_pure(body: Any) -> bool:
     """Whether the running body may compute only: no guard sees it send over a connection that is open."""
     session = current.get()
     return session is not None and session.policy.spec(body.name, body).effect is Effect.PURE
+
+
+class LateImports(MetaPathFinder):
+    """Calls `then` with the name of a module or package of the list once that has been loaded."""
+
+    def __init__(self, then: Callable[[str], None]) -> None:
+        packages = {package.replace("-", "_") for package in KNOWN}
+        self._names = packages | {one.module for one in FOREIGN}
+        self._then = then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As the other finders find it, with a loader that tells when it is done."""
+        if fullname not in self._names:
+            return None
+        others = (finder for finder in list(sys.meta_path) if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((one for one in found if one is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._tell_after(spec.loader)
+        return spec
+
+    def _tell_after(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            self._then(module.__name__)
+
+        loader.exec_module = exec_module
