@@ -339,7 +339,7 @@ def _tasks(settings: "Settings", request: "_Asked", facts: "GraphInspection | No
         configured,
         environment_providers,
     )
-    from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process, watched_loading
+    from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, watched_loading
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
@@ -381,7 +381,7 @@ def _tasks(settings: "Settings", request: "_Asked", facts: "GraphInspection | No
 
 def _detectors(settings: "Settings", facts: "GraphInspection | None") -> Check:
     from dreamgym_kit.adapters.langgraph.analysis.references import detectors_named
-    from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import watched_loading
+    from dreamgym_kit.adapters.langgraph.intercept.install import watched_loading
     from dreamgym_kit.adapters.langgraph.run.run import gate_slips
 
     with watched_loading(settings) as touched:

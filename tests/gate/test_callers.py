@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from shapes.stage import ScriptedExperienceDouble
 
-from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
-from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, uninstall
 from dreamgym_kit.adapters.langgraph.run.api import live_policy
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.guard import egress

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from shapes.stage import dream
 
-from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
-from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, install, uninstall
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.guard import egress
 from dreamgym_kit.routing.process import entered

@@ -14,8 +14,7 @@ from langchain_core.tools import StructuredTool
 from shapes.stage import ScriptedExperienceDouble
 
 from dreamgym_kit import effect
-from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
-from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
+from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, install, uninstall
 from dreamgym_kit.adapters.langgraph.run.api import live_policy
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.routing.process import entered

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from langchain_core.tools import tool
 
-from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import watched_loading
+from dreamgym_kit.adapters.langgraph.intercept.install import watched_loading
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.egress import Allowance

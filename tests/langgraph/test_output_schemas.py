@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool, StructuredTool, tool
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from dreamgym_kit.adapters.langgraph.analysis.output_schemas import NOTHING, declared_answer
+from dreamgym_kit.adapters.langgraph.intercept.object_effects import NOTHING, declared_answer
 
 
 class OrderModel(BaseModel):

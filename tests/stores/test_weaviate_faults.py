@@ -13,7 +13,7 @@ from weaviate_double import DoubleOnItsOwnPorts, WeaviateDouble, grpc
 
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.guard import egress
-from dreamgym_kit.guard.exemptions import is_exempt
+from dreamgym_kit.guard.thread_owners import is_exempt
 from dreamgym_kit.interfaces import HybridQuery, Room
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
 

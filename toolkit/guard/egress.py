@@ -30,12 +30,11 @@ from typing import Any, NoReturn
 from weakref import WeakSet
 
 from dreamgym_kit.errors import RealCallBlocked, UserError
-from dreamgym_kit.guard import exemptions, sealing, thread_owners
+from dreamgym_kit.guard import thread_owners
 from dreamgym_kit.guard.audit_events import READERS, AuditedAction, Setting, plain_address
 from dreamgym_kit.guard.callers import IMPORTING, Caller, acting, caller
 from dreamgym_kit.guard.connections import KNOWN_GAPS, foreign_connections
-from dreamgym_kit.guard.exemptions import exempt
-from dreamgym_kit.guard.thread_owners import Owner
+from dreamgym_kit.guard.thread_owners import Owner, exempt
 from dreamgym_kit.settings import advice
 
 __all__ = [
@@ -175,7 +174,7 @@ class _Guard:
         names = self.names(attempt)
         if attempt.setting is Setting.HOSTS and not _models.isdisjoint(names):
             return [advice.model_allowed(attempt.target)]
-        seal = sealing.seal()
+        seal = thread_owners.seal()
         if seal is not None:  # what a tool's body does is stopped at the tool
             answered = advice.tool_answered(seal.tool, "write")
         else:
@@ -314,7 +313,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     read = READERS.get(event)
     if read is None:
         return
-    guard, seal = _guard or _ended, sealing.seal()
+    guard, seal = _guard or _ended, thread_owners.seal()
     if guard is None and seal is None:
         return
     if _is_exempt():
@@ -332,7 +331,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
             guard.judge(event, attempt)
 
 
-def _break(seal: sealing.Seal, attempt: AuditedAction) -> NoReturn:
+def _break(seal: thread_owners.Seal, attempt: AuditedAction) -> NoReturn:
     """Answer a pure body that reaches for a host: it is refused."""
     message = _printable(
         f"refused to {attempt.deed}: {seal.tool} is pure, and what is pure reaches no host "
@@ -346,7 +345,7 @@ def _break(seal: sealing.Seal, attempt: AuditedAction) -> NoReturn:
 
 
 def _is_exempt() -> bool:
-    return exemptions.is_exempt(owned=owner() is not None)
+    return thread_owners.is_exempt(owned=owner() is not None)
 
 
 def owner() -> Owner | None:

@@ -1,19 +1,29 @@
-"""What an episode began: threads, and work that it hands over to be done later, elsewhere.
+"""Marks on running code: which episode began it, whether it is exempt, and whether it may reach a host.
 
-What runs there belongs to that episode for as long as it runs, and so does what it begins in turn. Two marks
-say so: one in the context, which tasks and callbacks copy, and one on the thread, which code that runs in an
-empty context keeps. The egress guard goes by them, and the gate once the dream is over. While it runs the
-gate asks for more: a thread of a node's own may serve several episodes, and an answer of one must not reach
-another.
+What an episode began (threads, and work that it hands over to be done later, elsewhere) belongs to that
+episode for as long as it runs, and so does what it begins in turn. Two marks say so: one in the context,
+which tasks and callbacks copy, and one on the thread, which code that runs in an empty context keeps. The
+egress guard goes by them, and the gate once the dream is over. While it runs the gate asks for more: a thread
+of a node's own may serve several episodes, and an answer of one must not reach another.
+
+Exempt are the kit's own writers, and a trainer beside a dream. An exemption belongs to a context; tasks
+inherit it, threads do so where that was asked for. What an episode runs is never exempt by the thread that it
+runs in, nor is anything inside of `guarded`.
+
+A body that is `pure` runs sealed: what computes from its arguments needs no host, and may lie about that. The
+guard asks for the seal, also where no guard stands (real calls under oversight). It belongs to a context;
+tasks inherit it, and so do the threads that are begun in it and the work that it hands to pools.
 """
 
 import functools
 import multiprocessing.pool as old_pools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import thread as new_pools
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 
 class Owner(Protocol):
@@ -80,5 +90,107 @@ def belonging(work: Callable[..., Any], owner: Owner) -> Callable[..., Any]:
         finally:
             _by_thread.owner = around
             _by_context.reset(token)
+
+    return worked
+
+
+_said: ContextVar[bool | None] = ContextVar("dreamgym_kit_exempted", default=None)  # None: as the thread is
+_with_threads: ContextVar[bool] = ContextVar("dreamgym_kit_exempts_threads", default=False)
+_threads: "WeakSet[threading.Thread]" = WeakSet()
+_lock = threading.Lock()
+
+
+@contextmanager
+def exempt(*, threads: bool = False) -> Iterator[None]:
+    """Let this context pass: for the kit's own writers, never around code of the user's.
+
+    Tasks that are started inside inherit it. Threads do with `threads` only, and those that they start;
+    a pool's threads never do, since they work for whoever hands them work.
+    """
+    tokens = _said.set(True), _with_threads.set(threads)
+    try:
+        yield
+    finally:
+        _said.reset(tokens[0])
+        _with_threads.reset(tokens[1])
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """In the block, nothing is exempt because of what stands around it."""
+    tokens = _said.set(False), _with_threads.set(False)
+    try:
+        yield
+    finally:
+        _said.reset(tokens[0])
+        _with_threads.reset(tokens[1])
+
+
+def is_exempt(*, owned: bool) -> bool:
+    """Whether the running code is; `owned`: it belongs to an episode."""
+    passes = _said.get()
+    if passes is not None or owned or not _threads:
+        return bool(passes)
+    with _lock:
+        return threading.current_thread() in _threads
+
+
+def mark_exempt(thread: threading.Thread) -> None:
+    """A thread is about to start that belongs to no episode: it is as exempt as the code that starts it."""
+    if of_pool(thread):
+        return
+    if _with_threads.get() or (_said.get() is None and is_exempt(owned=False)):
+        with _lock:
+            _threads.add(thread)
+
+
+class Seal(NamedTuple):
+    """Which tool's body runs, and who hears of what it tried."""
+
+    tool: str
+    report: Callable[[str], object]
+
+
+_seal: ContextVar[Seal | None] = ContextVar("dreamgym_kit_seal", default=None)
+
+
+def seal() -> Seal | None:
+    """The one that the running code is under."""
+    return _seal.get()
+
+
+@contextmanager
+def sealed(tool: str, report: Callable[[str], object]) -> Iterator[None]:
+    """Let the block reach no host; `report` gets each try at once. The guard has to listen."""
+    token = _seal.set(Seal(tool, report))
+    try:
+        yield
+    finally:
+        _seal.reset(token)
+
+
+@contextmanager
+def unsealed() -> Iterator[None]:
+    """Let the block go by the guard alone: a tool of its own that somebody else lets through."""
+    token = _seal.set(None)
+    try:
+        yield
+    finally:
+        _seal.reset(token)
+
+
+def carried(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Work of a thread or a pool, under the seal of what begins it or hands it over."""
+    mine = seal()
+    if mine is None:
+        return work
+
+    @functools.wraps(work)
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        token = _seal.set(mine)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            _seal.reset(token)
 
     return worked

@@ -25,9 +25,8 @@ from dreamgym_kit.adapters.langgraph.analysis.side_effects import OPENS
 from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import body_of, is_served, place_of
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, own_entry
 from dreamgym_kit.adapters.langgraph.intercept.chat_models import host_of
-from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import watched_loading
 from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, hooked_names
-from dreamgym_kit.adapters.langgraph.intercept.install import install
+from dreamgym_kit.adapters.langgraph.intercept.install import install, watched_loading
 from dreamgym_kit.adapters.langgraph.intercept.object_effects import (
     ObjectEffects,
     all_bearers,

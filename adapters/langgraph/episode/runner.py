@@ -15,7 +15,6 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
-from dreamgym_kit.adapters.langgraph.episode.isolation import own_graph
 from dreamgym_kit.adapters.langgraph.episode.simulated_user import ask_user, played_by
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState, Lived, UsageCounter
 from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
@@ -28,6 +27,7 @@ from dreamgym_kit.adapters.langgraph.episode.streaming import hearing_nested_gra
 from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
+from dreamgym_kit.adapters.langgraph.intercept.memory import own_graph
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.dream.faults import FaultPlan, faults_of

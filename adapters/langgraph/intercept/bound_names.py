@@ -17,8 +17,8 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
-from dreamgym_kit.adapters.langgraph.intercept.entry_points import ENTRY_POINTS, LEAVES
 from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, is_empty, of_python, under
+from dreamgym_kit.adapters.langgraph.intercept.tools import ENTRY_POINTS, LEAVES
 from dreamgym_kit.routing.process import PROCESS, current
 
 Callback = Callable[..., Any]

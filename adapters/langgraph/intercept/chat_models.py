@@ -16,11 +16,6 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
-from dreamgym_kit.adapters.langgraph.analysis.dynamic_dispatch import (
-    answers_unknown_names,
-    loose_function,
-    tool_of_node,
-)
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, name_of, own_entry
 from dreamgym_kit.adapters.langgraph.intercept.call_context import session_key
 from dreamgym_kit.adapters.langgraph.intercept.functions import (
@@ -33,7 +28,12 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import (
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import turn_of
 from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
 from dreamgym_kit.adapters.langgraph.intercept.provider_tools import provider_tools, without_left_out
-from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import check_answered
+from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import (
+    answers_unknown_names,
+    check_answered,
+    loose_function,
+    tool_of_node,
+)
 from dreamgym_kit.adapters.langgraph.policy.capture import capture_of
 from dreamgym_kit.adapters.langgraph.policy.responses import Leaf
 from dreamgym_kit.canonical import canonical

@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hea
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.errors import EpisodeStop, NotSerializable
-from dreamgym_kit.guard.sealing import unsealed
+from dreamgym_kit.guard.thread_owners import unsealed
 from dreamgym_kit.interfaces import Approver
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.routing.supervision import (

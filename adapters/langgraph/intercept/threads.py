@@ -20,10 +20,9 @@ from typing import Any
 
 from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, plain_wrapper
 from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.guard import exemptions, thread_owners
+from dreamgym_kit.guard import thread_owners
 from dreamgym_kit.guard.callers import handed_over
-from dreamgym_kit.guard.sealing import carried, seal
-from dreamgym_kit.guard.thread_owners import Owner
+from dreamgym_kit.guard.thread_owners import Owner, carried, seal
 from dreamgym_kit.routing.process import current
 from dreamgym_kit.routing.session import Session
 
@@ -61,7 +60,7 @@ def _mark_threads(patches: PatchSet) -> None:
             run = handed_over(carried(self.run))
             self.run = run if owner is None else _hushed(thread_owners.belonging(run, owner))  # type: ignore[method-assign]
         if owner is None:
-            exemptions.begins(self)
+            thread_owners.mark_exempt(self)
         starting(self)
 
     patches.replace(threading.Thread, "start", plain_wrapper(start, starting))

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,9 +33,9 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     goes_on,
     identity_of,
     letting_through,
+    running,
     session_key,
 )
-from dreamgym_kit.adapters.langgraph.intercept.entry_points import ENTRY_POINTS, LEAVES, guarded_override
 from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
     OURS,
@@ -55,7 +56,7 @@ from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.guard import egress
-from dreamgym_kit.guard.sealing import sealed
+from dreamgym_kit.guard.thread_owners import sealed
 from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_outside, unowned_call
 from dreamgym_kit.routing.router import Route
@@ -395,3 +396,119 @@ def _is_framework_leaf(real: Body) -> bool:
 _FRAMEWORK_LEAVES = frozenset(
     kind.__dict__[name] for kind in (StructuredTool, Tool) for name in ("_run", "_arun")
 )
+
+
+LEAVES = ("_run", "_arun")
+ENTRY_POINTS = (
+    "invoke", "ainvoke", "run", "arun", "batch", "abatch", "batch_as_completed", "abatch_as_completed",
+    "stream", "astream", "transform", "atransform", "__call__",
+)  # fmt: skip
+
+
+def guarded_override(real: Any, name: str) -> Any:
+    """Wrap an overridden entry point by its own kind: plain, coroutine, generator or async generator."""
+    if inspect.isasyncgenfunction(real):
+
+        @functools.wraps(real)
+        async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+            body = _body(real, self, name, args, kwargs)
+            async for item in body(self, *args, **kwargs):
+                yield item
+
+    elif inspect.iscoroutinefunction(real):
+
+        @functools.wraps(real)
+        async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+            return await _body(real, self, name, args, kwargs)(self, *args, **kwargs)
+
+    elif inspect.isgeneratorfunction(real):
+
+        @functools.wraps(real)
+        def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+            yield from _body(real, self, name, args, kwargs)(self, *args, **kwargs)
+
+    else:
+
+        @functools.wraps(real)
+        def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
+            return _body(real, self, name, args, kwargs)(self, *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
+
+
+def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The override where it may run, else the framework's own method of that name."""
+    if running() is tool or (not PROCESS.armed and current.get() is None):
+        return real
+    config = kwargs.get("config") or (args[1] if len(args) > 1 and isinstance(args[1], dict) else None)
+    session = find(session_key(config or config_here(tool)), tool.name)
+    if session is None:
+        return real
+    if session.policy.route(tool.name, tool) is Route.REAL:
+        session.check_open(tool.name)
+        return real
+    if session.policy.route(tool.name, tool) is Route.OVERSEEN:
+        session.refuse(
+            f"{type(tool).__name__} overrides {name}, which would run past the overseer of real calls; tool "
+            f"'{tool.name}' did not run. Put what it does into _run or _arun"
+        )
+    own = getattr(BaseTool, name, None)
+    if own is None:
+        session.refuse(
+            f"{type(tool).__name__}.{name} of tool '{tool.name}' cannot be simulated: call it through invoke"
+        )
+    note = f"{type(tool).__name__} overrides {name}; the override was skipped in the dream"
+    if note not in session.notes:
+        session.notes.append(note)
+    return own
+
+
+_FRAMEWORK = frozenset(
+    {"copy", "inspect", "langchain", "langchain_core", "langgraph", "pydantic", "dreamgym_kit"}
+)
+
+
+class ToolAttributes:
+    """Stands before the pydantic field `name` of StructuredTool and Tool."""
+
+    def __init__(self, name: str, *, is_async: bool) -> None:
+        self._name = name
+        self._is_async = is_async
+
+    def __get__(self, tool: BaseTool | None, owner: type | None = None) -> Any:
+        if tool is None:
+            raise AttributeError(self._name)  # as pydantic's fields do; else subclasses take us for a default
+        try:
+            raw = tool.__dict__[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        if raw is None or running() is tool or (not PROCESS.armed and current.get() is None):
+            return raw
+        asking = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+        return raw if asking in _FRAMEWORK else self._gated(tool, raw)
+
+    def __set__(self, tool: BaseTool, value: Any) -> None:
+        tool.__dict__[self._name] = value
+
+    def __delete__(self, tool: BaseTool) -> None:
+        tool.__dict__.pop(self._name, None)
+
+    def _gated(self, tool: BaseTool, raw: Any) -> Any:
+        if self._is_async:
+
+            async def body(_tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+                return await raw(*args, **kwargs)
+
+            leaf = async_leaf(body)
+
+            async def bound(*args: Any, **kwargs: Any) -> Any:
+                return await leaf(tool, *args, **kwargs)
+
+        else:
+            sync = sync_leaf(lambda _tool, *args, **kwargs: raw(*args, **kwargs))
+
+            def bound(*args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+                return sync(tool, *args, **kwargs)
+
+        looks_like = raw if inspect.isroutine(raw) else type(raw).__call__
+        return functools.wraps(looks_like)(bound)

@@ -1,23 +1,117 @@
-"""After every turn of a model: did the calls that it asked for before pass the gate?
+"""Calls past every tool: whether somebody's own code could run what a model asks for, and whether it did.
 
-A conversation that goes on shows what became of its calls. One that has its answer, though the gate saw no
-such call, was run by somebody's own code: the episode ends there, before the next call. One that has none is
-only suspected, since what runs side by side may still be on its way; the end of the episode settles it.
+A ToolNode runs tools and answers unknown names by itself. A node that looks functions up by name runs what it
+finds. So where it is not known what stands behind a name (a bare schema was bound, or the model was never
+told of it), the living functions of that name are looked at. One look costs some ten milliseconds; what it
+found is kept for the graph.
+
+After every turn of a model it is asked whether the calls of before passed the gate. A conversation that goes
+on shows what became of its calls. One that has its answer, though the gate saw no such call, was run by
+somebody's own code: the episode ends there, before the next call. One that has none is only suspected, since
+what runs side by side may still be on its way; the end of the episode settles it.
 """
 
+import functools
+import gc
+import sysconfig
+import types
+import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.prebuilt import ToolNode
 
-from dreamgym_kit.adapters.langgraph.analysis.dynamic_dispatch import loose_function
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
+from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
-from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
+from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names, is_hooked
+from dreamgym_kit.adapters.langgraph.intercept.memory import graphs_of
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.transcript_check import PAST_THE_GATE
 from dreamgym_kit.serialization import to_json
 from dreamgym_kit.types import Executed
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def answers_unknown_names(session: Session) -> bool:
+    """Whether a graph of this episode has a ToolNode."""
+    return any(True for _ in _tool_nodes(session))
+
+
+def tool_of_node(session: Session, name: str) -> BaseTool | None:
+    """The tool of that name that a ToolNode of this episode runs."""
+    tools = (node.tools_by_name.get(name) for node in _tool_nodes(session))
+    return next((tool for tool in tools if tool is not None), None)
+
+
+def loose_function(session: Session, name: str, *, again: bool = False) -> str | None:
+    """Where a living user's function of that name stands ("module:qualname") that no gate holds.
+
+    With `again`, one that was found before is looked for anew: it may be hooked by now.
+    """
+    graphs = graphs_of(session)
+    known = _FOUND.setdefault(graphs[0] if graphs else session, {})
+    if name not in known or (again and known[name] is not None):
+        known[name] = _find(name)
+    return known[name]
+
+
+def _find(name: str) -> str | None:
+    if _first(name) is None:
+        return None
+    gc.collect()  # what nobody can reach any more cannot be run
+    return _first(name)
+
+
+_FOUND: "weakref.WeakKeyDictionary[Any, dict[str, str | None]]" = weakref.WeakKeyDictionary()
+"""By graph, or by session where no graph runs."""
+
+
+def _first(name: str) -> str | None:
+    for function in instances_of(types.FunctionType):
+        if function.__name__ == name and _is_loose(function):
+            return _where(function)
+    for table in instances_of(dict):
+        # dict.get, not the table's own: a subclass may run code
+        value = dict.get(table, name) if type(table) is dict else None
+        candidate = _under(value)
+        if candidate is not None and _is_loose(candidate, bound=type(value) is types.MethodType):
+            return _where(candidate)
+    return None
+
+
+def _under(value: Any) -> types.FunctionType | None:
+    """The function that a function, method or partial runs; a tool's own methods are gated."""
+    while type(value) in (functools.partial, types.MethodType):
+        if type(value) is types.MethodType and isinstance(value.__self__, BaseTool):
+            return None
+        value = value.func if type(value) is functools.partial else value.__func__
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def _is_loose(function: types.FunctionType, *, bound: bool = False) -> bool:
+    """Whether a function is a user's, no gate holds it, and it is no method (unless taken off an object)."""
+    if function.__code__.co_filename.startswith(("<", *_LIBRARIES)) or is_hooked(function):
+        return False
+    if HOLDINGS.is_body(function):
+        return False
+    # a client's method is named as the tool that calls it: that says nothing
+    outside = function.__qualname__.rpartition(".")[0]
+    return bound or not outside or outside.endswith("<locals>")
+
+
+def _tool_nodes(session: Session) -> Iterator[ToolNode]:
+    for graph in graphs_of(session):
+        for _, bound in nodes_of(graph):
+            yield from (runnable for runnable in unwrapped(bound) if isinstance(runnable, ToolNode))
+
+
+def _where(function: types.FunctionType) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def check_answered(session: Session, messages: Any) -> None:

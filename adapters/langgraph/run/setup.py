@@ -27,8 +27,7 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
 from dreamgym_kit.adapters.langgraph.analysis.unreached import hook_unreached
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.episode.streaming import only_sync
-from dreamgym_kit.adapters.langgraph.intercept.dreaming_process import dreaming_process
-from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.intercept.registration import (
     check_confirmed,
     register_functions,
