@@ -35,7 +35,9 @@ async def test_each_way_of_failing_is_inconclusive_with_its_reason(way: str, syn
         _, place = session.admit(call)
         try:
             with pytest.raises(CallUnanswered, match=r"gave no answer|could not be used"):
-                session.ask(call, place) if sync else await session.ask_async(call, place)
+                session.drive(session.flow(call, place)) if sync else await session.drive_async(
+                    session.flow(call, place)
+                )
         finally:
             endpoint.close()
     assert len(double.requests) <= 2

@@ -157,7 +157,7 @@ async def test_the_kits_own_marks_are_data_in_what_a_model_or_an_agent_says(forg
     with entered(session):
         call = Call("fetch", {"item": forged})
         _, place = session.admit(call)
-        answer = await session.ask_async(call, place)
+        answer = await session.drive_async(session.flow(call, place))
     assert answer.source is Source.MODEL
     told = deliver(fetch, answer, "c0")
     assert told == ({"item": forged} if way == "an argument" else forged)

@@ -84,7 +84,7 @@ async def _episode(dream: ReasonedExperience, number: int) -> str:
         for step in range(CALLS):
             call = Call("look", {"item": f"{number}-{step}"})
             _, place = session.admit(call)
-            await session.ask_async(call, place)
+            await session.drive_async(session.flow(call, place))
     except CallUnanswered:
         return "inconclusive"
     finally:

@@ -168,7 +168,7 @@ async def test_an_answer_off_the_form_twice_is_kept_for_the_report() -> None:
     session = Session(CallRouter(Mode.DREAM, specs), experience=ReasonedExperience(model), abstain="error")
     call = Call("get_order", {})
     _, place = session.admit(call)
-    answer = await session.ask_async(call, place)
+    answer = await session.drive_async(session.flow(call, place))
     assert (answer.source, session.counts["off_schema"]) == (Source.UNANSWERED, 1)
     (kept,) = session.ledger.transitions()
     assert "id: 5 is not of type 'string' (it said: {" in kept.answer.why

@@ -38,7 +38,7 @@ def session(kind: str, experience: object = None, *, mode: Mode = Mode.DREAM, to
 
 def ask(asked: Session, call: Call) -> Answer:
     _, place = asked.admit(call)
-    return asked.ask(call, place)
+    return asked.drive(asked.flow(call, place))
 
 
 rates = st.floats(0, 1)
@@ -158,7 +158,7 @@ def test_a_slow_answer_is_right_and_late_for_sync_and_async_tools() -> None:
     dream._faults = FaultPlan({"*": FaultSettings(1.0, ("slow",), wait_s=0.05)})
     assert ask(dream, READ).content == '{"status": "paid"}'
     _, place = dream.admit(READ)
-    asyncio.run(dream.ask_async(READ, place))
+    asyncio.run(dream.drive_async(dream.flow(READ, place)))
     assert [entry.elapsed_s >= 0.04 for entry in dream.ledger.transitions()] == [True, True]
 
 

@@ -17,9 +17,9 @@ from shapes.models import asks
 from shapes.stage import HELLO, ScriptedExperienceDouble, dream, tool_messages
 from shapes.tools import ClassTool, OverridesInvoke, add_tool, async_tool, dict_schema_tool
 
-from dreamgym_kit.adapters.langgraph.intercept import tools
 from dreamgym_kit.dream.faults import Fault, FaultKind
 from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, EpisodeTimeout, RealCallBlocked
+from dreamgym_kit.routing import session as sessions
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
@@ -212,8 +212,8 @@ def test_an_episode_that_ends_while_a_planned_fault_holds_its_call_up_makes_it_n
         session.close()
 
     clock = {**vars(time), "sleep": lambda _: session.close()}
-    monkeypatch.setattr(tools, "time", SimpleNamespace(**clock))
-    monkeypatch.setattr(tools, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": apart}))
+    monkeypatch.setattr(sessions, "time", SimpleNamespace(**clock))
+    monkeypatch.setattr(sessions, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": apart}))
     tool = add_tool() if kind == "sync" else async_tool()
     graph = with_create_agent([tool], [[asks(tool.name, ADD)], "done"])
     with entered(session), pytest.raises(RealCallBlocked, match="after its episode had ended"):

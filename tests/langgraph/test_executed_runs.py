@@ -15,7 +15,7 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
-from dreamgym_kit.adapters.langgraph.intercept.tools import run_real
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import run_real
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -196,7 +196,7 @@ def test_a_real_body_that_the_gate_itself_sees_is_executed_too() -> None:
         call = Call("pay", {"to": "bob"})
         for number, (_, place) in enumerate([session.admit(call), session.admit(call)], 1):
             with pytest.raises(RealCallExecuted, match=f"^{number} real call"):
-                run_real(session, call, place, None, lambda: "paid")
+                session.drive(run_real(session, call, place, None, lambda: "paid"))
         with pytest.raises(RealCallExecuted):
             session.admit(call)
     assert (written, [str(one) for one in session.executed]) == ([1, 2], ["pay(to='bob')"] * 2)

@@ -1,8 +1,8 @@
 """One episode's side of the gate: admits calls, has them answered, keeps them, and latches.
 
 The path of a call: policy -> budget -> the same request before? -> fault plan -> experience -> commit. The
-decision is written once, as a generator that asks and is told, and driven from sync and async callers
-alike (`ask`, `ask_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
+decision is written once, as a generator of steps, and driven from sync and async callers alike (`drive`,
+`drive_async`). A refusal is raised *and* kept: once violated, a session refuses everything.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.call_log import CallLog, CallPosition
@@ -40,14 +40,22 @@ from dreamgym_kit.guard.callers import acting
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.routing.router import CallRouter, Mode, Route
-from dreamgym_kit.routing.supervision import Overseer
+from dreamgym_kit.routing.supervision import (
+    AwaitApproval,
+    Flow,
+    Overseer,
+    Predict,
+    RunBody,
+    Throttle,
+    approval,
+    approval_now,
+)
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.threads import run_in_thread
 from dreamgym_kit.types import (
     REACHED,
     Answer,
     Call,
-    Effect,
     Environment,
     Executed,
     Reply,
@@ -77,8 +85,11 @@ def nobody(asked: JsonValue) -> JsonValue:
     raise EpisodeStop(f"a tool asks a person, and nobody can be asked here: {asked}")
 
 
-Question = tuple[Call, Situation, float]
-"""What an experience model is asked, and how many seconds its answer is kept back (a slow tool)."""
+def _unheard(_kind: str, /, **_facts: JsonValue) -> None:
+    """No event sink hears this session."""
+
+
+_Result = TypeVar("_Result")
 
 
 class Session:
@@ -90,8 +101,9 @@ class Session:
         charge: called before each call; raises `BudgetExceeded` when the run's budget is gone.
         on_transition: hears each kept call at once (live progress, the recording store). What it
             raises ends the episode: a call that cannot be kept must not be followed by another.
-        on_body: hears of each real write before it runs ("body_started"), and where it stopped to ask a
-            person and will run again ("body_paused"), so that a killed process leaves word of it.
+        emit: hears of each kept call ("call"), of each real write before it runs ("body_started"), and where
+            it stopped to ask a person and will run again ("body_paused"), so that a killed process leaves
+            word of it.
         step_limit: most tool calls in this episode.
         lasts_s: seconds from now after which no call runs any more, whoever still asks: a thread that nobody
             could end, or a worker that its driver has lost sight of.
@@ -115,7 +127,7 @@ class Session:
         split: Split = Split.TRAIN,
         charge: Callable[[Call], None] | None = None,
         on_transition: Callable[[Transition], None] | None = None,
-        on_body: Callable[[str, Call, Effect], None] = lambda _kind, _call, _effect: None,
+        emit: Callable[..., object] = _unheard,
         step_limit: int | None = None,
         lasts_s: float | None = None,
         abstain: str = "stop",
@@ -163,7 +175,7 @@ class Session:
         self.excused: set[str] = set()  # of those: a person was asked about the call
         self._experience = experience
         self._charge = charge
-        self._on_transition, self._on_body = on_transition, on_body
+        self._on_transition, self._emit = on_transition, emit
         self._step_limit = step_limit
         self._until = None if lasts_s is None else time.monotonic() + lasts_s
         self._lasts_s = lasts_s
@@ -338,9 +350,9 @@ class Session:
             return f"{request[0]}|{made[request]}", request[1]
 
     def flow(
-        self, call: Call, place: CallPosition, identity: Identity | None, person: Person
-    ) -> Generator[Question, Answer, Answer]:
-        """Have a call answered by the dream; yields the question that an experience model answers.
+        self, call: Call, place: CallPosition, identity: Identity | None = None, person: Person = nobody
+    ) -> Flow[Answer]:
+        """Have a call answered by the dream.
 
         A tool that asked people asks them again; what `person` raises without a reply ends this try. Who
         made the call masked its arguments.
@@ -358,12 +370,13 @@ class Session:
             situation = self.situation(call, place, after)
             if fault is not None and fault.kind is FaultKind.STALE_READ:
                 situation = replace(situation, history=(), after="", seen=0)
-            late = fault.wait_s if fault is not None and fault.kind is FaultKind.SLOW else 0.0
-            answer = yield call, situation, late
+            if fault is not None and fault.kind is FaultKind.SLOW:
+                yield Throttle(fault.wait_s)
+            answer: Answer = yield Predict(call, situation)
             while answer.asks:
                 call = self._replied(call, answer.asks[0], person)
                 again = self.situation(call, place, after)
-                answer = yield call, replace(situation, seen=again.seen), 0.0
+                answer = yield Predict(call, replace(situation, seen=again.seen))
             answer = spoiled(fault, call, answer) if fault is not None else answer
         unanswered = answer.unanswered
         if unanswered and self._abstain == "error":
@@ -386,37 +399,51 @@ class Session:
             raise
         return self.masked(replace(call, replies=(*call.replies, Reply(asked, reply))))
 
-    def ask(
-        self, call: Call, place: CallPosition, identity: Identity | None = None, person: Person = nobody
-    ) -> Answer:
-        """Drive `flow` from a thread (sync tools)."""
-        flow = self.flow(call, place, identity, person)
+    def drive(self, flow: Flow[_Result]) -> _Result:
+        """Carry out a flow's steps from a thread (sync tools); gives its result."""
         try:
-            question = next(flow)
+            step = next(flow)
             while True:
-                question = flow.send(self.dreamt_now(question))
+                try:
+                    reply: object = None
+                    if isinstance(step, Predict):
+                        reply = self.dreamt_now(step.call, step.situation)
+                    elif isinstance(step, RunBody):
+                        reply = step.body()
+                    elif isinstance(step, AwaitApproval):
+                        reply = approval_now(step)
+                    else:
+                        time.sleep(step.seconds)
+                except BaseException as error:  # noqa: BLE001  the flow decides what it means
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(reply)
         except StopIteration as done:
-            answer: Answer = done.value
-            return answer
-        finally:
-            flow.close()
+            result: _Result = done.value
+            return result
 
-    async def ask_async(
-        self, call: Call, place: CallPosition, identity: Identity | None = None, person: Person = nobody
-    ) -> Answer:
-        """Drive `flow` on the event loop (async tools)."""
-        flow = self.flow(call, place, identity, person)
+    async def drive_async(self, flow: Flow[_Result]) -> _Result:
+        """Carry out a flow's steps on the event loop (async tools)."""
         try:
-            question = next(flow)
+            step = next(flow)
             while True:
-                if question[2]:
-                    await asyncio.sleep(question[2])
-                question = flow.send(await self.dreamt(question))
+                try:
+                    reply: object = None
+                    if isinstance(step, Predict):
+                        reply = await self.dreamt(step.call, step.situation)
+                    elif isinstance(step, RunBody):
+                        reply = await step.body()
+                    elif isinstance(step, AwaitApproval):
+                        reply = await approval(step)
+                    else:
+                        await asyncio.sleep(step.seconds)
+                except BaseException as error:  # noqa: BLE001  the flow decides what it means
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(reply)
         except StopIteration as done:
-            answer: Answer = done.value
-            return answer
-        finally:
-            flow.close()
+            result: _Result = done.value
+            return result
 
     def real_fault(self, call: Call, place: CallPosition, after: str) -> Fault | None:
         """What is to befall a call of a real tool; what runs in a dream as well never fails by plan."""
@@ -456,17 +483,19 @@ class Session:
         if answer.source is Source.REAL or (self.policy.mode is Mode.RECORD and ran(answer)):
             with self._lock:
                 self.real_calls += 1
-        if self._on_transition is not None:
-            try:
+        try:
+            if self._on_transition is not None:
                 self._on_transition(entry)
-            except EpisodeStop as stop:
-                self.stopped = self.stopped or stop
-                raise
-            except Exception as error:
-                # as itself, an agent would take it for the tool's own failure and go on
-                unkept = EpisodeStop(f"the answer of {call.tool} could not be kept: {error}")
-                self.stopped = self.stopped or unkept
-                raise unkept from error
+            effect, source = entry.effect.value, answer.source.value
+            self._emit("call", step=entry.step, tool=call.tool, effect=effect, source=source)
+        except EpisodeStop as stop:
+            self.stopped = self.stopped or stop
+            raise
+        except Exception as error:
+            # as itself, an agent would take it for the tool's own failure and go on
+            unkept = EpisodeStop(f"the answer of {call.tool} could not be kept: {error}")
+            self.stopped = self.stopped or unkept
+            raise unkept from error
         return entry
 
     @contextmanager
@@ -478,10 +507,10 @@ class Session:
             return
         with self._running(call.tool):
             try:
-                self._on_body("body_started", call, effect)
+                self._emit("body_started", tool=call.tool, effect=effect.value)
                 yield
             except paused:
-                self._on_body("body_paused", call, effect)
+                self._emit("body_paused", tool=call.tool, effect=effect.value)
                 raise
 
     def outliving(self, work: Callable[..., Any]) -> Callable[..., Any]:
@@ -569,9 +598,8 @@ class Session:
             raise stop
         return replace(answer, content=UNANSWERED)
 
-    async def dreamt(self, question: Question) -> Answer:
+    async def dreamt(self, call: Call, situation: Situation) -> Answer:
         """What the dream answers, on the event loop; its failures are abstentions."""
-        call, situation, _ = question
         if self._experience is None:
             return Answer(
                 source=Source.UNANSWERED, confidence=0.0, why="this dream has no experience to go by"
@@ -585,11 +613,9 @@ class Session:
             why = f"the experience model failed: {type(error).__name__}: {error}"
             return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
 
-    def dreamt_now(self, question: Question) -> Answer:
+    def dreamt_now(self, call: Call, situation: Situation) -> Answer:
         """What the dream answers, from a thread."""
-        if question[2]:
-            time.sleep(question[2])
-        answering = self.dreamt(question)
+        answering = self.dreamt(call, situation)
         if self._experience is not None and self._experience.waits:  # the caller may be on a running loop
             return run_in_thread(lambda: asyncio.run(answering), name="dreamgym-experience")
         try:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -228,18 +229,6 @@ class LangGraphRunner:
         return ()
 
     def _session(self, task: Task, episode: str) -> Session:
-        def keep(entry: Transition) -> None:
-            if self.keep is not None:
-                self.keep(entry)
-            self.events.emit(
-                "call",
-                episode=episode,
-                step=entry.step,
-                tool=entry.call.tool,
-                effect=entry.effect.value,
-                source=entry.answer.source.value,
-            )
-
         kind = OverseenSession if self.policy.mode is Mode.S2R else Session
         return kind(
             self.policy,
@@ -250,10 +239,8 @@ class LangGraphRunner:
             tenant=self.settings.tenant,
             split=task.split,
             charge=self.budget.charge,
-            on_transition=keep,
-            on_body=lambda kind, call, effect: self.events.emit(
-                kind, episode=episode, tool=call.tool, effect=effect.value
-            ),
+            on_transition=self.keep,
+            emit=partial(self.events.emit, episode=episode),
             step_limit=self.settings.limits.max_tool_calls,
             lasts_s=self.settings.limits.max_seconds
             + GRACE_S,  # then the engine has ended it, or given it up

@@ -165,7 +165,7 @@ def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def identity_of(call: Call, session: Session) -> Identity | None:
+def identity_of(session: Session, call: Call) -> Identity | None:
     """Name this request so that a node that LangGraph runs again is told the same.
 
     The checkpoint namespace is the same when a task is run again after an interrupt, and another one

@@ -14,13 +14,12 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.tools import BaseTool
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import LRU_CACHE, Living, instances_of
-from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     bare_arguments,
     config_here,
@@ -30,29 +29,21 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     session_key,
     without_injected,
 )
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person
-from dreamgym_kit.adapters.langgraph.intercept.patches import subclasses
-from dreamgym_kit.adapters.langgraph.intercept.supervised import (
-    SupervisedCall,
-    copied,
-    exact_digest,
-    run_supervised,
-    run_supervised_async,
-)
-from dreamgym_kit.adapters.langgraph.intercept.tools import run_real, run_real_async
-from dreamgym_kit.dream.call_log import CallPosition
+from dreamgym_kit.adapters.langgraph.intercept.patches import reroute, subclasses
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import GatedCall
+from dreamgym_kit.adapters.langgraph.intercept.tools import answered
 from dreamgym_kit.guard import thread_owners
 from dreamgym_kit.replay.masking import masked_arguments
 from dreamgym_kit.routing.process import find, is_outside
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.session import Session
+from dreamgym_kit.routing.supervision import Flow
 from dreamgym_kit.supervision.session import effect_of
 from dreamgym_kit.types import Call, Effect
 
 _HOOKS: dict[int, "Hook"] = {}
 _OF: dict[int, "Hook"] = {}  # by id of the hooked function, which its hook keeps
 _NUMBERS = itertools.count(1)
-_DROPPED_FOR_TOOLS = ("run_manager", "callbacks", "config")
 
 
 class NotHookable(Exception):
@@ -68,7 +59,7 @@ class Hook:
     real: types.FunctionType
     signature: inspect.Signature
     number: int
-    before: tuple[Any, Any, Any, Any]
+    put_back: Callable[[], None]
     tool: BaseTool | None = None
     leaf: bool = False  # the body of a tool class: its first argument is the tool
     also: list[tuple[str, BaseTool | None]] = field(default_factory=list)  # other tools over the same body
@@ -79,15 +70,9 @@ class Hook:
 
     def undo(self) -> None:
         """Give the function its own code back."""
-        function = self.function
-        code, defaults, kwdefaults, signature = self.before
-        function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, kwdefaults
-        if signature is None:
-            function.__dict__.pop("__signature__", None)
-        else:
-            function.__dict__["__signature__"] = signature
+        self.put_back()
         _HOOKS.pop(self.number, None)
-        _OF.pop(id(function), None)
+        _OF.pop(id(self.function), None)
         for cache in self.caches:
             cache.cache_clear()
 
@@ -146,7 +131,7 @@ def hook_twins(living: Living | None = None) -> None:
         return
     alike: dict[types.CodeType, list[Hook]] = {}
     for one in hooks:
-        alike.setdefault(one.before[0], []).append(one)
+        alike.setdefault(one.real.__code__, []).append(one)
     known: dict[Any, Hook] = {}  # by origin: of those whose code some other function has too
     real, lines = {id(one.real) for one in hooks}, {code.co_firstlineno for code in alike}
     functions = instances_of(types.FunctionType, LRU_CACHE) if living is None else living.functions()
@@ -181,7 +166,7 @@ def _twin(
     code = function.__code__
     if code not in alike:
         return None
-    known.update((_origin(one.function, one.before[0]), one) for one in alike[code])  # of any file
+    known.update((_origin(one.function, one.real.__code__), one) for one in alike[code])  # of any file
     alike[code] = []
     return known.get(_origin(function, code))
 
@@ -250,7 +235,7 @@ def _held(function: types.FunctionType) -> Iterator[object]:
 
 def met_again(file: str | None) -> None:
     """A module's code has run: where functions of that file are hooked, those that it made are hooked too."""
-    if file is not None and any(one.before[0].co_filename == file for one in list(_HOOKS.values())):
+    if file is not None and any(one.real.__code__.co_filename == file for one in list(_HOOKS.values())):
         hook_twins()
 
 
@@ -258,7 +243,7 @@ def _origin(function: types.FunctionType, code: types.CodeType, depth: int = 2) 
     """Where a function was written; of one that a decorator made, also what it was made around."""
     around = (_content(cell) for cell in function.__closure__ or ()) if depth else ()
     inner = tuple(
-        _origin(one, _OF[id(one)].before[0] if id(one) in _OF else one.__code__, depth - 1)
+        _origin(one, real_of(one).__code__, depth - 1)
         for one in around
         if isinstance(one, types.FunctionType)
     )
@@ -396,120 +381,49 @@ def unhook_all() -> None:
 
 
 def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> Hook:
-    real = types.FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    real.__kwdefaults__ = function.__kwdefaults__
-    signature = inspect.signature(function)
-    number = next(_NUMBERS)
-    made = Hook(
-        name,
-        function,
-        real,
-        signature,
-        number,
-        (
-            function.__code__,
-            function.__defaults__,
-            function.__kwdefaults__,
-            function.__dict__.get("__signature__"),
-        ),
-        tool,
-    )
+    number, signature = next(_NUMBERS), inspect.signature(function)
+    real, put_back = reroute(function, f"{__name__}:enter", number)
+    made = Hook(name, function, real, signature, number, put_back, tool)
     _HOOKS[number] = _OF[id(function)] = made
-    code = _trampoline(function, number)
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__code__ = code
-    function.__defaults__ = None
-    function.__kwdefaults__ = None
     return made
-
-
-def _trampoline(function: types.FunctionType, number: int) -> types.CodeType:
-    """Code of the function's own kind that calls `_enter`; its only free name is an import."""
-    source_module, kind = "dreamgym_kit.adapters.langgraph.intercept.functions", "def"
-    body = "return enter({n}, args, kwargs)"
-    if inspect.iscoroutinefunction(function):
-        kind, body = "async def", "return await enter_async({n}, args, kwargs)"
-    elif inspect.isgeneratorfunction(function):
-        body = "return (yield from enter_generator({n}, args, kwargs))"
-    source = (
-        f"{kind} hooked(*args, **kwargs):\n"
-        f"    from {source_module} import enter, enter_async, enter_generator\n"
-        f"    {body.format(n=number)}\n"
-    )
-    names: dict[str, Any] = {}
-    exec(compile(source, f"<gate in {function.__module__}.{function.__qualname__}>", "exec"), names)  # noqa: S102
-    made: types.CodeType = names["hooked"].__code__
-    return made.replace(
-        co_name=function.__code__.co_name,
-        co_qualname=function.__code__.co_qualname,
-        co_freevars=function.__code__.co_freevars,
-    )
 
 
 def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked function's calls arrive."""
-    one = _HOOKS.get(number)
-    if one is None:
-        raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(one, args)
+    one, session = _hook(number, args)
     if session is None:
         return one.real(*args, **kwargs)
-    call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call, one.function if tool is None else tool)
-    if route is Route.DREAM:
-        return deliver(tool, session.ask(call, place, person=ask_person), None)
-    if route is Route.OVERSEEN:
-        args, kwargs = copied(args, kwargs, kwargs)
-        admitted = _admitted(one, session, call, place, tool, args, kwargs)
-        return run_supervised(admitted, lambda: one.real(*args, **kwargs))
-    return run_real(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
+    return session.drive(_way(one, session, one.real, args, kwargs))()
 
 
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked coroutine function's calls arrive."""
-    one = _HOOKS.get(number)
-    if one is None:
-        raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(one, args)
+    one, session = _hook(number, args)
     if session is None:
         return await one.real(*args, **kwargs)
-    call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call, one.function if tool is None else tool)
-    if route is Route.DREAM:
-        return deliver(tool, await session.ask_async(call, place, person=ask_person), None)
-    if route is Route.OVERSEEN:
-        args, kwargs = copied(args, kwargs, kwargs)
-        admitted = _admitted(one, session, call, place, tool, args, kwargs)
-        return await run_supervised_async(admitted, lambda: one.real(*args, **kwargs))
-    return await run_real_async(session, call, place, tool, lambda: one.real(*args, **kwargs), owner=one)
+    return (await session.drive_async(_way(one, session, one.real, args, kwargs)))()
 
 
 def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked generator function's calls arrive; the answer's items are what it yields."""
+    one, session = _hook(number, args)
+    if session is None:
+        return (yield from one.real(*args, **kwargs))
+
+    def listed(*given: Any, **named: Any) -> list[Any]:
+        return list(one.real(*given, **named))
+
+    items = session.drive(_way(one, session, listed, args, kwargs))()
+    yield from items if isinstance(items, list) else [items]
+    return None
+
+
+def _hook(number: int, args: tuple[Any, ...]) -> tuple[Hook, Session | None]:
+    """The hook that was met, and the session to ask; None where the real body may run unasked."""
     one = _HOOKS.get(number)
     if one is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    session = _session(one, args)
-    if session is None:
-        return (yield from one.real(*args, **kwargs))
-    call, tool = _call(one, session, args, kwargs)
-    route, place = session.admit(call, one.function if tool is None else tool)
-    if route is Route.DREAM:
-        items = deliver(tool, session.ask(call, place, person=ask_person), None)
-    elif route is Route.OVERSEEN:
-        args, kwargs = copied(args, kwargs, kwargs)
-        admitted = _admitted(one, session, call, place, None, args, kwargs)
-        items = run_supervised(admitted, lambda: list(one.real(*args, **kwargs)))
-    else:
-        items = run_real(session, call, place, None, lambda: list(one.real(*args, **kwargs)), owner=one)
-    yield from items if isinstance(items, list) else [items]
-    return None
+    return one, _session(one, args)
 
 
 def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
@@ -545,24 +459,44 @@ def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
     return any(getattr(method(name, None), "__wrapped__", None) is function for name in ("_run", "_arun"))
 
 
-def _call(
-    one: Hook, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Call, BaseTool | None]:
-    """The call, and the tool whose body this is.
+def _way(
+    one: Hook, session: Session, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Flow[Callable[[], Any]]:
+    """The way of a call that reached a hooked function."""
+    name, tool = _called(one, session, args)
+    arguments = functools.partial(_arguments, one, tool)
+    node = metadata_here().get("langgraph_node")
+    return answered(
+        GatedCall(
+            session=session,
+            call=Call(name, masked_arguments(arguments(args, kwargs)), None, node),
+            called=one.function if tool is None else tool,
+            tool=tool,
+            owner=one,
+            real=real,
+            args=args,
+            kwargs=kwargs,
+            own=kwargs,
+            arguments=arguments,
+            identity=lambda _: None,
+        )
+    )
+
+
+def _called(one: Hook, session: Session, args: tuple[Any, ...]) -> tuple[str, BaseTool | None]:
+    """The name that a call goes by, and the tool whose body this is.
 
     Of several tools over one body the one that is dreamt, or, where none is, the one that can do most.
     """
-    node = metadata_here().get("langgraph_node")
     if one.leaf and args and isinstance(args[0], BaseTool):
-        arguments = masked_arguments(bare_arguments(args[0], args[1:], kwargs))
-        return Call(args[0].name, arguments, None, node), args[0]
+        return args[0].name, args[0]
     known = [(one.name, one.tool), *one.also]
     policy = session.policy
     objects = [(name, tool, one.function if tool is None else tool) for name, tool in known]
     dreamt = (each for each in objects if policy.route(each[0], each[2]) is Route.DREAM)
     worst = max(objects, key=lambda each: _POWER[effect_of(policy.spec(each[0], each[2]))])
     name, tool, _ = next(dreamt, worst)
-    return Call(name, masked_arguments(_arguments(one, tool, args, kwargs)), None, node), tool
+    return name, tool
 
 
 _POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
@@ -572,32 +506,7 @@ def _arguments(
     one: Hook, tool: BaseTool | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """A function's arguments by name, with secrets in them."""
+    if one.leaf and args and isinstance(args[0], BaseTool):
+        return bare_arguments(args[0], args[1:], kwargs)
     arguments = function_arguments(one.signature, args, kwargs)
     return arguments if tool is None else dict(without_injected(tool, arguments))
-
-
-def _admitted(
-    one: Hook,
-    session: Session,
-    call: Call,
-    place: CallPosition,
-    tool: BaseTool | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> SupervisedCall:
-    """A call to be overseen, told by the very arguments that its body will get."""
-
-    def arguments() -> dict[str, Any]:
-        if one.leaf and args and isinstance(args[0], BaseTool):
-            return bare_arguments(args[0], args[1:], kwargs)
-        return _arguments(one, tool, args, kwargs)
-
-    return SupervisedCall(
-        session=session,
-        call=replace(call, args=masked_arguments(arguments())),
-        place=place,
-        tool=tool,
-        identity=None,
-        exact=lambda: exact_digest(arguments),
-        owner=one,
-    )

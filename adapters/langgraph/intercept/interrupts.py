@@ -5,7 +5,6 @@ In a dream the recorded question is asked again. `interrupt` gets a code object 
 do, so that it is heard under any name that it was imported by, and in graphs that a tool runs.
 """
 
-import inspect
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 
 from langgraph.types import interrupt
 
-from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet
+from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, reroute
 from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Reply
@@ -47,22 +46,17 @@ def ask_person(asked: JsonValue) -> JsonValue:
 
 def hear_interrupts(patches: PatchSet) -> None:
     """Put ours into `interrupt`, until `patches` is undone."""
-    before, signature = interrupt.__code__, inspect.signature(interrupt)
-    real = types.FunctionType(before, interrupt.__globals__, "interrupt", interrupt.__defaults__)
-    real.__kwdefaults__ = interrupt.__kwdefaults__
+    real, put_back = reroute(interrupt, f"{__name__}:heard", 0)
     _REAL[:] = [real]
-    interrupt.__code__ = _trampoline.__code__
-    interrupt.__dict__["__signature__"] = signature
 
-    def put_back() -> None:
-        interrupt.__code__ = before
-        interrupt.__dict__.pop("__signature__", None)
+    def undo() -> None:
+        put_back()
         _REAL.clear()
 
-    patches.on_undo(put_back)
+    patches.on_undo(undo)
 
 
-def heard(*args: Any, **kwargs: Any) -> Any:
+def heard(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where calls of `interrupt` arrive."""
     reply = _REAL[0](*args, **kwargs)
     listening = _HEARING.get()
@@ -70,9 +64,3 @@ def heard(*args: Any, **kwargs: Any) -> Any:
         asked = args[0] if args else kwargs.get("value")
         listening.append(Reply(masked(to_json(asked)), masked(to_json(reply))))
     return reply
-
-
-def _trampoline(*args: Any, **kwargs: Any) -> Any:
-    from dreamgym_kit.adapters.langgraph.intercept.interrupts import heard
-
-    return heard(*args, **kwargs)

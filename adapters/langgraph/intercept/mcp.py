@@ -10,11 +10,10 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, running, session_key
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
@@ -24,28 +23,19 @@ from dreamgym_kit.adapters.langgraph.intercept.foreign_names import (
     check_foreign_names,
     entry,
 )
-from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet
+from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, reroute
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.routing.process import PROCESS, current, find
 from dreamgym_kit.settings import advice
 from dreamgym_kit.types import Effect
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Held:
-    """One function that tells us before it runs, and what it takes to undo that."""
+class _Held(NamedTuple):
+    """One function that tells us before it runs."""
 
-    function: types.FunctionType
     real: types.FunctionType
     called: Callable[[inspect.BoundArguments], str | None]
     signature: inspect.Signature
-
-    def undo(self) -> None:
-        """Give the function its own code back."""
-        function, real = self.function, self.real
-        function.__code__, function.__defaults__ = real.__code__, real.__defaults__
-        function.__kwdefaults__ = real.__kwdefaults__
-        function.__dict__.pop("__signature__", None)
 
 
 _HELD: dict[int, _Held] = {}  # by id of the function
@@ -86,28 +76,18 @@ def _hold(
             f"{one.package}: {one} is no coroutine function any more: its calls could not be held. Install a "
             "version that docs/safety.md lists, or a newer dreamgym-kit. Nothing was run."
         )
-    code, bare = function.__code__, function.__globals__
-    real = types.FunctionType(code, bare, function.__name__, function.__defaults__, function.__closure__)
-    real.__kwdefaults__ = function.__kwdefaults__
-    signature = inspect.signature(function)
-    _HELD[id(function)] = _Held(function, real, called, signature)
-    source = (
-        "async def held(*args, **kwargs):\n"
-        f"    from {__name__} import enter\n"
-        f"    return await enter({id(function)}, args, kwargs)\n"
-    )
-    names: dict[str, Any] = {}
-    exec(compile(source, f"<gate in {one}>", "exec"), names)  # noqa: S102 - our own words alone
-    trampoline: types.CodeType = names["held"].__code__
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__defaults__ = function.__kwdefaults__ = None
-    function.__code__ = trampoline.replace(
-        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars
-    )
-    patches.on_undo(lambda: _HELD.pop(id(function)).undo())
+    number, signature = id(function), inspect.signature(function)
+    real, put_back = reroute(function, f"{__name__}:enter", number)
+    _HELD[number] = _Held(real, called, signature)
+
+    def undo() -> None:
+        put_back()
+        del _HELD[number]
+
+    patches.on_undo(undo)
 
 
-async def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where calls of the held functions arrive."""
     held = _HELD[number]
     if PROCESS.armed or current.get() is not None:

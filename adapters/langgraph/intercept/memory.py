@@ -10,7 +10,6 @@ methods that touch contents work on the session's memory in its place, the same 
 
 import copy
 import functools
-import inspect
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -34,6 +33,7 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
     entry_of,
     guard_late_classes,
     is_ours,
+    of_same_kind,
     plain_wrapper,
     subclasses,
 )
@@ -240,29 +240,11 @@ def _guard(patches: PatchSet, owner: type) -> None:
 
 
 def _redirected(real: Any, name: str) -> Any:
-    if inspect.isasyncgenfunction(real):
+    def choose(memory: Any, *_: object) -> tuple[Any, Any]:
+        own = _standing_for(memory)
+        return (real if own is memory else getattr(type(own), name)), own
 
-        @functools.wraps(real)
-        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            own = _standing_for(self)
-            async for item in (real if own is self else getattr(type(own), name))(own, *args, **kwargs):
-                yield item
-
-    elif inspect.iscoroutinefunction(real):
-
-        @functools.wraps(real)
-        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            own = _standing_for(self)
-            return await (real if own is self else getattr(type(own), name))(own, *args, **kwargs)
-
-    else:
-
-        @functools.wraps(real)
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            own = _standing_for(self)
-            return (real if own is self else getattr(type(own), name))(own, *args, **kwargs)
-
-    return plain_wrapper(wrapper, real)
+    return of_same_kind(real, choose, at_once=True)
 
 
 def _standing_for(memory: Any) -> Any:

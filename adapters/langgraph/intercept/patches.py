@@ -6,6 +6,7 @@ what stood there before (or that nothing did), and undone in reverse order.
 
 import functools
 import inspect
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,57 @@ class PatchSet:
 
 def _setter(owner: Any) -> Callable[[Any, str, Any], None]:
     return type.__setattr__ if isinstance(owner, type) else setattr
+
+
+def reroute(
+    function: types.FunctionType, enter: str, number: int
+) -> tuple[types.FunctionType, Callable[[], None]]:
+    """Have a function's calls arrive at another one, by whatever reference they are made.
+
+    Its code object is replaced; identity, name, signature and kind stay.
+
+    Args:
+        function: of any kind but an async generator function.
+        enter: what is given `number`, the arguments and the keyword arguments ("module:name"); of a coroutine
+            function that is `name_async`, of a generator function `name_generator`.
+        number: names the function there.
+
+    Returns:
+        The function as it was, and what gives it its own code back.
+    """
+    code, defaults, kwdefaults = function.__code__, function.__defaults__, function.__kwdefaults__
+    own_signature = function.__dict__.get("__signature__")
+    real = types.FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
+    real.__kwdefaults__ = kwdefaults
+    signature = inspect.signature(function)
+    module, _, name = enter.partition(":")
+    kind, answer = "def", "return"
+    if inspect.iscoroutinefunction(function):
+        kind, answer, name = "async def", "return await", f"{name}_async"
+    elif inspect.isgeneratorfunction(function):
+        answer, name = "return (yield from", f"{name}_generator"
+    source = (  # the only free name is an import
+        f"{kind} hooked(*args, **kwargs):\n"
+        f"    from {module} import {name}\n"
+        f"    {answer} {name}({number}, args, kwargs){')' * answer.count('(')}\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(source, f"<gate in {function.__module__}.{function.__qualname__}>", "exec"), names)  # noqa: S102
+    trampoline: types.CodeType = names["hooked"].__code__
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__code__ = trampoline.replace(
+        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars
+    )
+    function.__defaults__ = function.__kwdefaults__ = None
+
+    def put_back() -> None:
+        function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, kwdefaults
+        if own_signature is None:
+            function.__dict__.pop("__signature__", None)
+        else:
+            function.__dict__["__signature__"] = own_signature
+
+    return real, put_back
 
 
 def subclasses(root: type) -> list[type]:
@@ -115,6 +167,48 @@ def guard_late_classes(patches: PatchSet, root: type, guard: Callable[[PatchSet,
         guard(patches, cls)
 
     patches.replace(root, "__init_subclass__", classmethod(__init_subclass__))
+
+
+def of_same_kind(
+    real: Any, choose: Callable[[Any, Any, Any], tuple[Any, Any]], *, at_once: bool = False
+) -> Any:
+    """Wrap a method by its own kind: plain, coroutine, generator or async generator.
+
+    Args:
+        real: the method.
+        choose: gives, for the instance and the arguments, what runs in its place and on which instance.
+        at_once: for a generator, whether that is asked when it is called; else when it begins.
+    """
+    if inspect.isasyncgenfunction(real):
+
+        @functools.wraps(real)
+        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            function, instance = choose(self, args, kwargs)
+            async for item in function(instance, *args, **kwargs):
+                yield item
+
+    elif inspect.iscoroutinefunction(real):
+
+        @functools.wraps(real)
+        async def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            function, instance = choose(self, args, kwargs)
+            return await function(instance, *args, **kwargs)
+
+    elif inspect.isgeneratorfunction(real) and not at_once:
+
+        @functools.wraps(real)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            function, instance = choose(self, args, kwargs)
+            yield from function(instance, *args, **kwargs)
+
+    else:
+
+        @functools.wraps(real)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            function, instance = choose(self, args, kwargs)
+            return function(instance, *args, **kwargs)
+
+    return plain_wrapper(wrapper, real)
 
 
 def plain_wrapper(wrapper: Any, real: Any) -> Callable[..., Any]:

@@ -1,29 +1,23 @@
-"""The gate at a tool's leaf: `_run` and `_arun` of every tool class, and the `run` and `arun` around them.
+"""The gate at a tool: its leaves `_run` and `_arun`, `run` and `arun` around them, and the other ways in.
 
-An answer put in there has the framework's validation before it and its formatting, artifacts, error
-handling, callbacks and tracing after it. Nothing above the leaf needs to know.
+An answer put in at a leaf has the framework's validation before it and its formatting, artifacts, error
+handling, callbacks and tracing after it. Nothing above the leaf needs to know. A tool class may override
+entry points (`invoke`, `stream`, ...): the override's body may *be* the tool, so while a call is dreamt it is
+skipped, and BaseTool's own method runs on the same object. `tool.func(...)` and `tool.coroutine(...)`, called
+directly, meet the gate as well.
 """
 
-import asyncio
 import contextlib
 import functools
 import inspect
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, get_type_hints
 
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
-from langgraph.errors import GraphBubbleUp
 
-from dreamgym_kit.adapters.langgraph.intercept.answers import (
-    as_of_tool,
-    deliver,
-    encode_answer,
-    encode_failure,
-)
+from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     ToolCallContext,
     bare_arguments,
@@ -32,303 +26,107 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     frame,
     goes_on,
     identity_of,
-    letting_through,
     running,
     session_key,
 )
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
+from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
     OURS,
     PatchSet,
     as_function,
     entry_of,
     is_ours,
+    of_same_kind,
     plain_wrapper,
 )
-from dreamgym_kit.adapters.langgraph.intercept.supervised import (
-    SupervisedCall,
-    copied,
-    exact_digest,
-    run_supervised,
-    run_supervised_async,
-)
-from dreamgym_kit.dream.call_log import CallPosition
-from dreamgym_kit.dream.faults import Fault, FaultKind, failing, spoiled
-from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.guard import egress
-from dreamgym_kit.guard.thread_owners import sealed
-from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import GatedCall, run_real, run_supervised
 from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_outside, unowned_call
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Effect, Reply
+from dreamgym_kit.routing.supervision import Flow
+from dreamgym_kit.types import Call
 
 Body = Callable[..., Any]
 
 
 def sync_leaf(real: Body) -> Body:
     """Wrap a tool class's `_run` (or a field's function given as `real(self, ...)`)."""
-    of_framework = _is_framework_leaf(real)
+    field = "func" if _is_framework_leaf(real) else ""
 
     @functools.wraps(real)
     def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if is_outside() or goes_on(self):
+        session = _session(self, field)
+        if session is None:
             return real(self, *args, **kwargs)
-        session = find(session_key(config_here(self)), self.name)
-        if session is None or (of_framework and not self.__dict__.get("func")):
-            return real(self, *args, **kwargs)
-        call = call_of(self, args, kwargs)
-        check_arguments(self, call, session)
-        route, place = session.admit(call, self)
-        if route is Route.DREAM:
-            answer = session.ask(call, place, identity_of(call, session), ask_person)
-            return deliver(self, answer, call.call_id)
-        if route is Route.OVERSEEN:
-            args, kwargs = copied(args, kwargs, call.args)
-            one = _admitted(self, session, call, place, args, kwargs)
-            return run_supervised(one, lambda: real(self, *args, **kwargs))
-        return run_real(session, call, place, self, lambda: real(self, *args, **kwargs))
+        return session.drive(_call(self, session, real, args, kwargs))()
 
     return _finished(wrapper, real)
 
 
 def async_leaf(real: Callable[..., Awaitable[Any]]) -> Body:
     """Wrap a tool class's `_arun` (or a field's coroutine given as `real(self, ...)`)."""
-    of_framework = _is_framework_leaf(real)
+    field = "coroutine" if _is_framework_leaf(real) else ""
 
     @functools.wraps(real)
     async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-        if is_outside() or goes_on(self):
+        session = _session(self, field)
+        if session is None:
             return await real(self, *args, **kwargs)
-        session = find(session_key(config_here(self)), self.name)
-        if session is None or (of_framework and not self.__dict__.get("coroutine")):
-            return await real(self, *args, **kwargs)
-        call = call_of(self, args, kwargs)
-        check_arguments(self, call, session)
-        route, place = session.admit(call, self)
-        if route is Route.DREAM:
-            answer = await session.ask_async(call, place, identity_of(call, session), ask_person)
-            return deliver(self, answer, call.call_id)
-        if route is Route.OVERSEEN:
-            args, kwargs = copied(args, kwargs, call.args)
-            one = _admitted(self, session, call, place, args, kwargs)
-            return await run_supervised_async(one, lambda: real(self, *args, **kwargs))
-        return await run_real_async(session, call, place, self, lambda: real(self, *args, **kwargs))
+        return (await session.drive_async(_call(self, session, real, args, kwargs)))()
 
     return _finished(wrapper, real)
 
 
-def guard_tool_class(patches: PatchSet, owner: type) -> None:
-    """Put the gate into the leaves and entry points that a class has of its own."""
-    if owner is BaseTool:
-        return
-    for name, wrap in zip(LEAVES, (sync_leaf, async_leaf), strict=True):
-        real = entry_of(owner, name, BaseTool)
-        if real is not None and not is_ours(real):
-            patches.replace(owner, name, wrap(as_function(real, BaseTool)))
-    if owner.__module__.startswith("langchain_core."):
-        return
-    for name in ENTRY_POINTS:
-        real = entry_of(owner, name, BaseTool)
-        if real is not None and not is_ours(real):
-            patches.replace(owner, name, guarded_override(as_function(real, BaseTool), name))
+def _session(tool: BaseTool, field: str) -> Session | None:
+    """The session that a call at a leaf belongs to; None where the leaf may go on unasked.
+
+    `field`: what a leaf of the framework's only calls, see `_is_framework_leaf`.
+    """
+    if is_outside() or goes_on(tool):
+        return None
+    session = find(session_key(config_here(tool)), tool.name)
+    return None if field and not tool.__dict__.get(field) else session
 
 
-def guard_runs(patches: PatchSet) -> None:
-    """Put the gate around `run` and `arun`, which know the call id and the config."""
-    real_run, real_arun = BaseTool.__dict__["run"], BaseTool.__dict__["arun"]
-
-    @functools.wraps(real_run)
-    def run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not PROCESS.armed and current.get() is None:
-            return real_run(self, tool_input, *args, **kwargs)
-        _check_leaves(patches, self)
-        around = ToolCallContext(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
-        token = frame.set(around)
-        try:
-            return real_run(self, tool_input, *args, **kwargs)
-        finally:
-            if not around.reached:
-                _account_for(around)
-            frame.reset(token)
-
-    @functools.wraps(real_arun)
-    async def arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not PROCESS.armed and current.get() is None:
-            return await real_arun(self, tool_input, *args, **kwargs)
-        _check_leaves(patches, self)
-        around = ToolCallContext(self, kwargs.get("tool_call_id"), kwargs.get("config"), [])
-        token = frame.set(around)
-        try:
-            return await real_arun(self, tool_input, *args, **kwargs)
-        finally:
-            if not around.reached:
-                _account_for(around)
-            frame.reset(token)
-
-    patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
-    patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
+def _call(
+    tool: BaseTool, session: Session, real: Body, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Flow[Callable[[], Any]]:
+    """The way of a call that reached a leaf."""
+    call = call_of(tool, args, kwargs)
+    check_arguments(tool, call, session)
+    return answered(
+        GatedCall(
+            session=session,
+            call=call,
+            called=tool,
+            tool=tool,
+            owner=tool,
+            real=functools.partial(real, tool),
+            args=args,
+            kwargs=kwargs,
+            own=call.args,
+            arguments=functools.partial(bare_arguments, tool),
+            identity=functools.partial(identity_of, session),
+        )
+    )
 
 
-def _account_for(around: ToolCallContext) -> None:
-    """A call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it."""
-    session = current.get()
-    if session is not None:
-        session.held(around.tool.name, around.call_id)
+def answered(one: GatedCall) -> Flow[Callable[[], Any]]:
+    """Decide who answers a call, and have it answered.
 
-
-def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
-    """Catch leaves that were put there past us: on the instance, or into the class later."""
-    owner = type(tool)
-    for name in LEAVES:
-        if name in tool.__dict__:
-            why = f"tool '{tool.name}' carries its own {name} on the instance: it cannot be simulated"
-            session = current.get()
-            if session is not None:
-                session.refuse(why)
-            if not is_free():
-                unowned_call(why)
-        leaf = getattr(owner, name)
-        if getattr(leaf, OURS, False) is not True and leaf is not BaseTool.__dict__[name]:
-            for one in owner.__mro__:
-                if issubclass(one, BaseTool):
-                    guard_tool_class(patches, one)
-
-
-def run_real(
-    session: Session,
-    call: Call,
-    place: CallPosition,
-    tool: BaseTool | None,
-    body: Callable[[], Any],
-    *,
-    owner: object = None,
-) -> Any:
-    """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume."""
-    after, started = session.ledger.after(place), time.time()
-    fault = session.real_fault(call, place, after)
-    if fault is not None and not fault.kind.answers:
-        return _failed(session, call, place, tool, fault, after, started)
-    if fault is not None and fault.kind is FaultKind.SLOW:
-        time.sleep(fault.wait_s)
-        session.check_open(call.tool)  # the episode may have ended meanwhile
-    try:
-        with (
-            letting_through(owner if owner is not None else tool),
-            hearing() as heard,
-            session.body(call, place, GraphBubbleUp),
-            _closed(session, call, place),
-        ):
-            value = body()
-        if inspect.iscoroutine(value):
-            value = _awaited(session, call, place, value)
-    except (EpisodeStop, GraphBubbleUp):
-        raise
-    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
-        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
-        raise
-    except Exception as error:
-        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
-        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
-            as_of_tool(error)
-        raise
-    return _told(session, call, place, tool, fault, value, heard, after, started)
-
-
-async def run_real_async(
-    session: Session,
-    call: Call,
-    place: CallPosition,
-    tool: BaseTool | None,
-    body: Callable[[], Awaitable[Any]],
-    *,
-    owner: object = None,
-) -> Any:
-    """`run_real` for coroutines."""
-    after, started = session.ledger.after(place), time.time()
-    fault = session.real_fault(call, place, after)
-    if fault is not None and not fault.kind.answers:
-        return _failed(session, call, place, tool, fault, after, started)
-    if fault is not None and fault.kind is FaultKind.SLOW:
-        await asyncio.sleep(fault.wait_s)
-        session.check_open(call.tool)
-    try:
-        with (
-            letting_through(owner if owner is not None else tool),
-            hearing() as heard,
-            session.body(call, place, GraphBubbleUp),
-            _closed(session, call, place),
-        ):
-            value = await body()
-    except (EpisodeStop, GraphBubbleUp):
-        raise
-    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
-        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
-        raise
-    except Exception as error:
-        session.keep_real(call, _with(encode_failure(error), heard), place, after=after, started=started)
-        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
-            as_of_tool(error)
-        raise
-    return _told(session, call, place, tool, fault, value, heard, after, started)
-
-
-async def _awaited(session: Session, call: Call, place: CallPosition, value: Coroutine[Any, Any, Any]) -> Any:
-    """What a plain function gives to be awaited: a pure body is not over until it is."""
-    with _closed(session, call, place):
-        return await value
-
-
-@contextmanager
-def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]:
-    """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
-    if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
-        yield
-        return
-    egress.listen()
-    with sealed(call.tool, session.latch):
-        yield
-
-
-def _failed(
-    session: Session,
-    call: Call,
-    place: CallPosition,
-    tool: BaseTool | None,
-    fault: Fault,
-    after: str,
-    started: float,
-) -> Any:
-    """Fail a real call by plan; its tool is not reached."""
-    answer = failing(fault, call)
-    session.keep_real(call, answer, place, after=after, started=started)
-    return deliver(tool, answer, call.call_id)
-
-
-def _told(
-    session: Session,
-    call: Call,
-    place: CallPosition,
-    tool: BaseTool | None,
-    fault: Fault | None,
-    value: Any,
-    heard: Sequence[Reply],
-    after: str,
-    started: float,
-) -> Any:
-    """Keep what a real body gave and pass it on, or what the plan makes of it."""
-    answer = _with(encode_answer(tool, value), heard)
-    told = answer if fault is None else spoiled(fault, call, answer)
-    session.keep_real(call, told, place, after=after, started=started)
-    if fault is None or fault.kind is FaultKind.SLOW or told is answer:
-        return value
-    return deliver(tool, told, call.call_id)
-
-
-def _with(answer: Answer, heard: Sequence[Reply]) -> Answer:
-    """An answer and the replies of people that it hangs on."""
-    return replace(answer, replies=tuple(heard)) if heard else answer
+    The result gives the caller what the tool gives, or raises it. It is called once the flow is over: a tool
+    may fail with anything, `StopIteration` too.
+    """
+    session, call = one.session, one.call
+    route, place = session.admit(call, one.called)
+    if route is Route.DREAM:
+        answer = yield from session.flow(call, place, one.identity(call), ask_person)
+        return functools.partial(deliver, one.tool, answer, call.call_id)
+    if route is Route.OVERSEEN:
+        return (yield from run_supervised(one, place))
+    body = functools.partial(one.real, *one.args, **one.kwargs)
+    return (yield from run_real(session, call, place, one.tool, body, owner=one.owner))
 
 
 def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
@@ -349,27 +147,6 @@ def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
         session.held(tool.name, call.call_id)
         where = ".".join(str(part) for part in problem.absolute_path)
         raise ToolException(f"Invalid arguments for {tool.name}: {where or 'arguments'}: {problem.message}")
-
-
-def _admitted(
-    tool: BaseTool,
-    session: Session,
-    call: Call,
-    place: CallPosition,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> SupervisedCall:
-    """A call to be overseen, told by the very arguments that its body will get."""
-    call = replace(call, args=masked_arguments(bare_arguments(tool, args, kwargs)))
-    return SupervisedCall(
-        session=session,
-        call=call,
-        place=place,
-        tool=tool,
-        identity=identity_of(call, session),
-        exact=lambda: exact_digest(lambda: bare_arguments(tool, args, kwargs)),
-        owner=tool,
-    )
 
 
 def _finished(wrapper: Any, real: Body) -> Body:
@@ -405,35 +182,80 @@ ENTRY_POINTS = (
 )  # fmt: skip
 
 
+def guard_tool_class(patches: PatchSet, owner: type) -> None:
+    """Put the gate into the leaves and entry points that a class has of its own."""
+    if owner is BaseTool:
+        return
+    for name, wrap in zip(LEAVES, (sync_leaf, async_leaf), strict=True):
+        real = entry_of(owner, name, BaseTool)
+        if real is not None and not is_ours(real):
+            patches.replace(owner, name, wrap(as_function(real, BaseTool)))
+    if owner.__module__.startswith("langchain_core."):
+        return
+    for name in ENTRY_POINTS:
+        real = entry_of(owner, name, BaseTool)
+        if real is not None and not is_ours(real):
+            patches.replace(owner, name, guarded_override(as_function(real, BaseTool), name))
+
+
+def guard_runs(patches: PatchSet) -> None:
+    """Put the gate around `run` and `arun`, which know the call id and the config."""
+    real_run, real_arun = BaseTool.__dict__["run"], BaseTool.__dict__["arun"]
+
+    @functools.wraps(real_run)
+    def run(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not PROCESS.armed and current.get() is None:
+            return real_run(self, tool_input, *args, **kwargs)
+        with _framed(patches, self, kwargs):
+            return real_run(self, tool_input, *args, **kwargs)
+
+    @functools.wraps(real_arun)
+    async def arun(self: BaseTool, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not PROCESS.armed and current.get() is None:
+            return await real_arun(self, tool_input, *args, **kwargs)
+        with _framed(patches, self, kwargs):
+            return await real_arun(self, tool_input, *args, **kwargs)
+
+    patches.replace(BaseTool, "run", plain_wrapper(run, real_run))
+    patches.replace(BaseTool, "arun", plain_wrapper(arun, real_arun))
+
+
+@contextmanager
+def _framed(patches: PatchSet, tool: BaseTool, kwargs: dict[str, Any]) -> Iterator[None]:
+    """In the block the framework runs a tool; its leaf finds the call id and the config."""
+    _check_leaves(patches, tool)
+    around = ToolCallContext(tool, kwargs.get("tool_call_id"), kwargs.get("config"), [])
+    token = frame.set(around)
+    try:
+        yield
+    finally:
+        if not around.reached and (session := current.get()) is not None:
+            # a call that ended before its leaf (bad arguments) ran nothing, whatever a node answers for it
+            session.held(tool.name, around.call_id)
+        frame.reset(token)
+
+
+def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
+    """Catch leaves that were put there past us: on the instance, or into the class later."""
+    owner = type(tool)
+    for name in LEAVES:
+        if name in tool.__dict__:
+            why = f"tool '{tool.name}' carries its own {name} on the instance: it cannot be simulated"
+            session = current.get()
+            if session is not None:
+                session.refuse(why)
+            if not is_free():
+                unowned_call(why)
+        leaf = getattr(owner, name)
+        if getattr(leaf, OURS, False) is not True and leaf is not BaseTool.__dict__[name]:
+            for one in owner.__mro__:
+                if issubclass(one, BaseTool):
+                    guard_tool_class(patches, one)
+
+
 def guarded_override(real: Any, name: str) -> Any:
-    """Wrap an overridden entry point by its own kind: plain, coroutine, generator or async generator."""
-    if inspect.isasyncgenfunction(real):
-
-        @functools.wraps(real)
-        async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-            body = _body(real, self, name, args, kwargs)
-            async for item in body(self, *args, **kwargs):
-                yield item
-
-    elif inspect.iscoroutinefunction(real):
-
-        @functools.wraps(real)
-        async def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-            return await _body(real, self, name, args, kwargs)(self, *args, **kwargs)
-
-    elif inspect.isgeneratorfunction(real):
-
-        @functools.wraps(real)
-        def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-            yield from _body(real, self, name, args, kwargs)(self, *args, **kwargs)
-
-    else:
-
-        @functools.wraps(real)
-        def wrapper(self: BaseTool, *args: Any, **kwargs: Any) -> Any:
-            return _body(real, self, name, args, kwargs)(self, *args, **kwargs)
-
-    return plain_wrapper(wrapper, real)
+    """Wrap an overridden entry point: the override where it may run, else the framework's own method."""
+    return of_same_kind(real, lambda tool, args, kwargs: (_body(real, tool, name, args, kwargs), tool))
 
 
 def _body(real: Any, tool: BaseTool, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -469,7 +291,12 @@ _FRAMEWORK = frozenset(
 
 
 class ToolAttributes:
-    """Stands before the pydantic field `name` of StructuredTool and Tool."""
+    """Stands before the pydantic field `name` of StructuredTool and Tool.
+
+    A data descriptor beats the instance `__dict__` in which pydantic keeps the field, so a closure that
+    calls `tool.func(...)` meets the gate. The framework itself gets the raw function: it inspects
+    signatures (and caches what it finds), and its own calls pass `_run` anyway.
+    """
 
     def __init__(self, name: str, *, is_async: bool) -> None:
         self._name = name

@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions, install
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import InterruptApprover
 from dreamgym_kit.adapters.langgraph.intercept.registration import register_functions
-from dreamgym_kit.adapters.langgraph.intercept.supervised import InterruptApprover
 from dreamgym_kit.adapters.langgraph.run.api import live_policy, opened_store, renamed_arguments, settings_of
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.setup import keeper

@@ -1,0 +1,287 @@
+"""Real bodies: run where a tool may run, and, under oversight, once the overseer lets the call through.
+
+In a session on the way to the real tools a body runs under its overseer and nowhere else. While a tool that
+reads runs, it is noted that it does: what its body calls may not change the world.
+"""
+
+import copy
+import inspect
+import threading
+import time
+from collections.abc import Callable, Container, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+from langchain_core.tools import BaseTool
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import interrupt
+
+from dreamgym_kit.adapters.langgraph.intercept.answers import (
+    as_of_tool,
+    deliver,
+    encode_answer,
+    encode_failure,
+)
+from dreamgym_kit.adapters.langgraph.intercept.call_context import letting_through
+from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.dream.call_log import CallPosition
+from dreamgym_kit.dream.faults import FaultKind, failing, spoiled
+from dreamgym_kit.errors import EpisodeStop, NotSerializable
+from dreamgym_kit.guard import egress
+from dreamgym_kit.guard.thread_owners import sealed, unsealed
+from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.routing.session import Identity, Session
+from dreamgym_kit.routing.supervision import (
+    CallerApprover,
+    Deferred,
+    Execute,
+    Flow,
+    Passage,
+    RunBody,
+    Step,
+    Throttle,
+)
+from dreamgym_kit.serialization import is_exact, to_json
+from dreamgym_kit.supervision.session import effect_of, reading
+from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Reply
+
+
+class GatedCall(NamedTuple):
+    """A call that the gate is asked about, and how its real body is run."""
+
+    session: Session
+    call: Call
+    called: object  # the tool or function itself
+    tool: BaseTool | None  # in whose form it is answered
+    owner: object  # whose body runs
+    real: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    own: Container[str]  # names of the keyword arguments that are the call's, not the framework's
+    arguments: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]  # by name, with secrets in them
+    identity: Callable[[Call], Identity | None]
+
+
+def run_real(
+    session: Session,
+    call: Call,
+    place: CallPosition,
+    tool: BaseTool | None,
+    body: Callable[[], Any],
+    *,
+    owner: object = None,
+) -> Flow[Callable[[], Any]]:
+    """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume.
+
+    The result gives what the caller gets: what the body gave or raised, or what the fault plan makes of it.
+    """
+    after, started = session.ledger.after(place), time.time()
+    keep = partial(session.keep_real, place=place, after=after, started=started)
+    fault = session.real_fault(call, place, after)
+    if fault is not None and not fault.kind.answers:  # its tool is not reached
+        answer = failing(fault, call)
+        keep(call, answer)
+        return partial(deliver, tool, answer, call.call_id)
+    if fault is not None and fault.kind is FaultKind.SLOW:
+        yield Throttle(fault.wait_s)
+        session.check_open(call.tool)  # the episode may have ended meanwhile
+    try:
+        with (
+            letting_through(owner if owner is not None else tool),
+            hearing() as heard,
+            session.body(call, place, GraphBubbleUp),
+            _closed(session, call, place),
+        ):
+            value = yield RunBody(body)
+        if inspect.iscoroutine(value):
+            value = _awaited(session, call, place, value)
+    except (EpisodeStop, GraphBubbleUp):
+        raise
+    except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
+        keep(call, _with(encode_failure(error), heard))
+        raise
+    except Exception as error:  # noqa: BLE001  it is raised where the flow is over
+        keep(call, _with(encode_failure(error), heard))
+        if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
+            as_of_tool(error)
+        return partial(_raise, error)
+    answer = _with(encode_answer(tool, value), heard)
+    told = answer if fault is None else spoiled(fault, call, answer)
+    keep(call, told)
+    if fault is None or fault.kind is FaultKind.SLOW or told is answer:
+        return lambda: value
+    return partial(deliver, tool, told, call.call_id)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+async def _awaited(session: Session, call: Call, place: CallPosition, value: Coroutine[Any, Any, Any]) -> Any:
+    """What a plain function gives to be awaited: a pure body is not over until it is."""
+    with _closed(session, call, place):
+        return await value
+
+
+@contextmanager
+def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]:
+    """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
+    if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
+        yield
+        return
+    egress.listen()
+    with sealed(call.tool, session.latch):
+        yield
+
+
+def _with(answer: Answer, heard: Sequence[Reply]) -> Answer:
+    """An answer and the replies of people that it hangs on."""
+    return replace(answer, replies=tuple(heard)) if heard else answer
+
+
+def run_supervised(one: GatedCall, place: CallPosition) -> Flow[Callable[[], Any]]:
+    """Run a real body as the overseer says; it is told the very arguments that the body will get."""
+    session = one.session
+    args, kwargs = copied(one.args, one.kwargs, one.own)
+    arguments = partial(one.arguments, args, kwargs)
+    call = replace(one.call, args=masked_arguments(arguments()))
+    identity = one.identity(call)
+    if session.overseer is None:
+        session.refuse(f"{call.tool}: nobody oversees this session's real calls; it did not run")
+    given: list[Callable[[], Any]] = []  # what the body gave, once it ran
+    with closing(
+        session.overseer.passage(session, call, place, identity, partial(exact_digest, arguments))
+    ) as passage:
+        try:
+            step = next(passage)
+            while True:
+                try:
+                    if isinstance(step, Execute):
+                        reply = yield from _executed(one, place, partial(one.real, *args, **kwargs), given)
+                    else:
+                        reply = yield step
+                except BaseException as error:  # noqa: BLE001  the passage decides what it means
+                    step = _thrown(passage, error)
+                else:
+                    step = passage.send(reply)
+        except StopIteration as done:
+            answer: Answer = done.value
+    if given:
+        return given[0]
+    for reply in answer.replies:  # the graph counts the questions of a node
+        ask_person(reply.asked)
+    return partial(deliver, one.tool, answer, call.call_id)
+
+
+def _executed(
+    one: GatedCall, place: CallPosition, body: Callable[[], Any], given: list[Callable[[], Any]]
+) -> Generator[RunBody, Any, Answer]:
+    """Run the body; gives its answer, and in `given` what the caller gets."""
+    with _running(one, place):
+        try:
+            with hearing() as heard:
+                value = yield RunBody(body)
+        except (EpisodeStop, GraphBubbleUp):
+            raise
+        except Exception as error:  # noqa: BLE001  the tool's own failure: it is an answer
+            answer = encode_failure(error)
+            as_of_tool(error)
+            given.append(partial(_raise, error))
+        else:
+            answer = encode_answer(one.tool, value)
+            given.append(lambda: value)
+    return replace(answer, replies=tuple(heard))
+
+
+@contextmanager
+def _running(one: GatedCall, place: CallPosition) -> Iterator[None]:
+    """The real body runs in the block."""
+    reads = effect_of(one.session.spec(one.call, place)) is Effect.READ
+    token = reading.set(one.call.tool if reads else "")
+    try:
+        with letting_through(one.owner), unsealed(), one.session.body(one.call, place, GraphBubbleUp):
+            yield
+    finally:
+        reading.reset(token)
+
+
+def _thrown(passage: Passage, error: BaseException) -> Step:
+    """Tell the passage; an interrupt of the graph goes through it as itself."""
+    if not isinstance(error, GraphBubbleUp):
+        return passage.throw(error)
+    try:
+        return passage.throw(Deferred())
+    except Deferred:
+        raise error from None
+
+
+class InterruptApprover(CallerApprover):
+    """Asks whoever runs the graph, by an interrupt of LangGraph; not for runs of the kit.
+
+    The graph stops with `{"dreamgym_kit": "approval", "digest": ..., "tool": ..., ...}`, and goes on with
+    `Command(resume={"approve": True, "digest": ...})`. Any other answer is a no. Where several calls of one
+    node wait, LangGraph hands answers out by their order: one that names another call that was shown is kept
+    for that call, and it is asked again for this one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown: set[str] = set()  # digests
+        self._given: set[str] = set()
+
+    def ask(self, held: HeldCall) -> Approval | None:
+        """Stop the graph, or give the answer that it is gone on with."""
+        with self._lock:
+            self._shown.add(held.digest)
+        while True:
+            with self._lock:
+                if held.digest in self._given:
+                    return Approval(held.digest, "interrupt")
+            said = interrupt(shown(held))
+            if not isinstance(said, Mapping) or said.get("approve") is not True:
+                return None
+            with self._lock:
+                if said.get("digest") not in self._shown:
+                    return None
+                self._given.add(str(said["digest"]))
+
+
+def shown(held: HeldCall) -> dict[str, Any]:
+    """A held call as it is shown to whoever runs the graph."""
+    return {
+        "dreamgym_kit": "approval",
+        "digest": held.digest,
+        "tool": held.call.tool,
+        "args": dict(held.call.args),
+        "effect": held.effect.value,
+        "expected": held.expected.content if not held.expected.unanswered else None,
+        "doubts": list(held.doubts),
+    }
+
+
+def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Arguments that nobody else holds: the call's own lists and objects are copied, the rest handed on."""
+    return tuple(_own(value) for value in args), {
+        name: _own(value) if name in names else value for name, value in kwargs.items()
+    }
+
+
+def exact_digest(arguments: Callable[[], Mapping[str, Any]]) -> str | None:
+    """Names arguments as they are, secrets and all; None where some cannot be told apart."""
+    try:
+        plain = to_json(dict(arguments()))
+        return digest(plain) if is_exact(plain) else None
+    except NotSerializable:
+        return None
+
+
+def _own(value: Any) -> Any:
+    if type(value) not in (dict, list, set):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  something in it cannot be copied: that it did not change is looked at
+        return value
