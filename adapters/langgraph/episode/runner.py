@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
-from langgraph.types import Command
 
-from dreamgym_kit.adapters.langgraph.episode.simulated_user import ask_user, played_by
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState, Lived, UsageCounter
 from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
     classify_error,
@@ -24,7 +22,7 @@ from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
     declares_context,
     say_model_down,
 )
-from dreamgym_kit.adapters.langgraph.episode.streaming import hearing_nested_graphs, stream_graph
+from dreamgym_kit.adapters.langgraph.episode.streaming import follow
 from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript, final_state
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
@@ -37,7 +35,7 @@ from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.dream.user import SimulatedUser, user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
-from dreamgym_kit.findings.case import Asked, Case
+from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
 from dreamgym_kit.guard.callers import acting
@@ -61,7 +59,6 @@ from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.supervision import Overseer
 from dreamgym_kit.routing.transcript_check import reconcile
-from dreamgym_kit.serialization import to_json
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.supervision.session import OverseenSession
 from dreamgym_kit.threads import awaited
@@ -300,7 +297,7 @@ class LangGraphRunner:
                 async with limit:
                     session.on_refusal = _soon_over(limit)
                     user = self._user(task, session)
-                    await _follow(graph, task, config, course, user, in_thread=self.in_thread)
+                    await follow(graph, task, config, course, user, in_thread=self.in_thread)
         except asyncio.CancelledError:
             if session.stopped is None:
                 self._reconcile(session, course)  # what ran has run, though its episode is dropped
@@ -501,96 +498,6 @@ def _soon_over(limit: asyncio.Timeout) -> Callable[[], None]:
             loop.call_soon_threadsafe(shorten)
 
     return refused
-
-
-async def _follow(
-    graph: Pregel[Any],
-    task: Task,
-    config: RunnableConfig,
-    course: EpisodeState,
-    user: SimulatedUser | None,
-    *,
-    in_thread: bool,
-) -> None:
-    """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
-    given: Any = dict(task.input)
-    replies = list(task.replies)
-    config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
-    while True:
-        at_breakpoint = await _step(graph, given, config, course, in_thread=in_thread)
-        if course.over():
-            return
-        if at_breakpoint:
-            course.stop = "interrupted"
-            course.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
-            return
-        if not course.waiting:
-            reply = await user.reply(course.transcript.records) if user is not None else None
-            if user is None or reply is None:
-                return
-            course.add_turn("reply", played_by(user))
-            course.transcript.records.append({"role": "user", "content": reply})
-            course.hear([reply])
-            given = {"messages": [{"role": "user", "content": reply}]}
-            continue
-        replied: dict[str, Any] = {}
-        for waiting in await _in_order(graph, config, course.waiting):
-            if not await _replied(waiting, replies, user, course, replied):
-                return
-        # by id, also where one waits: LangGraph takes a bare empty reply for none
-        given = Command(resume=replied)
-
-
-async def _step(
-    graph: Pregel[Any], given: Any, config: RunnableConfig, course: EpisodeState, *, in_thread: bool
-) -> bool:
-    """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
-    course.waiting, at_breakpoint = [], False
-    async for mode, part in stream_graph(graph, given, config, in_thread=in_thread):
-        if mode == "updates":
-            if isinstance(part, Mapping) and "__interrupt__" in part:
-                known = {interrupt.id for interrupt in course.waiting}
-                course.waiting += [new for new in part["__interrupt__"] if new.id not in known]
-                at_breakpoint = not course.waiting
-            course.transcript.take(part)
-        else:
-            course.values = part
-            course.transcript.end_step(part)
-    return at_breakpoint
-
-
-async def _in_order(graph: Pregel[Any], config: RunnableConfig, waiting: list[Any]) -> list[Any]:
-    """Interrupts as the graph's state lists them: those of parallel tasks are streamed as chance has it."""
-    if len(waiting) == 1 or not graph.checkpointer:
-        return waiting
-    listed = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
-    return sorted(waiting, key=lambda item: listed.index(item.id) if item.id in listed else len(listed))
-
-
-async def _replied(
-    waiting: Any,
-    replies: list[Any],
-    user: SimulatedUser | None,
-    course: EpisodeState,
-    replied: dict[str, Any],
-) -> bool:
-    """Answer one interrupt from the task's replies, then by its user; False where nobody does."""
-    question = to_json(waiting.value)
-    course.interrupted(question)
-    if not replies and user is None:
-        course.add_turn("interrupt", "nobody", question)
-        course.stop = "interrupted"
-        course.reason = f"waits for an answer that the task does not give: {question}"
-        return False
-    if user is None or replies:
-        by, reply = "task", replies.pop(0)
-    else:
-        by, reply = played_by(user), await ask_user(user, question, course)
-    course.add_turn("interrupt", by, question, reply)
-    course.replies.append(Asked(course.calls(), question, reply))
-    course.hear(map(str, leaves(reply)))
-    replied[waiting.id] = reply
-    return True
 
 
 def _under_faults(judgement: Judgement, transitions: Sequence[Transition], session: Session) -> Judgement:

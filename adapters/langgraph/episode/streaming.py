@@ -1,7 +1,8 @@
-"""Streams a graph asynchronously, or synchronously in a thread where its middleware knows no other way.
+"""Follows a graph to its end: streams it, and answers what it asks a person.
 
+A graph is streamed asynchronously, or synchronously in a thread where its middleware knows no other way:
 LangChain refuses to run a middleware that only wraps synchronous calls (`@wrap_tool_call def ...`) in an
-asynchronous run: such an agent works for whoever calls `invoke`, and has to work here.
+asynchronous run. Such an agent works for whoever calls `invoke`, and has to work here.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +20,125 @@ from langgraph._internal._constants import CONFIG_KEY_RUNTIME, CONFIG_KEY_STREAM
 from langgraph.pregel import Pregel
 from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import DEFAULT_RUNTIME
+from langgraph.types import Command
 
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
+from dreamgym_kit.findings.case import Asked
+from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.serialization import to_json
+from dreamgym_kit.types import Task
 
 _MODES: Any = ["updates", "values"]
 _MIDDLEWARE = "langchain.agents.middleware.types"
 _PAIRS = (("wrap_tool_call", "awrap_tool_call"), ("wrap_model_call", "awrap_model_call"))
 _MOST = 5000  # objects looked at: closures may hold a whole application
 _DONE = object()
+
+
+async def follow(
+    graph: Pregel[Any],
+    task: Task,
+    config: RunnableConfig,
+    course: EpisodeState,
+    user: SimulatedUser | None,
+    *,
+    in_thread: bool,
+) -> None:
+    """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
+    given: Any = dict(task.input)
+    replies = list(task.replies)
+    config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
+    while True:
+        at_breakpoint = await _step(graph, given, config, course, in_thread=in_thread)
+        if course.over():
+            return
+        if at_breakpoint:
+            course.stop = "interrupted"
+            course.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
+            return
+        if not course.waiting:
+            reply = await user.reply(course.transcript.records) if user is not None else None
+            if user is None or reply is None:
+                return
+            course.add_turn("reply", _played_by(user))
+            course.transcript.records.append({"role": "user", "content": reply})
+            course.hear([reply])
+            given = {"messages": [{"role": "user", "content": reply}]}
+            continue
+        replied: dict[str, Any] = {}
+        for waiting in await _in_order(graph, config, course.waiting):
+            if not await _replied(waiting, replies, user, course, replied):
+                return
+        # by id, also where one waits: LangGraph takes a bare empty reply for none
+        given = Command(resume=replied)
+
+
+async def _step(
+    graph: Pregel[Any], given: Any, config: RunnableConfig, course: EpisodeState, *, in_thread: bool
+) -> bool:
+    """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
+    course.waiting, at_breakpoint = [], False
+    async for mode, part in stream_graph(graph, given, config, in_thread=in_thread):
+        if mode == "updates":
+            if isinstance(part, Mapping) and "__interrupt__" in part:
+                known = {interrupt.id for interrupt in course.waiting}
+                course.waiting += [new for new in part["__interrupt__"] if new.id not in known]
+                at_breakpoint = not course.waiting
+            course.transcript.take(part)
+        else:
+            course.values = part
+            course.transcript.end_step(part)
+    return at_breakpoint
+
+
+async def _in_order(graph: Pregel[Any], config: RunnableConfig, waiting: list[Any]) -> list[Any]:
+    """Interrupts as the graph's state lists them: those of parallel tasks are streamed as chance has it."""
+    if len(waiting) == 1 or not graph.checkpointer:
+        return waiting
+    listed = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
+    return sorted(waiting, key=lambda item: listed.index(item.id) if item.id in listed else len(listed))
+
+
+async def _replied(
+    waiting: Any,
+    replies: list[Any],
+    user: SimulatedUser | None,
+    course: EpisodeState,
+    replied: dict[str, Any],
+) -> bool:
+    """Answer one interrupt from the task's replies, then by its user; False where nobody does."""
+    question = to_json(waiting.value)
+    course.interrupted(question)
+    if not replies and user is None:
+        course.add_turn("interrupt", "nobody", question)
+        course.stop = "interrupted"
+        course.reason = f"waits for an answer that the task does not give: {question}"
+        return False
+    if user is None or replies:
+        by, reply = "task", replies.pop(0)
+    else:
+        by, reply = _played_by(user), await _ask_user(user, question, course)
+    course.add_turn("interrupt", by, question, reply)
+    course.replies.append(Asked(course.calls(), question, reply))
+    course.hear(map(str, leaves(reply)))
+    replied[waiting.id] = reply
+    return True
+
+
+async def _ask_user(user: SimulatedUser, question: Any, course: EpisodeState) -> Any:
+    """What the user says to an interrupt; one that has nothing to say was asked all the same."""
+    try:
+        return await user.resume(question, course.transcript.records)
+    except UserFailed:
+        course.add_turn("interrupt", "nobody", question)
+        raise
+
+
+def _played_by(user: SimulatedUser) -> str:
+    """Who it is, in the words of a run."""
+    return "script" if isinstance(user, ScriptedUser) else "persona"
 
 
 async def stream_graph(
