@@ -5,16 +5,18 @@ that handed it over, if the work has no frame of its own.
 """
 
 import asyncio
-import functools
 import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
+
+from dreamgym_kit.guard.thread_owners import within
 
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
@@ -77,15 +79,15 @@ def handed_over(work: Callable[..., Any]) -> Callable[..., Any]:
     if mine is None or not mine.function:
         return work
 
-    @functools.wraps(work, updated=())
-    def worked(*args: Any, **kwargs: Any) -> Any:
+    @contextmanager
+    def known() -> Iterator[None]:
         around, _handed.caller = getattr(_handed, "caller", None), mine
         try:
-            return work(*args, **kwargs)
+            yield
         finally:
             _handed.caller = around
 
-    return worked
+    return within(work, known)
 
 
 def _is_agents(frame: FrameType) -> bool:

@@ -20,7 +20,7 @@ import multiprocessing.pool as old_pools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as new_pools
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
@@ -61,6 +61,19 @@ def recorded_by() -> Owner | None:
     return recording
 
 
+def within(
+    work: Callable[..., Any], entered: Callable[[], AbstractContextManager[object]]
+) -> Callable[..., Any]:
+    """The same work, done inside of a block that is entered each time."""
+
+    @functools.wraps(work, updated=())
+    def worked(*args: Any, **kwargs: Any) -> Any:
+        with entered():
+            return work(*args, **kwargs)
+
+    return worked
+
+
 def recorded(work: Callable[..., Any], recording: Owner) -> Callable[..., Any]:
     """The same work, in a thread of its own, as what a recording began."""
 
@@ -81,17 +94,17 @@ def of_pool(thread: threading.Thread) -> bool:
 def belonging(work: Callable[..., Any], owner: Owner) -> Callable[..., Any]:
     """The same work as a part of `owner`, wherever and whenever it is done."""
 
-    @functools.wraps(work, updated=())
-    def worked(*args: Any, **kwargs: Any) -> Any:
+    @contextmanager
+    def marked() -> Iterator[None]:
         around, token = getattr(_by_thread, "owner", None), _by_context.set(owner)
         _by_thread.owner = owner
         try:
-            return work(*args, **kwargs)
+            yield
         finally:
             _by_thread.owner = around
             _by_context.reset(token)
 
-    return worked
+    return within(work, marked)
 
 
 _said: ContextVar[bool | None] = ContextVar("dreamgym_kit_exempted", default=None)  # None: as the thread is
@@ -162,17 +175,20 @@ def seal() -> Seal | None:
 @contextmanager
 def sealed(tool: str, report: Callable[[str], object]) -> Iterator[None]:
     """Let the block reach no host; `report` gets each try at once. The guard has to listen."""
-    token = _seal.set(Seal(tool, report))
-    try:
+    with _under(Seal(tool, report)):
         yield
-    finally:
-        _seal.reset(token)
 
 
 @contextmanager
 def unsealed() -> Iterator[None]:
     """Let the block go by the guard alone: a tool of its own that somebody else lets through."""
-    token = _seal.set(None)
+    with _under(None):
+        yield
+
+
+@contextmanager
+def _under(mine: Seal | None) -> Iterator[None]:
+    token = _seal.set(mine)
     try:
         yield
     finally:
@@ -182,15 +198,4 @@ def unsealed() -> Iterator[None]:
 def carried(work: Callable[..., Any]) -> Callable[..., Any]:
     """Work of a thread or a pool, under the seal of what begins it or hands it over."""
     mine = seal()
-    if mine is None:
-        return work
-
-    @functools.wraps(work)
-    def worked(*args: Any, **kwargs: Any) -> Any:
-        token = _seal.set(mine)
-        try:
-            return work(*args, **kwargs)
-        finally:
-            _seal.reset(token)
-
-    return worked
+    return work if mine is None else within(work, lambda: _under(mine))

@@ -1,10 +1,13 @@
 """Who answers a call: the dream, the real tool, the real tool under oversight, or nobody."""
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+from dreamgym_kit.routing.effects import same_objects, what_runs
 from dreamgym_kit.types import Effect, ToolSpec
 
 
@@ -44,7 +47,7 @@ class Route(StrEnum):
 
 @functools.lru_cache(maxsize=1024)
 def _stranger(tool: str) -> ToolSpec:
-    """A judge remembers what it judged by the very spec that it was given."""
+    """One spec for each name: what was judged is remembered by it."""
     return ToolSpec(tool, Effect.DESTRUCTIVE, reason="never described")
 
 
@@ -65,6 +68,9 @@ class CallRouter:
     stage: Stage = Stage.SHADOW  # of `Mode.S2R`
     judge: Callable[[object, ToolSpec], ToolSpec] | None = None  # (called, spec of its name) -> its own
     left_out: frozenset[str] = frozenset()  # tools of the model's provider that its model is not told of
+    _judged: dict[int, tuple[weakref.ref[Any], ToolSpec, ToolSpec, tuple[object, ...]]] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )  # by id: what was judged, by which spec of its name, its own, and what it ran then
 
     @property
     def writes_are_real(self) -> bool:
@@ -77,11 +83,25 @@ class CallRouter:
         Only a person's word about the very object, or the framework's code, says less of it: no guess does.
         """
         known = self.specs.get(tool)
-        if known is not None:
-            return known if called is None or self.judge is None else self.judge(called, known)
-        stranger = _stranger(tool)
-        own = stranger if called is None or self.judge is None else self.judge(called, stranger)
-        return stranger if own.source == "guessed" else own
+        named = known if known is not None else _stranger(tool)
+        if called is None or self.judge is None:
+            return named
+        before = self._judged.get(id(called))
+        if before is not None and before[0]() is called and before[1] is named:
+            own = before[2]
+            if not own.effect.runs_in_dream or same_objects(before[3], what_runs(called)):
+                return own
+        own = self.judge(called, named)
+        if known is None and own.source == "guessed":
+            own = named
+        key, judged = id(called), self._judged
+        judged[key] = (
+            weakref.ref(called, lambda _: judged.pop(key, None) and None),
+            named,
+            own,
+            what_runs(called),
+        )
+        return own
 
     def route(self, tool: str, called: object = None) -> Route:
         """Who answers calls of this tool in this session; `called` is the tool or function itself."""

@@ -37,6 +37,7 @@ from dreamgym_kit.errors import (
     RealCallExecuted,
 )
 from dreamgym_kit.guard.callers import acting
+from dreamgym_kit.guard.thread_owners import within
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.routing.router import CallRouter, Mode, Route
@@ -520,14 +521,7 @@ class Session:
         """
         if not self.running:
             return work
-        tool = self.running[-1]
-
-        @functools.wraps(work, updated=())
-        def worked(*args: Any, **kwargs: Any) -> Any:
-            with self._running(tool):
-                return work(*args, **kwargs)
-
-        return worked
+        return within(work, functools.partial(self._running, self.running[-1]))
 
     @contextmanager
     def _running(self, tool: str) -> Iterator[None]:

@@ -91,5 +91,17 @@ class Living:
         return _still(self._functions)
 
 
+def closure_of(function: Any) -> list[Any]:
+    """What a function's closure holds, by cell; None for a cell that is not filled yet."""
+    return [_content(cell) for cell in getattr(function, "__closure__", None) or ()]
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
 def _still(refs: Iterable[weakref.ref[Any]]) -> list[Any]:
     return [target for ref in refs if (target := ref()) is not None]

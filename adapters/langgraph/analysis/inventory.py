@@ -6,7 +6,6 @@ structured answer. The most specific function is listed, so that its arguments t
 dream each is intercepted under a guessed effect; real calls need a person's word (`[functions]`).
 """
 
-import contextlib
 import inspect
 import types
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import Reached, Reading, is_users, read, unpacked
@@ -257,11 +257,9 @@ def _parts(value: Any, kind: str) -> Iterator[tuple[Any, str]]:
 
 def _held(function: types.FunctionType) -> Iterator[Any]:
     """Callables, and lists that may hold some, in the closure of a function that the framework made."""
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):
-            held = cell.cell_contents
-            if callable(held) or isinstance(held, (list, tuple)):
-                yield held
+    for held in closure_of(function):
+        if callable(held) or isinstance(held, (list, tuple)):
+            yield held
 
 
 def _validators(schema: Any) -> Iterator[tuple[str, Reached]]:

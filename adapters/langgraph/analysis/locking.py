@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from langchain_core.tools import BaseTool
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import files_of
 from dreamgym_kit.guard import egress
 from dreamgym_kit.rollout.tool_lock import (
@@ -61,11 +61,7 @@ def server_of(tool: BaseTool) -> str:
     code = getattr(body, "__code__", None)
     if code is None or "langchain_mcp_adapters" not in code.co_filename:
         return ""
-    closure = dict(zip(code.co_freevars, body.__closure__ or (), strict=False))
-    values: dict[str, Any] = {}
-    for name in ("server_name", "connection"):
-        with suppress(KeyError, ValueError):  # not in this release, or an empty cell
-            values[name] = closure[name].cell_contents
+    values = dict(zip(code.co_freevars, closure_of(body), strict=False))
     if values.get("server_name"):
         return str(values["server_name"])
     connection = values.get("connection") or {}

@@ -23,6 +23,7 @@ from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework
 from dreamgym_kit.adapters.langgraph.analysis.outliving_changes import changes_others
 from dreamgym_kit.adapters.langgraph.intercept.functions import of_library, real_of, under
@@ -196,11 +197,7 @@ def _names_used(function: types.FunctionType) -> Iterator[Any]:
                 yield _attribute_of(value, after)
             elif instruction.opname == "IMPORT_NAME":
                 yield from _imported(str(instruction.argval), after)
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:
-            continue
+    yield from closure_of(function)
 
 
 def _imported(name: str, following: list[dis.Instruction]) -> Iterator[Any]:

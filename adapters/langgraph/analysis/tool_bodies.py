@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.intercept.functions import real_code
 from dreamgym_kit.adapters.langgraph.intercept.patches import is_ours
 
@@ -127,13 +128,8 @@ class _Reading:
     def _function(self, function: types.FunctionType, depth: int) -> Hashable:
         code = real_code(function)
         self.files.add(code.co_filename)
-        cells = []
-        for cell in function.__closure__ or ():
-            try:
-                cells.append(cell.cell_contents)
-            except ValueError:
-                continue  # not filled yet
-        return code.co_filename, code, self._all((*cells, *(function.__defaults__ or ())), depth)
+        held = (*closure_of(function), *(function.__defaults__ or ()))
+        return code.co_filename, code, self._all(held, depth)
 
     def _kind(self, kind: type) -> Hashable:
         known = _KINDS.get(kind)

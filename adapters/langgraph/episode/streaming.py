@@ -22,6 +22,7 @@ from langgraph.pregel.protocol import StreamProtocol
 from langgraph.runtime import DEFAULT_RUNTIME
 from langgraph.types import Command
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
 from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
@@ -196,20 +197,12 @@ def _reached(runs: list[Any], kind: type) -> Iterator[Any]:
 
 def _within(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
-        return [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        return closure_of(value)
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]
     if isinstance(value, functools.partial):
         return [value.func, *value.args]
     return list(value) if type(value) in (list, tuple) else []
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
 
 
 def hearing_nested_graphs(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from dreamgym_kit.adapters.langgraph.analysis.gc_objects import LRU_CACHE, Living, instances_of
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import LRU_CACHE, Living, closure_of, instances_of
 from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     bare_arguments,
     config_here,
@@ -175,8 +175,8 @@ def hook_made_around(name: str) -> None:
     """Hook what hooked functions of a name were made around (`functools.wraps`), if it bears the name too."""
     outer = hooked_as(name)
     for one in outer:
-        for cell in one.real.__closure__ or ():
-            inner = under(_content(cell))
+        for held in closure_of(one.real):
+            inner = under(held)
             if isinstance(inner, types.FunctionType) and inner.__name__ == name and id(inner) not in _OF:
                 made = hook(inner, name)
                 made.around = one
@@ -228,7 +228,7 @@ def _named(function: types.FunctionType) -> Iterator[object]:
 def _held(function: types.FunctionType) -> Iterator[object]:
     """What a function has beside its code and its module: its closure and defaults."""
     function = real_of(function)
-    yield from map(_content, function.__closure__ or ())
+    yield from closure_of(function)
     yield from function.__defaults__ or ()
     yield from (value for _, value in sorted((function.__kwdefaults__ or {}).items()))
 
@@ -241,20 +241,13 @@ def met_again(file: str | None) -> None:
 
 def _origin(function: types.FunctionType, code: types.CodeType, depth: int = 2) -> Any:
     """Where a function was written; of one that a decorator made, also what it was made around."""
-    around = (_content(cell) for cell in function.__closure__ or ()) if depth else ()
+    around = closure_of(function) if depth else ()
     inner = tuple(
         _origin(one, real_of(one).__code__, depth - 1)
         for one in around
         if isinstance(one, types.FunctionType)
     )
     return os.path.realpath(code.co_filename), function.__qualname__, code, inner
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _overrides(function: types.FunctionType) -> list[types.FunctionType]:

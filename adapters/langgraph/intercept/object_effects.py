@@ -14,7 +14,6 @@ import gc
 import inspect
 import sys
 import typing
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Union
@@ -24,6 +23,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langgraph.types import Command
 from pydantic import BaseModel, TypeAdapter
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
     bodies_of,
     body_of,
@@ -32,7 +32,7 @@ from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
 )
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, hooked_as, ids_kept, is_empty, under
-from dreamgym_kit.routing.effects import declared_effect, guess_effect, same_objects, what_runs
+from dreamgym_kit.routing.effects import declared_effect, guess_effect
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Effect, ToolSpec
@@ -47,12 +47,11 @@ def power(effect: Effect) -> int:
 
 
 class ObjectEffects:
-    """Judges called objects, each once."""
+    """Judges called objects."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._meant: dict[str, frozenset[Hashable]] = {}
-        self._judged: dict[int, tuple[weakref.ref[Any], ToolSpec, ToolSpec, tuple[object, ...]]] = {}
 
     def mean(self, name: str, bearers: Iterable[object]) -> None:
         """Keep which objects bear a name now: whom its settings entry means."""
@@ -60,22 +59,9 @@ class ObjectEffects:
 
     def __call__(self, called: object, known: ToolSpec) -> ToolSpec:
         """`known`, what its name says, where that holds for the object itself; else its own."""
-        entry = self._judged.get(id(called))
-        if entry is not None and entry[0]() is called and entry[1] is known:
-            own = entry[2]
-            if not own.effect.runs_in_dream or same_objects(entry[3], what_runs(called)):
-                return own
         said = self._said(called, known.name)
         alike = said[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
-        own = known if alike else _described(called, known.name, said)
-        key, judged = id(called), self._judged
-        judged[key] = (
-            weakref.ref(called, lambda _: judged.pop(key, None) and None),
-            known,
-            own,
-            what_runs(called),
-        )
-        return own
+        return known if alike else _described(called, known.name, said)
 
     def spec(self, called: object, name: str) -> ToolSpec:
         """One tool or function as the gate will treat it, and who said so."""
@@ -253,11 +239,7 @@ def declared_answer(tool: BaseTool) -> Declared:
 
 def _of_server(body: Any) -> Mapping[str, Any] | None:
     """The output schema of the MCP tool that the adapter's function holds in its closure."""
-    for cell in getattr(body, "__closure__", None) or ():
-        try:
-            held = cell.cell_contents
-        except ValueError:
-            continue
+    for held in closure_of(body):
         for name in _OUTPUT_SCHEMAS & set(getattr(type(held), "model_fields", ())):
             schema = getattr(held, name)
             if isinstance(schema, Mapping):

@@ -11,6 +11,7 @@ from typing import Any
 
 from langchain_core.runnables import RunnableBinding
 
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings import advice
@@ -124,7 +125,7 @@ def _bound_by(value: Any, name: str = "", depth: int = 2) -> Iterator[Any]:
         yield from value
     elif isinstance(value, types.FunctionType) and depth:
         code = value.__code__
-        held = dict(zip(code.co_freevars, map(_content, value.__closure__ or ()), strict=True))
+        held = dict(zip(code.co_freevars, closure_of(value), strict=True))
         held |= {
             co_name: value.__globals__[co_name] for co_name in code.co_names if co_name in value.__globals__
         }
@@ -133,10 +134,3 @@ def _bound_by(value: Any, name: str = "", depth: int = 2) -> Iterator[Any]:
     elif not name:
         for function in (getattr(value, "func", None), getattr(value, "afunc", None)):
             yield from _bound_by(getattr(function, "__func__", function), "func", depth)
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None

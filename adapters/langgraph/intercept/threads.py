@@ -14,15 +14,16 @@ import atexit
 import functools
 import multiprocessing.pool as old_pools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, plain_wrapper
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.guard import thread_owners
 from dreamgym_kit.guard.callers import handed_over
-from dreamgym_kit.guard.thread_owners import Owner, carried, seal
+from dreamgym_kit.guard.thread_owners import Owner, carried, seal, within
 from dreamgym_kit.routing.process import current
 from dreamgym_kit.routing.session import Session
 
@@ -119,15 +120,16 @@ def along(work: Work) -> Work:
         return work
     work = handed_over(work if session is None else session.outliving(work))
 
-    @functools.wraps(work, updated=())
-    def worked(*args: Any, **kwargs: Any) -> Any:
+    @contextmanager
+    def in_session() -> Iterator[None]:
         token = current.set(session)
         try:
-            return work(*args, **kwargs)
+            yield
         finally:
             current.reset(token)
 
-    return worked if owner is None else thread_owners.belonging(worked, owner)
+    work = within(work, in_session)
+    return work if owner is None else thread_owners.belonging(work, owner)
 
 
 def quietly(work: Work) -> Work:
@@ -137,15 +139,7 @@ def quietly(work: Work) -> Work:
 
 def _hushed(work: Work) -> Work:
     """A refusal ends the work and is not printed: the session keeps it, and tells it with the episode."""
-
-    @functools.wraps(work, updated=())
-    def worked(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return work(*args, **kwargs)
-        except EpisodeStop:
-            return None
-
-    return worked
+    return within(work, lambda: suppress(EpisodeStop))
 
 
 class _AtExit:
@@ -173,16 +167,15 @@ class _Packed(Exception):
 
 def packed(work: Work) -> Work:
     """The same, for a pool of `multiprocessing`."""
-    work = along(work)
+    return within(along(work), _packing)
 
-    @functools.wraps(work, updated=())
-    def worked(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return work(*args, **kwargs)
-        except EpisodeStop as stop:
-            raise _Packed(stop) from stop
 
-    return worked
+@contextmanager
+def _packing() -> Iterator[None]:
+    try:
+        yield
+    except EpisodeStop as stop:
+        raise _Packed(stop) from stop
 
 
 def _unpacking(real: Work) -> Work:
