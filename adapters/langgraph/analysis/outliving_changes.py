@@ -15,19 +15,10 @@ from typing import Any
 
 _CHANGES = frozenset(
     {
-        "append",
-        "extend",
-        "insert",
-        "add",
-        "update",
-        "setdefault",
-        "pop",
-        "popitem",
-        "remove",
-        "discard",
-        "clear",
+        "append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove",
+        "discard", "clear",
     }
-)
+)  # fmt: skip
 _CONTAINER = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_ATTR": 1, "DELETE_ATTR": 1, "STORE_SLICE": 3}
 """Instructions that change something, and how deep in the stack it lies."""
 _MAKERS = (

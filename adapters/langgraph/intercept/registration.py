@@ -1,16 +1,50 @@
-"""Puts the gate into what settings name: plain functions and nodes that act on the world."""
+"""Puts the gate into functions beside the tools: what settings name, and what reading does not reach.
 
+Code reaches functions in ways that reading does not follow: by a property, a generated function, a method
+looked up by name. So in a dream every function of the graph's modules that acts by its own code meets the
+gate when a graph's run calls it. Other calls (a checker's, a script's `main`) are left alone, and so is what
+the framework itself calls: its own methods in the user's chat models, embeddings, caches, stores,
+checkpointers, callback handlers and handlers of `logging`, and what those use. What only opens files is the
+guard's to judge, which tells files that are allowed from others.
+"""
+
+import contextlib
+import functools
+import logging
 import types
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from langchain_core.caches import BaseCache
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseLanguageModel
+from langgraph.cache.base import BaseCache as NodeCache
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
+from langgraph.store.base import BaseStore
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
-from dreamgym_kit.adapters.langgraph.analysis.inventory import InventoryEntry
+from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, nodes_of
-from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, hook_twins
+from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
+    OPENS,
+    Reached,
+    is_library_class,
+    is_users,
+    read,
+    unpacked,
+)
+from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
+from dreamgym_kit.adapters.langgraph.intercept.functions import (
+    NotHookable,
+    hook,
+    hook_of,
+    hook_twins,
+    of_library,
+    under,
+)
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import Settings
 
@@ -79,3 +113,121 @@ def _body(target: Any) -> Any:
         if isinstance(inner, types.FunctionType):
             return inner
     return target
+
+
+_MAX_DEPTH = 10
+# Their methods run because the framework calls them, not because the agent chose to.
+_CALLED_BY_FRAMEWORK = (
+    BaseCache, BaseCallbackHandler, BaseCheckpointSaver, BaseLanguageModel, BaseStore, Embeddings, NodeCache,
+    logging.Filter, logging.Formatter, logging.Handler,
+)  # fmt: skip
+Scope = Mapping[str, Any]
+
+
+def hook_unreached(inventory: Inventory, living: Iterable[Any]) -> None:
+    """Put the gate, for the calls of episodes, into what acts beside what an inventory lists.
+
+    Args:
+        inventory: what is listed, and the modules that it was read from.
+        living: the functions that are alive.
+    """
+    for function in _unreached(inventory, living):
+        with contextlib.suppress(NotHookable):  # an async generator: the guard is left
+            hook(function, function.__name__).in_episodes = True
+
+
+def _unreached(inventory: Inventory, living: Iterable[Any]) -> list[types.FunctionType]:
+    """The functions and methods that act and that no hook is in."""
+    scopes = _scopes(inventory.scopes)
+    offered = [
+        Reached(function)
+        for obj in living
+        # nearly all are plain functions of other modules: this is asked of each function in the process
+        if id(getattr(obj if type(obj) is types.FunctionType else under(obj), "__globals__", None)) in scopes
+        and is_users(function := under(obj))
+    ]
+    framework: list[Any] = []
+    for value in (value for scope in scopes.values() for value in list(scope.values())):
+        with contextlib.suppress(Exception):  # a proxy may raise from anything: it is not read
+            if issubclass(_kind(value), _CALLED_BY_FRAMEWORK):
+                framework.append(value)
+            else:
+                offered += list(_functions(value))
+    left_alone = {id(acting) for _, acting, _ in inventory.acting} | _used_by(framework)
+    missed = {
+        id(reached.function): reached.function
+        for reached in offered
+        if id(reached.function) not in left_alone and hook_of(reached.function) is None and _acts(reached)
+    }
+    return list(missed.values())
+
+
+def _acts(reached: Reached) -> bool:
+    """Not asked of methods that Python itself calls: nobody can answer `__init__` in its place."""
+    name = reached.function.__name__
+    if (name.startswith("__") and name.endswith("__") and name != "__call__") or HOLDINGS.is_body(
+        reached.function
+    ):
+        return False
+    return read(reached.function, reached.owner).acts not in (None, OPENS)
+
+
+def _scopes(given: Iterable[Scope]) -> dict[int, Scope]:
+    """The global names of these modules and of the user's modules that they name, by id."""
+    scopes: dict[int, Scope] = {}
+    waiting = list(given)
+    while waiting:
+        scope = waiting.pop()
+        if id(scope) not in scopes:
+            scopes[id(scope)] = scope
+            modules = [module for module in list(scope.values()) if type(module) is types.ModuleType]
+            files = ((module, vars(module).get("__file__")) for module in modules)
+            waiting += [vars(item) for item, file in files if isinstance(file, str) and not of_library(file)]
+    return scopes
+
+
+def _kind(value: Any) -> type:
+    return value if issubclass(type(value), type) else type(value)
+
+
+def _functions(value: Any) -> Iterator[Reached]:
+    """The user's functions in a value: itself, or the methods and properties of its class."""
+    kind = _kind(value)
+    if is_users(function := under(value)):
+        yield Reached(function)
+    elif kind.__module__ != "builtins" and not is_library_class(kind):
+        entries = (entry for cls in kind.__mro__ for entry in list(vars(cls).values()))
+        yield from (Reached(part, value) for entry in entries for part in _parts(entry) if is_users(part))
+
+
+def _parts(entry: Any) -> Iterator[Any]:
+    """The functions in an entry of a class, also under a wrapper of the gate's own."""
+    if isinstance(entry, property):
+        held: tuple[Any, ...] = (entry.fget, entry.fset, entry.fdel)
+    elif isinstance(entry, (staticmethod, classmethod)):
+        held = (entry.__func__,)
+    else:
+        held = (entry.func if isinstance(entry, functools.cached_property) else entry,)
+    yield from (unpacked(wrapped)[0] for wrapped in held)
+
+
+def _is_called_by_framework(name: str, kind: type) -> bool:
+    """Whether a method is one that the framework's own classes have: not what a user added beside those."""
+    return any(name in vars(base) for base in kind.__mro__ if is_library_class(base))
+
+
+def _used_by(values: Iterable[Any]) -> set[int]:
+    """What the framework runs by calling the methods of these objects."""
+    used: set[int] = set()
+    waiting = [
+        (function, 0)
+        for value in values
+        for function in _functions(value)
+        if _is_called_by_framework(function.function.__name__, _kind(value))
+    ]
+    while waiting:
+        reached, depth = waiting.pop()
+        if id(reached.function) not in used and depth < _MAX_DEPTH:
+            used.add(id(reached.function))
+            waiting += [(further, depth + 1) for further in read(reached.function, reached.owner).reached]
+    return used

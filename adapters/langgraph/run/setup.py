@@ -24,12 +24,12 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
     detectors_named,
     environment_providers,
 )
-from dreamgym_kit.adapters.langgraph.analysis.unreached import hook_unreached
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.episode.streaming import only_sync
 from dreamgym_kit.adapters.langgraph.intercept.install import dreaming_process, hook_tool_functions, install
 from dreamgym_kit.adapters.langgraph.intercept.registration import (
     check_confirmed,
+    hook_unreached,
     register_functions,
     register_nodes,
 )
