@@ -17,7 +17,6 @@ from dreamgym_kit.adapters.langgraph.analysis.references import (
     environment_providers,
 )
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
-from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.setup import (
