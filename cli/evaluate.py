@@ -213,12 +213,12 @@ def _request(
     weights: str,
 ) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_request
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 
-    return evaluation_request(
-        asked.spec,
-        asked.tasks,
-        asked.settings,
-        real=asked.real,
+    request = RunRequest(
+        graph=asked.spec,
+        tasks=asked.tasks,
+        settings=asked.settings,
         store=store,
         directory=resume.absolute() if resume is not None else None,
         resume=resume is not None,
@@ -227,8 +227,8 @@ def _request(
         shard=asked.shard,
         gate=asked.settings.gate,
         overlap=asked.overlap,
-        must_be=asked.must_be,
     )
+    return evaluation_request(request, real=asked.real, must_be=asked.must_be)
 
 
 def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:

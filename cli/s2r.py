@@ -11,7 +11,8 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult
+    from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
+    from dreamgym_kit.adapters.langgraph.s2r.s2r_run import S2rResult
     from dreamgym_kit.interfaces import Approver
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.settings.schema import Settings
@@ -62,15 +63,15 @@ def command(
     the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.
     """
     settings = given.settings({"policy.model": policy})
-    from dreamgym_kit.adapters.langgraph.s2r.supervisor import bounds_of
-    from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
+    from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
+    from dreamgym_kit.adapters.langgraph.s2r.supervisor import real_limits
     from dreamgym_kit.adapters.stores.factory import opened_to_add
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.cli.running import end
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     require_extra("train")
-    bounds_of(settings)
+    real_limits(settings)
     file = options.tasks_of(settings, "s2r")
     with opened_to_add(buffer_of(settings), settings, tell=tell) as store:
         request = S2rRequest(
@@ -148,7 +149,7 @@ def _code(result: "S2rResult") -> int:
 
 
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
-    from dreamgym_kit.adapters.langgraph.s2r.types import s2r_report
+    from dreamgym_kit.adapters.langgraph.s2r.s2r_run import s2r_report
     from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.s2r_text import render_s2r
     from dreamgym_kit.report.sanitize import one_line

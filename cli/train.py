@@ -11,7 +11,8 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult
+    from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
+    from dreamgym_kit.adapters.langgraph.training.train import TrainResult
 
 EXAMPLES = (
     "dreamgym-kit train my_agent:graph --policy models/nano --tasks tasks.jsonl",
@@ -59,7 +60,7 @@ def command(
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")
-    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
+    from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
     from dreamgym_kit.cli.running import end, opened_recordings
 
     spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
@@ -102,7 +103,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.adapters.langgraph.training.types import task_sides
+    from dreamgym_kit.adapters.langgraph.run.request import task_sides
     from dreamgym_kit.cli.record import agree
 
     settings, wanted = request.settings, request.settings.train

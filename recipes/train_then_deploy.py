@@ -246,8 +246,8 @@ def learn(
 
     A training that is in its folder already, broken off, is gone on with.
     """
+    from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
     from dreamgym_kit.adapters.langgraph.training.train import train
-    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
 
     before, began = times_opened(), time.monotonic()
     changed = settings.with_overrides({"policy.model": str(start)})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.evaluation import aevaluate as aevaluate
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate as evaluate
     from dreamgym_kit.adapters.langgraph.s2r.api import s2r as s2r
-    from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised as supervised
+    from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised as supervised
     from dreamgym_kit.adapters.langgraph.training.api import train as train
     from dreamgym_kit.routing.effects import effect as effect
     from dreamgym_kit.types import Answer as Answer
@@ -44,7 +44,7 @@ _PUBLIC = {
     "recording": "dreamgym_kit.adapters.langgraph.run.api",
     "s2r": "dreamgym_kit.adapters.langgraph.s2r.api",
     "simulate": "dreamgym_kit.adapters.langgraph.run.api",
-    "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervised",
+    "supervised": "dreamgym_kit.adapters.langgraph.s2r.supervisor",
     "train": "dreamgym_kit.adapters.langgraph.training.api",
 }
 OLD_NAMES = {

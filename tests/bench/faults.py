@@ -129,8 +129,8 @@ def _part(part: str, home: Path, plan: Any) -> dict[str, Any]:
 
 
 def _learned(part: str, home: Path, tasks: list[Any], settings: Any) -> Path:
+    from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
     from dreamgym_kit.adapters.langgraph.training.train import train
-    from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.nano.build import WEIGHTS
     from dreamgym_kit.rollout.events import NoEvents

@@ -93,6 +93,7 @@ def start_ms(starts: int) -> float:
     from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.setup import prepared
+    from dreamgym_kit.rollout.budgets import RunBudget
     from dreamgym_kit.settings.load import load_settings
 
     settings = load_settings(file=Path(desk.__file__).parent / "dreamgym.toml", environ={})
@@ -101,7 +102,7 @@ def start_ms(starts: int) -> float:
     async def opened() -> float:
         async with AsyncExitStack() as stack:
             started = time.perf_counter()
-            ready = await prepared(stack, request, ())
+            ready = await prepared(stack, request, (), RunBudget(None, None))
             LockWatch(request.graph, settings, ready.facts, None)
             return (time.perf_counter() - started) * 1e3
 

@@ -172,8 +172,8 @@ def _settings(settings: Any, model: str, budget: int, *, small: bool) -> Any:
 
 def _went(arm: str, place: Path, plan: Any, settings: Any) -> dict[str, Any]:
     """Go on from the model by real calls, then try what came of it."""
+    from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
     from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
-    from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
     from dreamgym_kit.recipes.desk.environment import times_opened
     from dreamgym_kit.recipes.desk.tasks import drawn_tasks
     from dreamgym_kit.recipes.train_then_deploy import GRAPH

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.tools import tool
 from sim_to_real.till import settings_with
 
-from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.supervision.audit import entries_of
 from dreamgym_kit.supervision.limits import RunStopped

@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel
 from sim_to_real.till import Till, settings_with
 
-from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.supervision.audit import entries_of, verify
-from dreamgym_kit.supervision.limits import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.supervision.limits import RealCallRefused, RealCallsStopped, RunStopped, Why
 from dreamgym_kit.types import (
     Answer,
     Approval,
@@ -254,7 +254,7 @@ def test_a_stop_that_comes_while_a_call_waits_is_obeyed(tmp_path: Path, till: Ti
     tools, overseers = till.tools(), []
 
     def late(held: HeldCall) -> Approval:
-        overseers[0].stop(Stopped(Why.DIVERGED, "another episode has seen it"))
+        overseers[0].stop(RealCallsStopped(Why.DIVERGED, "another episode has seen it"))
         return Approval(held.digest, "somebody")
 
     refused = pytest.raises(RunStopped, match="another episode has seen it")
@@ -311,7 +311,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from langchain_core.tools import tool
 from sim_to_real.till import settings_with
-from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 
 @tool
 def get_price(item: str) -> str:

@@ -18,11 +18,11 @@ from langgraph.types import Command
 from sim_to_real.till import Till, settings_with
 from waiting import wait_until, wait_until_async
 
-from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 from dreamgym_kit.errors import RealCallBlocked, RunDirectoryError, UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.supervision.audit import AuditLog, Entry, entries_of, verify
-from dreamgym_kit.supervision.limits import RealCallRefused, RunStopped, Stopped, Why
+from dreamgym_kit.supervision.limits import RealCallRefused, RealCallsStopped, RunStopped, Why
 from dreamgym_kit.types import Answer, Call, HeldCall, Source
 
 
@@ -95,7 +95,7 @@ def test_two_names_of_one_log_do_not_make_two_budgets(tmp_path: Path, till: Till
 def test_a_block_does_not_go_on_where_dream_and_reality_had_parted(tmp_path: Path, till: Till) -> None:
     tools = till.tools()
     with overseen(tmp_path, "live") as session:
-        session.overseer.stop(Stopped(Why.DIVERGED, "get_price has changed"))
+        session.overseer.stop(RealCallsStopped(Why.DIVERGED, "get_price has changed"))
     refused = pytest.raises(UserError, match="ended because get_price has changed")
     with refused, overseen(tmp_path, "live"):
         tools["set_price"].invoke({"item": "cup", "price": "5.00"})
@@ -136,7 +136,7 @@ def test_a_question_is_withdrawn_when_the_run_stops(tmp_path: Path, till: Till) 
     tools, sessions = till.tools(), []
 
     async def rule(held: HeldCall) -> bool:
-        sessions[0].overseer.stop(Stopped(Why.DIVERGED, "another episode has seen it"))
+        sessions[0].overseer.stop(RealCallsStopped(Why.DIVERGED, "another episode has seen it"))
         await asyncio.sleep(3600)
         return True
 
@@ -267,7 +267,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from langchain_core.tools import tool
 from sim_to_real.till import settings_with
-from dreamgym_kit.adapters.langgraph.s2r.supervised import supervised
+from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 
 @tool
 def set_price(item: str, price: str) -> str:

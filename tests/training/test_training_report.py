@@ -7,8 +7,7 @@ import pytest
 from training.loop_doubles import Planted
 from training.trained_runs import trained_run, training_in
 
-from dreamgym_kit.adapters.langgraph.training.directory import goes_on
-from dreamgym_kit.adapters.langgraph.training.train import impatience
+from dreamgym_kit.adapters.langgraph.training.train import goes_on, impatience
 from dreamgym_kit.report.training import Training, share_of, training_of
 from dreamgym_kit.report.training_curves import curves_of
 from dreamgym_kit.report.training_text import render_training

@@ -24,7 +24,7 @@ Failures that pass (time-outs, rate limits) say nothing of a tool and are left o
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import exp, log
 
@@ -207,6 +207,9 @@ class Compared:
     likeness: Likeness
     support: float  # of what the dream would have said
     parted: str = ""  # in a sentence, where the test now says that dream and reality have parted
+    seen: tuple[bool, bool, bool] = (False, False, False)  # it differs, leaves the form, says a new word
+    doubts: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """How probable each is where nothing has changed; 1.0: nobody knows."""
 
     @property
     def differs(self) -> bool:
@@ -214,19 +217,8 @@ class Compared:
         return self.likeness in (Likeness.DIFFERENT, Likeness.FORM)
 
 
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """One comparison, before it counts."""
-
-    likeness: Likeness
-    support: float
-    seen: tuple[bool, bool, bool] = (False, False, False)  # it differs, leaves the form, says a new word
-    doubts: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    """How probable each is where nothing has changed; 1.0: nobody knows."""
-
-
 @dataclass(slots=True)
-class Tally:
+class ToolTally:
     """What was seen of one tool."""
 
     calls: int = 0
@@ -236,7 +228,7 @@ class Tally:
     statistics: list[list[float]] = field(default_factory=lambda: [[0.0] * len(often) for often in _OFTEN])
     """Natural logarithms."""
 
-    def take(self, looked: _Looked) -> float:
+    def take(self, looked: Compared) -> float:
         """Count a comparison; gives the largest statistic."""
         self.compared += 1
         self.different += looked.seen[0]
@@ -266,8 +258,8 @@ class Divergence:
         self._lock = threading.Lock()
         self._forms: dict[str, Form] = {}
         self._known: set[tuple[str, bool]] = set()
-        self.tallies: dict[str, Tally] = {}
-        self._all = Tally()
+        self.tallies: dict[str, ToolTally] = {}
+        self._all = ToolTally()
 
     def take(self, spec: ToolSpec, expected: Answer, real: Answer, *, where: str) -> Compared:
         """Hold one real answer against what the dream would have said.
@@ -280,27 +272,24 @@ class Divergence:
                 and a dream that errs there errs each time: it counts once.
         """
         with self._lock:
-            tally = self.tallies.setdefault(spec.name, Tally())
+            tally = self.tallies.setdefault(spec.name, ToolTally())
             tally.calls += 1
             looked = self._look(spec, expected, real)
-            likeness, support = looked.likeness, looked.support
-            if likeness is Likeness.UNKNOWN:
-                return Compared(likeness, support)
-            differs = likeness is not Likeness.SAME
-            if (where, differs) in self._known:
-                return Compared(likeness, support)
+            again = (where, looked.differs)
+            if looked.likeness is Likeness.UNKNOWN or again in self._known:
+                return looked
             if len(self._known) < _MAX_KNOWN:
-                self._known.add((where, differs))
+                self._known.add(again)
             most = WRITES_MOST if spec.effect.changes_environment else READS_MOST
             parted = ""
             for name, tested, bound in ((spec.name, tally, most), (_ALL, self._all, READS_MOST)):
                 if tested.take(looked) > log(bound) and not parted:
                     parted = _sentence(name, spec.effect, self.tallies)
-            return Compared(likeness, support, parted)
+            return replace(looked, parted=parted)
 
-    def _look(self, spec: ToolSpec, expected: Answer, real: Answer) -> _Looked:
+    def _look(self, spec: ToolSpec, expected: Answer, real: Answer) -> Compared:
         if is_transient(real):
-            return _Looked(Likeness.UNKNOWN, expected.confidence)
+            return Compared(Likeness.UNKNOWN, expected.confidence)
         if expected.unanswered or expected.confidence < MIN_SUPPORT:
             return self._look_at_form(spec, real)
         same = self._seen(expected, spec.name) == self._seen(real, spec.name)
@@ -309,16 +298,18 @@ class Divergence:
         form = self._form_of(spec)
         seen = (not same, not same and form.left_by(real), not same and form.says_new(real))
         doubts = (doubt, max(_MIN_DOUBT, form.strange), form.new)
-        return _Looked(Likeness.SAME if same else Likeness.DIFFERENT, expected.confidence, seen, doubts)
+        likeness = Likeness.SAME if same else Likeness.DIFFERENT
+        return Compared(likeness, expected.confidence, seen=seen, doubts=doubts)
 
-    def _look_at_form(self, spec: ToolSpec, real: Answer) -> _Looked:
+    def _look_at_form(self, spec: ToolSpec, real: Answer) -> Compared:
         """The dream cannot tell it."""
         form = self._form_of(spec)
         if form.schema is None or real.error is not None or real.update is not None:
-            return _Looked(Likeness.UNKNOWN, 0.0)
+            return Compared(Likeness.UNKNOWN, 0.0)
         left, strange = form.left_by(real), max(_MIN_DOUBT, form.strange)
         seen = (left, left, form.says_new(real))
-        return _Looked(Likeness.FORM if left else Likeness.SAME, 0.0, seen, (strange, strange, form.new))
+        likeness = Likeness.FORM if left else Likeness.SAME
+        return Compared(likeness, 0.0, seen=seen, doubts=(strange, strange, form.new))
 
     def _form_of(self, spec: ToolSpec) -> Form:
         if spec.name not in self._forms:
@@ -337,7 +328,7 @@ def _move(statistics: list[float], alternatives: Sequence[float], seen: bool, do
             statistics[place] = max(0.0, statistics[place] + ratio)
 
 
-def _sentence(name: str, effect: Effect, tallies: dict[str, Tally]) -> str:
+def _sentence(name: str, effect: Effect, tallies: dict[str, ToolTally]) -> str:
     if name == _ALL:
         counts = Counter({tool: tally.different for tool, tally in tallies.items() if tally.different})
         tools = ", ".join(f"{tool} {count}" for tool, count in counts.most_common(4))
@@ -349,7 +340,7 @@ def _sentence(name: str, effect: Effect, tallies: dict[str, Tally]) -> str:
     )
 
 
-def figures(tallies: dict[str, Tally]) -> dict[str, JsonValue]:
+def figures(tallies: dict[str, ToolTally]) -> dict[str, JsonValue]:
     """What was compared, tool by tool, for reports."""
     return {
         tool: {

@@ -1,18 +1,28 @@
-"""Hard limits of real calls (how many in all, how many of one tool, how fast), and why real calls end.
+"""What a real call needs before it runs: room in hard limits, and an approval; and why real calls end.
 
-A call is counted before it runs and never given back, whatever comes of it. What is counted is what the audit
-log announced, so a run that was killed and resumed has the same budget as an unbroken one. Thread-safe.
+Limits are how many in all, how many of one tool, how fast. A call is counted before it runs and never given
+back, whatever comes of it. What is counted is what the audit log announced, so a run that was killed and
+resumed has the same budget as an unbroken one. Thread-safe.
+
+An approval names the digest of one held call: its tool, its arguments, its session and a number drawn for
+this very call. So it fits no other call, no other session or process, and not the same call a second time.
 """
 
+import inspect
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from dreamgym_kit.errors import EpisodeStop
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.errors import EpisodeStop, UserError
+from dreamgym_kit.interfaces import Approver
+from dreamgym_kit.serialization import is_exact
+from dreamgym_kit.threads import run_in_thread_async
+from dreamgym_kit.types import Approval, Call, HeldCall
 
 
 class Why(StrEnum):
@@ -33,7 +43,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class RealCallsStopped:
     """The end of all real calls of a run."""
 
     why: Why
@@ -47,7 +57,7 @@ class RealCallRefused(EpisodeStop):
 class RunStopped(RealCallRefused):
     """So was every call after it: the run's real calls have ended."""
 
-    def __init__(self, stopped: Stopped) -> None:
+    def __init__(self, stopped: RealCallsStopped) -> None:
         self.stopped = stopped
         super().__init__(stopped.text)
 
@@ -55,23 +65,17 @@ class RunStopped(RealCallRefused):
 ALL = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a person allowed."""
-
-    calls: int  # real calls in all
-    most: Mapping[str, int] = field(default_factory=dict)  # by tool pattern: real calls of all tools that fit
-    rates: Mapping[str, float] = field(default_factory=dict)  # by tool pattern: calls a second; 0: no limit
-
-
 class RealLimits:
-    """Counts real calls against their bounds."""
+    """Counts real calls against what a person allowed.
 
-    def __init__(self, bounds: Bounds, *, clock: Callable[[], float] = time.monotonic) -> None:
-        if bounds.calls < 0 or any(most < 0 for most in bounds.most.values()):
-            raise ValueError("a limit of calls is zero or more")
-        self.bounds = bounds
-        self._clock = clock
+    Args:
+        budget: real calls in all.
+        per_tool: by tool pattern: real calls of all tools that fit.
+        rates: by tool pattern: calls a second; 0: no limit.
+    """
+
+    def __init__(self, budget: int, per_tool: Mapping[str, int], rates: Mapping[str, float]) -> None:
+        self.budget, self._per_tool, self._rates = budget, per_tool, rates
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()  # by tool
         self._free: dict[str, float] = {}  # by pattern: when its next call may be
@@ -89,14 +93,14 @@ class RealLimits:
     @property
     def left(self) -> int:
         """How many more there may be."""
-        return max(0, self.bounds.calls - self.calls)
+        return max(0, self.budget - self.calls)
 
     def count_earlier(self, tool: str) -> None:
         """Count a call of an earlier leg, limit or not."""
         with self._lock:
             self._calls[tool] += 1
 
-    def take(self, tool: str) -> Stopped | None:
+    def take(self, tool: str) -> RealCallsStopped | None:
         """Count one call that is about to run; or say what forbids it, and count none."""
         with self._lock:
             stopped = self._forbids(tool)
@@ -104,7 +108,7 @@ class RealLimits:
                 self._calls[tool] += 1
             return stopped
 
-    def forbids(self, tool: str) -> Stopped | None:
+    def forbids(self, tool: str) -> RealCallsStopped | None:
         """What would forbid a call now; nothing is counted."""
         with self._lock:
             return self._forbids(tool)
@@ -112,23 +116,67 @@ class RealLimits:
     def pause_s(self, tool: str) -> float:
         """How long a call has to wait for its turn, which is then its own."""
         with self._lock:
-            now = self._clock()
-            paces = [(name, rate) for name, rate in self._rates(tool) if rate > 0]
+            now = time.monotonic()
+            fitting = ((name, rate) for name, rate in self._rates.items() if fnmatchcase(tool, name))
+            paces = [(name, rate) for name, rate in fitting if rate > 0]
             turn = max([now, *(self._free.get(name, now) for name, _ in paces)])
             for name, rate in paces:
                 self._free[name] = turn + 1 / rate
             return turn - now
 
-    def _rates(self, tool: str) -> list[tuple[str, float]]:
-        return [(name, rate) for name, rate in self.bounds.rates.items() if fnmatchcase(tool, name)]
-
-    def _forbids(self, tool: str) -> Stopped | None:
-        if self._calls.total() >= self.bounds.calls:
-            return Stopped(Why.BUDGET, f"the budget of {self.bounds.calls} real calls is spent")
-        for pattern, most in self.bounds.most.items():
+    def _forbids(self, tool: str) -> RealCallsStopped | None:
+        if self._calls.total() >= self.budget:
+            return RealCallsStopped(Why.BUDGET, f"the budget of {self.budget} real calls is spent")
+        for pattern, most in self._per_tool.items():
             if not fnmatchcase(tool, pattern):
                 continue
             made = sum(count for name, count in self._calls.items() if fnmatchcase(name, pattern))
             if made >= most:
-                return Stopped(Why.LIMIT, f"{tool}: {pattern} may be called {most} times for real, and was")
+                return RealCallsStopped(
+                    Why.LIMIT, f"{tool}: {pattern} may be called {most} times for real, and was"
+                )
         return None
+
+
+Rule = Callable[[HeldCall], object]
+"""A person's own function: True, and nothing else, is a yes."""
+
+
+def digest_of(call: Call, session: str, number: str) -> str | None:
+    """What an approval of this call has to name; None where its arguments do not tell it apart."""
+    if not all(is_exact(value) for value in call.args.values()):
+        return None
+    return digest([session, number, call.tool, dict(call.args)])
+
+
+class RuleApprover:
+    """Implements `interfaces.Approver` by a function of the user's own; `async def` is fine too.
+
+    One that is not runs in a thread: it may hang, and neither the loop nor the time for an answer may.
+    """
+
+    def __init__(self, rule: Rule, name: str) -> None:
+        self._rule, self._name = rule, name
+
+    async def approve(self, held: HeldCall) -> Approval | None:
+        """See `Approver.approve`."""
+        if inspect.iscoroutinefunction(self._rule):
+            reply: object = self._rule(held)
+        else:
+            reply = await run_in_thread_async(lambda: self._rule(held), name="dreamgym-approval")
+        if inspect.isawaitable(reply):
+            reply = await reply
+        return Approval(held.digest, self._name) if reply is True else None
+
+
+def approver_from(approver: Approver | Rule) -> Approver:
+    """An approver as it is, or one made of a function.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if isinstance(approver, Approver):
+        return approver
+    if not callable(approver):
+        raise UserError(f"approve: expected an approver or a function, got {type(approver).__name__}.")
+    return RuleApprover(approver, getattr(approver, "__qualname__", type(approver).__name__))

@@ -13,6 +13,7 @@
 A stop latches for the whole run: after it no real call of any episode runs, whoever asks.
 """
 
+import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -32,26 +33,34 @@ from dreamgym_kit.routing.router import Stage
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.routing.supervision import AwaitApproval, Execute, Passage, Predict, Step, Throttle
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.supervision.approvals import digest_of, drawn_number
 from dreamgym_kit.supervision.audit import AuditLog
 from dreamgym_kit.supervision.divergence import Compared, Divergence, Likeness
-from dreamgym_kit.supervision.limits import RealCallRefused, RealLimits, RunStopped, Stopped, Why
+from dreamgym_kit.supervision.limits import (
+    RealCallRefused,
+    RealCallsStopped,
+    RealLimits,
+    RunStopped,
+    Why,
+    digest_of,
+)
 from dreamgym_kit.supervision.session import EpisodeNotes, effect_of
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Source
 
 _MAX_TOLD = 1000  # characters of an answer that differs, in the log
 _SURE = 0.9  # support from which one answer that differs casts doubt on what follows it in its episode
 
+_NOTHING = Answer(source=Source.UNANSWERED, confidence=0.0)  # what the dream says where it cannot tell
+
 Exact = Callable[[], str | None]
 
 
 class RealOverseer:
-    """Implements `gate.overseeing.Overseer`; one for all sessions of a run.
+    """Implements `routing.supervision.Overseer`; one for all sessions of a run.
 
     Args:
         limits: counts real calls.
         audit: is told of everything before and after it is done.
-        divergence: holds real answers against the dream; None: nothing is foreseen, nothing compared.
+        divergence: holds real answers against the dream.
         approver: is asked about held calls; None: all of them are refused.
         approval_s: how long it has for an answer.
         unheld: destructive tools that run without an approval in `Stage.LIVE`, by their exact names.
@@ -63,14 +72,14 @@ class RealOverseer:
         limits: RealLimits,
         audit: AuditLog,
         *,
-        divergence: Divergence | None = None,
-        approver: Approver | None = None,
-        approval_s: float = 120.0,
-        unheld: frozenset[str] = frozenset(),
-        on_stop: Callable[[Stopped], None] | None = None,
+        divergence: Divergence,
+        approver: Approver | None,
+        approval_s: float,
+        unheld: frozenset[str],
+        on_stop: Callable[[RealCallsStopped], None] | None = None,
     ) -> None:
         self.limits, self.audit, self.divergence = limits, audit, divergence
-        self.stopped: Stopped | None = None
+        self.stopped: RealCallsStopped | None = None
         self.withheld = 0  # calls of episodes in doubt that did not run
         self._approver, self._approval_s = approver, approval_s
         self._unheld, self._on_stop = unheld, on_stop
@@ -92,10 +101,8 @@ class RealOverseer:
         episode = self._episode(session)
         since, after, started = episode.writes.now(), session.ledger.after(place), time()
         situation = session.situation(call, place, after)
-        expected = _nothing()
-        if self.divergence is not None:
-            reply = yield Predict(call, situation)
-            expected = reply if isinstance(reply, Answer) and not reply.asks else expected
+        reply = yield Predict(call, situation)
+        expected = reply if isinstance(reply, Answer) and not reply.asks else _NOTHING
         doubts = len(episode.doubts)
         if self._waits(session, effect, call.tool):
             held = self._held(session, call, effect, identity, expected)
@@ -108,15 +115,15 @@ class RealOverseer:
         with episode.writes.under_way(writes=effect.changes_environment):
             answer = yield from self._run(number)
             if episode.writes.beside(since, writes=effect.changes_environment):
-                expected = _nothing()  # who was first, nobody knows
+                expected = _NOTHING  # who was first, nobody knows
             compared = self._seen(session, call, situation, expected, answer)
             with self._keeping(session, call):
                 self._write_down(session, number, call, answer, compared, expected)
                 session.keep_real(call, answer, place, after=after, started=started)
         if identity is not None:
             session.ledger.remember(identity, answer)
-        if compared is not None and compared.parted:
-            self._stop_for(session, Stopped(Why.DIVERGED, compared.parted))
+        if compared.parted:
+            self._stop_for(session, RealCallsStopped(Why.DIVERGED, compared.parted))
         return answer
 
     def affords(self, episodes: int) -> bool:
@@ -126,9 +133,9 @@ class RealOverseer:
         expected = episodes * (self.limits.calls / len(self._began) if self._began else 1.0)
         if expected <= self.limits.left:
             return True
-        left, most = self.limits.left, self.limits.bounds.calls
+        left, most = self.limits.left, self.limits.budget
         text = f"{left} of {most} real calls are left, and {episodes} episodes take about {expected:.0f}"
-        self.stop(Stopped(Why.BUDGET, text))
+        self.stop(RealCallsStopped(Why.BUDGET, text))
         return False
 
     def count_earlier(self, tool: str, episode: str) -> None:
@@ -136,7 +143,7 @@ class RealOverseer:
         self.limits.count_earlier(tool)
         self._began.add(episode)
 
-    def stop(self, stopped: Stopped) -> None:
+    def stop(self, stopped: RealCallsStopped) -> None:
         """From now on no real call runs. The first reason stays."""
         with self._lock:
             if self.stopped is not None:
@@ -172,7 +179,7 @@ class RealOverseer:
         named = digest_of(call, session.id, self._number(session, identity, doubts))
         if named is None:
             text = f"{call.tool}: an argument has no form by which an approval could name it"
-            self._stop_for(session, Stopped(Why.REFUSED, text))
+            self._stop_for(session, RealCallsStopped(Why.REFUSED, text))
         own = replace(call, args=copy_json(dict(call.args)))  # whoever is asked may keep it, and change it
         held = HeldCall(
             named, own, effect, session.episode, session.task, session.environment, expected, doubts
@@ -200,7 +207,7 @@ class RealOverseer:
         known = shown.get(identity) if identity is not None else None
         if known is not None and known[1] == doubts:
             return known[0]
-        number = drawn_number()
+        number = secrets.token_hex(16)  # nobody can guess it
         if identity is not None:
             shown[identity] = (number, doubts)
         return number
@@ -233,7 +240,7 @@ class RealOverseer:
 
     def _refuse_held(self, session: Session, held: HeldCall, why: str) -> NoReturn:
         self._log(session, "refused", digest=held.digest, tool=held.call.tool, text=why)
-        self._stop_for(session, Stopped(Why.REFUSED, f"{held.call.tool} did not run: {why}"))
+        self._stop_for(session, RealCallsStopped(Why.REFUSED, f"{held.call.tool} did not run: {why}"))
 
     # The last look, and what comes after
 
@@ -250,7 +257,7 @@ class RealOverseer:
                 self._stop_for(session, self.stopped)
             if not unchanged:
                 text = f"{call.tool} did not run: its arguments were changed on the way"
-                self._stop_for(session, Stopped(Why.REFUSED, text))
+                self._stop_for(session, RealCallsStopped(Why.REFUSED, text))
             episode = self._episode(session)
             if effect.changes_environment and len(episode.doubts) > doubts:
                 self._withhold(session, call.tool, f"while it waited, {episode.doubts[doubts]}")
@@ -284,24 +291,22 @@ class RealOverseer:
 
     def _seen(
         self, session: Session, call: Call, situation: Situation, expected: Answer, answer: Answer
-    ) -> Compared | None:
+    ) -> Compared:
         """Compare; where that fails, no more real calls run."""
         try:
             return self._compare(session, call, situation, expected, answer)
         except Exception as error:  # noqa: BLE001  a fault of ours must not look like the tool's, nor blind us
             why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
-            self.stop(Stopped(Why.DIVERGED, why))
+            self.stop(RealCallsStopped(Why.DIVERGED, why))
             return Compared(Likeness.UNKNOWN, 0.0, why)
 
     def _compare(
         self, session: Session, call: Call, situation: Situation, expected: Answer, answer: Answer
-    ) -> Compared | None:
-        if self.divergence is None:
-            return None
+    ) -> Compared:
         where = digest([session.tenant, str(session.environment), situation.after, call.key])
         episode = self._episode(session)
         if episode.unsure:
-            expected = _nothing()
+            expected = _NOTHING
         if is_transient(answer) and situation.tool.effect.changes_environment:
             episode.unsure = True
         compared = self.divergence.take(situation.tool, expected, answer, where=where)
@@ -310,7 +315,7 @@ class RealOverseer:
             episode.doubts.append(doubt)
         if compared.parted:  # latched before anybody else gets to his last look
             with self._lock:
-                self.stop(Stopped(Why.DIVERGED, compared.parted))
+                self.stop(RealCallsStopped(Why.DIVERGED, compared.parted))
         return compared
 
     @contextmanager
@@ -320,7 +325,7 @@ class RealOverseer:
             yield
         except Exception as error:  # noqa: BLE001  an agent would take it for the tool's, and go on unseen
             why = f"{call.tool}: its answer cannot be kept ({type(error).__name__})"
-            self._stop_for(session, Stopped(Why.AUDIT, why))
+            self._stop_for(session, RealCallsStopped(Why.AUDIT, why))
 
     def _write_down(
         self,
@@ -328,11 +333,11 @@ class RealOverseer:
         number: int,
         call: Call,
         answer: Answer,
-        compared: Compared | None,
+        compared: Compared,
         expected: Answer,
     ) -> None:
         differs: dict[str, JsonValue] = {}
-        if compared is not None and compared.differs:
+        if compared.differs:
             differs = {
                 "expected": _short(expected),
                 "told": _short(answer),
@@ -346,7 +351,7 @@ class RealOverseer:
             tool=call.tool,
             failed=answer.error is not None,
             digest=digest(observation(answer)),
-            likeness=None if compared is None else compared.likeness.value,
+            likeness=compared.likeness.value,
             **differs,
         )
 
@@ -355,7 +360,7 @@ class RealOverseer:
         try:
             return self.audit.append(kind, **facts)
         except UserError as error:
-            self._stop_for(session, Stopped(Why.AUDIT, str(error)))
+            self._stop_for(session, RealCallsStopped(Why.AUDIT, str(error)))
 
     def _withhold(self, session: Session, tool: str, doubt: str) -> NoReturn:
         """End this episode; others go on."""
@@ -367,7 +372,7 @@ class RealOverseer:
         session.stopped = session.stopped or refused
         raise refused
 
-    def _stop_for(self, session: Session, stopped: Stopped) -> NoReturn:
+    def _stop_for(self, session: Session, stopped: RealCallsStopped) -> NoReturn:
         """End the run's real calls, and this episode."""
         self.stop(stopped)
         ended = RunStopped(self.stopped or stopped)
@@ -385,8 +390,3 @@ class RealOverseer:
 def _short(answer: Answer) -> str:
     """What an answer told, for a person to look at."""
     return canonical(observation(answer))[:_MAX_TOLD]
-
-
-def _nothing() -> Answer:
-    """What the dream says where it cannot tell."""
-    return Answer(source=Source.UNANSWERED, confidence=0.0)

@@ -132,16 +132,8 @@ def canary_word(real: CanaryFigures, dream: DreamFigures, bounds: S2rSettings) -
 
 def dream_facts(dream: DreamFigures) -> dict[str, JsonValue]:
     """The figures for log and report."""
-    return {
-        "tasks": dream.tasks,
-        "episodes": dream.episodes,
-        "decided": dream.decided,
-        "success": round(dream.success, 4),
-        "low": round(dream.low, 4),
-        "high": round(dream.high, 4),
-        "calls": dream.calls,
-        "coverage": round(dream.coverage, 4),
-    }
+    names = ("tasks", "episodes", "decided", "success", "low", "high", "calls", "coverage")
+    return {name: round(getattr(dream, name), 4) for name in names}
 
 
 def canary_facts(real: CanaryFigures) -> dict[str, JsonValue]:

@@ -9,8 +9,9 @@ code under the gate instead.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -28,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import register_func
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
 from dreamgym_kit.adapters.langgraph.run.llm_experience import with_model
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import R, RunRequest, Tasks
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.langgraph.run.setup import keeper
 from dreamgym_kit.adapters.models.endpoint import check_endpoint
@@ -42,9 +43,8 @@ from dreamgym_kit.adapters.models.named_models import (
 )
 from dreamgym_kit.adapters.stores.factory import open_store, opened_to_add
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.interfaces import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.interfaces import EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.rollout.event_loop import run_to_end
-from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode, Stage
@@ -53,11 +53,10 @@ from dreamgym_kit.settings.buffer_url import buffer_of, is_missing, place_of
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import run_in_thread
-from dreamgym_kit.types import Environment, Task, ToolSpec
+from dreamgym_kit.types import Environment, ToolSpec
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Tasks = str | Path | Sequence[Task]
 
 
 def renamed_arguments(**now_of: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -114,11 +113,13 @@ async def asimulate(
     run again; what an episode left running (a thread, a task, a timer) never does.
     """
     known = with_policy(policy, settings_of(settings, repeats))
-    with opened_store(buffer, known, create=False) as opened, opened_policy(policy, known) as answers:
-        request = _request(
-            graph, tasks, known, Mode.DREAM, opened, run_dir, experience=experience, policy=answers
-        )
-        return await run(request, events=events or NoEvents(), stop=stop)
+    with (
+        requested(
+            RunRequest, graph, tasks, known, buffer=buffer, run_dir=run_dir, experience=experience
+        ) as request,
+        opened_policy(policy, known) as answers,
+    ):
+        return await run(replace(request, policy=answers), events=events, stop=stop)
 
 
 @renamed_arguments(store="buffer", n="repeats", directory="run_dir")
@@ -136,9 +137,18 @@ async def arecord(
 ) -> RunResult:
     """Run a graph on its REAL tools and keep every call in the store; see `asimulate` for arguments."""
     known = settings_of(settings, repeats)
-    with opened_store(buffer, known, create=True) as opened:
-        request = _request(graph, tasks, known, Mode.RECORD, opened, run_dir, label=label)
-        return await run(request, events=events or NoEvents(), stop=stop)
+    with requested(
+        RunRequest,
+        graph,
+        tasks,
+        known,
+        buffer=buffer,
+        run_dir=run_dir,
+        create=True,
+        mode=Mode.RECORD,
+        label=label,
+    ) as request:
+        return await run(request, events=events, stop=stop)
 
 
 def simulate(graph: object, tasks: Tasks, **options: Any) -> RunResult:
@@ -174,7 +184,7 @@ def dreaming(
     with (
         opened_store(buffer, known, create=False) as opened,
         _answering(experience, opened, known) as answers,
-        _session(
+        gated_session(
             Mode.DREAM, known, experience=answers, environment=environment, abstain=on_unanswered
         ) as session,
     ):
@@ -223,7 +233,7 @@ def recording(
     known = settings_of(settings, None)
     with (
         opened_store(buffer, known, create=True) as opened,
-        _session(Mode.RECORD, known, environment=environment, episode=episode, store=opened) as session,
+        gated_session(Mode.RECORD, known, store=opened, environment=environment, episode=episode) as session,
     ):
         yield session
 
@@ -231,32 +241,25 @@ def recording(
 @contextmanager
 def record_everything() -> Iterator[Session]:
     """A record session that keeps calls in memory only: for tests of the gate itself."""
-    with _session(Mode.RECORD, Settings()) as session:
+    with gated_session(Mode.RECORD, Settings()) as session:
         yield session
 
 
 @contextmanager
-def _session(
+def gated_session(
     mode: Mode,
     settings: Settings,
     *,
-    experience: ExperienceModel | None = None,
-    environment: Environment | None = None,
-    abstain: str = "stop",
-    episode: str = "",
+    kind: type[Session] = Session,
+    stage: Stage = Stage.SHADOW,
     store: TransitionStore | None = None,
+    **parts: Any,
 ) -> Iterator[Session]:
+    """A session for a block of code, whatever tools it makes; `store` keeps its real calls."""
     install()
     hook_tool_functions(register_functions(settings))
-    session = Session(
-        live_policy(mode, settings),
-        experience=experience,
-        environment=environment,
-        episode=episode,
-        tenant=settings.tenant,
-        abstain=abstain,
-        on_transition=keeper(store),
-    )
+    router = live_policy(mode, settings, stage)
+    session = kind(router, tenant=settings.tenant, on_transition=keeper(store), **parts)
     with entered(session):
         yield session
 
@@ -296,29 +299,25 @@ class LiveSpecs(Mapping[str, ToolSpec]):
         return function_spec(name, self._settings)
 
 
-def _request(
+@contextmanager
+def requested(
+    kind: type[R],
     graph: object,
     tasks: Tasks,
     settings: Settings,
-    mode: Mode,
-    store: TransitionStore | None,
-    directory: str | Path | None,
     *,
-    experience: ExperienceModel | None = None,
-    label: str | None = None,
-    policy: ChatEndpoint | None = None,
-) -> RunRequest:
-    return RunRequest(
-        graph=graph,
-        tasks=Path(tasks) if isinstance(tasks, str) else tasks,
-        settings=settings,
-        mode=mode,
-        store=store,
-        directory=Path(directory).absolute() if directory is not None else None,
-        experience=experience,
-        label=label,
-        policy=policy,
-    )
+    buffer: TransitionStore | str | Path | None,
+    run_dir: str | Path | None,
+    create: bool | None = False,
+    **parts: Any,
+) -> Iterator[R]:
+    """What a public function was asked for, its buffer open for the block.
+
+    `create`: as for `opened_store`; None: there is no buffer.
+    """
+    place = Path(run_dir).absolute() if run_dir is not None else None
+    with nullcontext() if create is None else opened_store(buffer, settings, create=create) as store:
+        yield kind(graph=graph, tasks=tasks, settings=settings, store=store, directory=place, **parts)
 
 
 def settings_of(settings: Settings | None, n: object) -> Settings:

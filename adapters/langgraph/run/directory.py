@@ -3,14 +3,14 @@
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, name_of_part
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, TrainRequest, name_of, name_of_part
 from dreamgym_kit.adapters.models.named_models import learned_directory
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import RunDirectoryError, StoreUnavailable, UserError
@@ -24,11 +24,13 @@ from dreamgym_kit.rollout.rundir import EVENTS, Manifest, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.schema import Settings, on_disk
 from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.types import Episode, Spend, Task, Verdict
 
 SPENT = "spent"  # in the report's manifest
+_FREE = ("steps", "eval_every", "eval_n", "eval_tasks", "eval_real", "keep", "report_to")
+"""Of [train]; the rest matters."""
 
 
 @contextmanager
@@ -41,34 +43,17 @@ def run_directory(request: RunRequest, tasks: Sequence[Task]) -> Iterator[RunDir
     matters = _matters(request, tasks)
     if request.shard is not None:
         matters["shard"] = request.shard.to_record()
-    label = run_label(name_of(request.graph))
-    with leg_directory(request, label, matters, lambda: _about(request, tasks)) as directory:
+    with leg_directory(request, matters, lambda: _about(request, tasks)) as directory:
         yield directory
-
-
-class Leg(Protocol):
-    """What one leg of a run says of its directory: any request that runs a graph."""
-
-    @property
-    def settings(self) -> Settings:
-        """Whose `runs` is the folder of new directories."""
-
-    @property
-    def directory(self) -> Path | None:
-        """The directory by name; None: a new one."""
-
-    @property
-    def resume(self) -> bool:
-        """Whether an earlier leg made it."""
 
 
 @contextmanager
 def leg_directory(
-    request: Leg,
-    label: str,
+    request: RunRequest,
     matters: Mapping[str, Any],
     about: Callable[[], dict[str, Any]] = dict,
     *,
+    kind: str = "",
     begun: str | None = None,
 ) -> Iterator[RunDirectory]:
     """Make the directory of a run's first leg, or take it up again for a later one; locked while held.
@@ -77,9 +62,9 @@ def leg_directory(
 
     Args:
         request: the leg.
-        label: what a new directory is called after.
         matters: what every leg must have in common.
         about: what else is written down of the first leg.
+        kind: what a new directory is called after, before the graph: "train-", "s2r-".
         begun: a file in it that says that something was done, besides what the directory knows of itself.
 
     Raises:
@@ -94,7 +79,7 @@ def leg_directory(
         directory = RunDirectory.resume(request.directory, manifest)
     else:
         root = request.settings.resolve(request.settings.runs)
-        run, folder = new_run(root, label, started.date())
+        run, folder = new_run(root, kind + run_label(name_of(request.graph)), started.date())
         if request.directory is not None:
             root, folder = request.directory.parent, request.directory.name
         manifest = Manifest(run=run, created_at=started.timestamp(), matters=masked, about=about())
@@ -174,20 +159,73 @@ def _of_the_dream(settings: Settings) -> dict[str, Any]:
 
 
 def _about(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
-    versions = {}
-    for package in ("dreamgym-kit", "langgraph", "langchain-core", "langchain"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
-        "versions": versions,
-        "python": platform.python_version(),
+        **_made_with("langgraph", "langchain-core", "langchain"),
         "tasks": len(request.shard.part(tasks) if request.shard is not None else tasks),
         "concurrency": request.settings.simulate.concurrency,
         "recordings": _recordings(request),
         "gate": gate_to_record(request.rules),
         "budget": {"calls": request.settings.budget.max_calls, "usd": request.settings.budget.max_usd},
+    }
+
+
+def _made_with(*packages: str) -> dict[str, Any]:
+    versions = {}
+    for package in ("dreamgym-kit", *packages):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {"versions": versions, "python": platform.python_version()}
+
+
+@contextmanager
+def training_directory(
+    request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task], model: Path
+) -> Iterator[RunDirectory]:
+    """`run_directory` of a training.
+
+    Raises:
+        UserError: there is something else at its place, or it was begun with other settings.
+    """
+    matters = _of_training(request, learn, model)
+    with leg_directory(
+        request, matters, lambda: _about_training(request, learn, held_out), kind="train-"
+    ) as directory:
+        yield directory
+
+
+def _of_training(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[str, Any]:
+    """What a resumed training must share with its first leg; the rollouts' own directory holds the rest."""
+    from dreamgym_kit.report.training import MODE
+
+    settings = request.settings
+    curriculum = {**on_disk(settings.curriculum), "judges": list(settings.curriculum.judges)}
+    return {
+        "mode": MODE,
+        "graph": name_of(request.graph),
+        "tools": request.mode.value,
+        "policy": str(model),
+        **({"served": settings.policy.model} if settings.policy.urls else {}),
+        "temperature": settings.policy.temperature,
+        "max_output": settings.policy.max_output,
+        "only_nodes": list(settings.policy.only_nodes),
+        "learned_from": tasks_digest(learn),
+        "alarms": on_disk(settings.alarms),  # else a leg could silence what ended the one before
+        **({"curriculum": curriculum} if settings.curriculum.enabled else {}),
+        **({"judge": name_of_part(request.judge)} if request.judge is not None else {}),
+        **({"experience": name_of_part(request.experience)} if request.experience is not None else {}),
+        **{name: value for name, value in on_disk(settings.train).items() if name not in _FREE},
+    }
+
+
+def _about_training(request: TrainRequest, learn: Sequence[Task], held_out: Sequence[Task]) -> dict[str, Any]:
+    free = {name: value for name, value in on_disk(request.settings.train).items() if name in _FREE}
+    return {
+        **_made_with("langgraph", "torch", "transformers", "trl", "peft"),
+        "tasks": len(learn),
+        "held_out": len(held_out),
+        "recordings": request.store.count() if request.store is not None else 0,
+        "alarms": on_disk(request.settings.alarms),
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in free.items()},
     }
 
 

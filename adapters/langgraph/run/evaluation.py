@@ -9,32 +9,27 @@ dreams, and each world has to be put back for each episode.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.run.api import (
-    Tasks,
-    opened_store,
     renamed_arguments,
+    requested,
     settings_of,
     waited_run,
 )
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, Tasks, tasks_of
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.models.named_models import Named, opened_policy, weights_digest, with_policy
 from dreamgym_kit.dream.faults import rules_at
 from dreamgym_kit.errors import NoTaskSelected, UserError
-from dreamgym_kit.interfaces import ChatEndpoint, EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.interfaces import EventSink, ExperienceModel, TransitionStore
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, scores_of
 from dreamgym_kit.report.metrics import RunMetrics
 from dreamgym_kit.report.summary import curve_of, facts_of, summarise
-from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.rollout.selecting import Shard
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.schema import GateSettings, Settings
 from dreamgym_kit.types import Split, Task
@@ -87,23 +82,21 @@ async def aevaluate(
     known = with_policy(policy, settings_of(settings, repeats).with_overrides({"evaluate.faults": faults}))
     chosen = tasks_of_split(tasks, split)
     before = scores_against(baseline, chosen)  # before anything runs: a wrong name costs no episode
-    place = _absolute(run_dir)
     with (
-        nullcontext() if real else opened_store(buffer, known, create=False) as opened,
-        opened_policy(policy, known) as answers,
-    ):
-        request = evaluation_request(
+        requested(
+            RunRequest,
             graph,
             chosen,
             known,
-            real=real,
-            store=opened,
-            directory=place,
+            buffer=buffer,
+            run_dir=run_dir,
+            create=None if real else False,
             experience=experience,
-            policy=answers,
-            weights=weights_digest(policy, known),
-        )
-        result = await run(request, events=events or NoEvents(), stop=stop)
+        ) as request,
+        opened_policy(policy, known) as answers,
+    ):
+        request = replace(request, policy=answers, weights=weights_digest(policy, known))
+        result = await run(evaluation_request(request, real=real), events=events, stop=stop)
     return evaluation_of(result, chosen, against=before)
 
 
@@ -112,48 +105,25 @@ def evaluate(graph: object, tasks: Tasks, **options: Any) -> Evaluation:
     return waited_run(lambda stop: aevaluate(graph, tasks, stop=stop, **options))
 
 
-def evaluation_request(
-    graph: object,
-    tasks: Sequence[Task],
-    settings: Settings,
-    *,
-    real: bool,
-    store: TransitionStore | None = None,
-    directory: Path | None = None,
-    resume: bool = False,
-    experience: ExperienceModel | None = None,
-    policy: ChatEndpoint | None = None,
-    weights: str = "",
-    shard: Shard | None = None,
-    gate: GateSettings | None = None,
-    overlap: bool = False,
-    must_be: str = "",
-) -> RunRequest:
+def evaluation_request(request: RunRequest, *, real: bool, must_be: str = "") -> RunRequest:
     """The run that an evaluation is; a real one has no store, so that nothing of it is kept for dreams.
 
-    `gate`: its rules; None: those of the settings, but that no pass rate is required. `must_be`: what is
+    Without a `gate` it is held to that of the settings, but that no pass rate is required. `must_be`: what is
     required against another run.
     """
+    settings = request.settings
     share = settings.evaluate.faults
-    gate = gate if gate is not None else replace(settings.gate, min_pass_rate=0.0)
+    gate = request.gate if request.gate is not None else replace(settings.gate, min_pass_rate=0.0)
     required = must_be or gate.min_pass_rate or replace(gate, **_ALWAYS) != GateSettings(**_ALWAYS)
-    return RunRequest(
-        graph=graph,
-        tasks=tasks,
+    return replace(
+        request,
         settings=under_faults(settings, share),
         mode=Mode.RECORD if real else Mode.DREAM,
         gate=gate,
         evaluates="required" if required else "measured",
-        store=None if real else store,
-        directory=directory,
-        resume=resume,
-        experience=experience,
+        store=None if real else request.store,
         must_reset=real,
-        policy=policy,
         real_faults=real and share is not None,
-        weights=weights,
-        shard=shard,
-        overlap=overlap,
     )
 
 
@@ -234,7 +204,7 @@ def tasks_of_split(tasks: Tasks, split: Split | str | None) -> list[Task]:
     Raises:
         UserError: the tasks cannot be used, or none is on that side.
     """
-    read = read_tasks(Path(tasks)) if isinstance(tasks, (str, Path)) else checked_tasks(tasks)
+    read = tasks_of(tasks)
     if split is None:
         return read
     if split not in set(Split):
@@ -243,10 +213,6 @@ def tasks_of_split(tasks: Tasks, split: Split | str | None) -> list[Task]:
     if not chosen:
         raise NoTaskSelected(f"split: none of the {len(read)} tasks is {split}. Nothing was run.")
     return chosen
-
-
-def _absolute(directory: str | Path | None) -> Path | None:
-    return Path(directory).absolute() if directory is not None else None
 
 
 def _agent_of(summary: RunMetrics) -> str:

@@ -1,16 +1,23 @@
-"""What a run is asked for."""
+"""What is asked for: a run, a training, a way to the real tools; each is the one before and more."""
 
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dreamgym_kit.interfaces import ChatEndpoint, Checker, ExperienceModel, TransitionStore
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.interfaces import Approver, ChatEndpoint, Checker, ExperienceModel, TransitionStore
+from dreamgym_kit.rollout.rundir import MANIFEST, half_made
 from dreamgym_kit.rollout.selecting import Shard
+from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.routing.supervision import Overseer
 from dreamgym_kit.settings.schema import NO_GATE, GateSettings, Settings
-from dreamgym_kit.types import Task
+from dreamgym_kit.types import Split, Task
+
+Tasks = str | Path | Sequence[Task]
+R = TypeVar("R", bound="RunRequest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ class RunRequest:
     """
 
     graph: object
-    tasks: Path | Sequence[Task]
+    tasks: Tasks
     settings: Settings
     mode: Mode = Mode.DREAM
     store: TransitionStore | None = None
@@ -74,6 +81,99 @@ class RunRequest:
     def kind(self) -> str:
         """What the run's directory says that it is: "dream", "record", "s2r-shadow", ..."""
         return f"{self.mode}-{self.stage}" if self.mode is Mode.S2R else self.mode.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRequest(RunRequest):
+    """What to train.
+
+    Tasks whose split is `held_out` are never learned from; `[train]`, `[alarms]` and `[policy]` of the
+    settings say how; a `judge` rewards what is learned from, and the tasks' own checkers still judge
+    evaluations.
+
+    Attributes:
+        held_out: tasks to measure with; None: the file that settings name, else the held-out among `tasks`.
+    """
+
+    held_out: Sequence[Task] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S2rRequest(TrainRequest):
+    """What is to go on learning on the real tools, as far as `[s2r]` of the settings lets it.
+
+    The gate tries the held-out tasks in the dream; real answers are held against `store`, and go there.
+
+    Attributes:
+        approver: is asked about held calls; None: the function that settings name, if they name one.
+        gate_only: do not go further than the gate; no real call is made.
+    """
+
+    store: TransitionStore
+    approver: Approver | None = None
+    gate_only: bool = False
+
+
+def part_of(request: R, place: Path, **parts: Any) -> R:
+    """What a longer run does in a directory of its own, which an earlier leg may have begun."""
+    if half_made(place):
+        shutil.rmtree(place)
+    return replace(request, directory=place, resume=(place / MANIFEST).exists(), **parts)
+
+
+def tasks_of(tasks: Tasks) -> list[Task]:
+    """Tasks that were named, read and checked.
+
+    Raises:
+        UserError: they cannot be used.
+    """
+    return read_tasks(Path(tasks)) if isinstance(tasks, (str, Path)) else checked_tasks(tasks)
+
+
+def task_sides(request: TrainRequest) -> tuple[list[Task], list[Task]]:
+    """What is learned from, and what it is measured with.
+
+    Raises:
+        UserError: the tasks cannot be used, none is to be learned from, or one is on both sides.
+    """
+    settings, tasks = request.settings, tasks_of(request.tasks)
+    learn = [task for task in tasks if task.split is Split.TRAIN]
+    if request.held_out is not None:
+        held_out = checked_tasks(request.held_out)
+    elif settings.train.eval_tasks is not None:
+        held_out = read_tasks(settings.resolve(settings.train.eval_tasks))
+    else:
+        held_out = [task for task in tasks if task.split is Split.HELD_OUT]
+    if not learn:
+        raise UserError("no task to learn from: every task's split is held_out.")
+    both = {task.id for task in learn} & {task.id for task in held_out}
+    if both:
+        raise UserError(
+            f"task '{min(both)}' is to be learned from and to be measured with; it can be one of them only."
+        )
+    return learn, held_out
+
+
+def base_model(settings: Settings) -> Path:
+    """The model directory that a training begins with.
+
+    Raises:
+        UserError: settings name none.
+    """
+    policy = settings.policy
+    if policy.urls:
+        if policy.weights is None:
+            raise UserError(
+                f"{settings.where('policy', 'urls')}: a policy behind a server is trained from the directory "
+                "that the server was started with; name it in policy.weights, where both can read it."
+            )
+        return settings.resolve(policy.weights)
+    if policy.model is None:
+        raise UserError(
+            "no policy to train: name a model directory (dreamgym-kit train --policy DIR), or set "
+            f"policy.model in {settings.where('policy')}."
+        )
+    return settings.resolve(policy.model)
 
 
 def name_of(graph: object) -> str:

@@ -1,6 +1,6 @@
 """A whole run: graph, tasks and recordings in; a run directory, a summary and an answer out.
 
-`simulate` and `record` are the same path with another gate policy; what they stand on is made in `opening`.
+`simulate`, `record` and `evaluate` are the same path with another gate policy; its parts are made in `setup`.
 """
 
 from collections import Counter
@@ -14,7 +14,6 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
-from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
 from dreamgym_kit.adapters.langgraph.run.directory import (
     SPENT,
     blocked_outside,
@@ -23,16 +22,8 @@ from dreamgym_kit.adapters.langgraph.run.directory import (
     spent,
 )
 from dreamgym_kit.adapters.langgraph.run.llm_experience import servers_watched
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
-from dreamgym_kit.adapters.langgraph.run.setup import (
-    AnswerSources,
-    PreparedGraph,
-    answering,
-    gated_process,
-    prepared,
-    runner_of,
-    tasks_of,
-)
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, tasks_of
+from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.judge import DISAGREE
 from dreamgym_kit.findings.detectors import FAILED, Detectors
@@ -44,7 +35,7 @@ from dreamgym_kit.report.metrics import CRITICAL, TrustPoint
 from dreamgym_kit.report.summary import RunMetrics, Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S, RunTotals, kept_at_once, run_episodes
-from dreamgym_kit.rollout.events import FanOut, unaccounted
+from dreamgym_kit.rollout.events import FanOut, NoEvents, unaccounted
 from dreamgym_kit.rollout.jobs import WorkerReports, jobs_for
 from dreamgym_kit.rollout.journal import Journal
 from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
@@ -108,7 +99,9 @@ class RunResult:
         return inline(self.directory, str(self))
 
 
-async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None = None) -> RunResult:
+async def run(
+    request: RunRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
+) -> RunResult:
     """Run every task n times and say what happened.
 
     Raises:
@@ -116,30 +109,30 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
     """
     switch = stop or StopSwitch()
     _load_early(request)
-    whole = tasks_of(request)
+    whole = tasks_of(request.tasks)
     tasks = request.shard.part(whole) if request.shard is not None else whole
     settings = request.settings
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
-        ready = await prepared(stack, request, tasks)
-        lock = LockWatch(request.graph, settings, ready.facts, request.store)
+        budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
+        made = await prepared(stack, request, tasks, budget)
+        lock = LockWatch(request.graph, settings, made.facts, request.store)
         warnings = [*warnings, *lock.notes]
-        lanes = episodes_at_once(request, ready.environments, (task.environment.name for task in tasks))
+        lanes = episodes_at_once(request, made.environments, (task.environment.name for task in tasks))
         journal = directory.journal()
         stack.callback(journal.close)
         log = directory.events()
         stack.callback(log.close)
-        heard = FanOut([log, events], ready.masker)
+        heard = FanOut([log, events or NoEvents()], made.masker)
         stack.enter_context(strays_heard(lambda why: heard.emit("violation", episode="", text=why)))
-        budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
         errors = count_earlier(directory, budget, tally)
         if tally.executed:  # in an earlier leg: nothing more begins, and this one says so too
             switch.cancel(format_executed([call for _, call in tally.executed]), code=EXECUTED)
         at_once = kept_at_once(journal, switch, heard)
-        sources = await answering(stack, request, ready.facts, directory, budget)
+        await made.find_answers(stack, directory)
+        sources, policy, seed = made.sources, made.policy, settings.simulate.seed
         tally.charge("calibration", sources.spend)
-        policy, seed = policy_of(request), settings.simulate.seed
         label = request.label if request.label is not None else directory.manifest.run
         _tell_start(heard, request, tasks, directory, journal)
         work = partial(
@@ -168,30 +161,20 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
                 totals = await work(workers)
             worker_spec.take_added(request.store, reports)
         else:
-            runner = runner_of(
-                request,
-                ready,
-                sources,
-                events=heard,
-                budget=budget,
-                label=label,
-                seed=seed,
-                policy=policy,
-                on_executed=at_once,
-            )
+            runner = made.runner(events=heard, label=label, seed=seed, policy=policy, on_executed=at_once)
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
             totals = await work(runner, limit_s=settings.limits.max_seconds, grace_s=GRACE_S + late_s)
         servers = await watch.table() if watch is not None else ()
         tally.add_missing(errors)
-        summary, slips = _finish(directory, request, totals, tally, sources, ready, reports, servers, budget)
+        summary, slips = _finish(made, directory, totals, tally, reports, servers)
         heard.emit("run_finished", directory=str(directory.path))
         lock.check(directory.path)
         notes = (*reports.notes, *(policy.notes if policy is not None else ()))
         warned = (
             *warnings,
             *(warning for warning in reports.warnings if warning not in warnings),
-            *ready.facts.warnings,
-            *_unreset(request, tasks, ready.facts),
+            *made.facts.warnings,
+            *_unreset(request, tasks, made.facts),
             *slips,
             *notes,
         )
@@ -199,9 +182,9 @@ async def run(request: RunRequest, *, events: EventSink, stop: StopSwitch | None
             directory=directory.path,
             summary=summary,
             totals=totals,
-            facts=ready.facts,
-            strays=tuple(ready.masker.text(stray) for stray in PROCESS.told()),
-            warnings=tuple(ready.masker.text(warning) for warning in warned),
+            facts=made.facts,
+            strays=tuple(made.masker.text(stray) for stray in PROCESS.told()),
+            warnings=tuple(made.masker.text(warning) for warning in warned),
             stopped_by=switch.signal,
         )
 
@@ -284,26 +267,24 @@ def _reported_curve(reports: WorkerReports) -> list[TrustPoint]:
 
 
 def _finish(
+    made: Run,
     directory: RunDirectory,
-    request: RunRequest,
     totals: RunTotals,
     tally: Tally,
-    sources: AnswerSources,
-    ready: PreparedGraph,
     reports: WorkerReports,
     servers: Sequence[JsonValue],
-    budget: RunBudget,
 ) -> tuple[RunMetrics, list[str]]:
     """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
+    request, sources = made.request, made.sources
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
         "graph": name_of(request.graph),
         "directory": str(directory.path),
         "not_run": totals.total - totals.finished,
-        SPENT: spent(directory, budget, totals, calibration=sources.spend),
+        SPENT: spent(directory, made.budget, totals, calibration=sources.spend),
         "stopped": totals.stopped,
-        "strays": list(dict.fromkeys([*blocked_outside(directory), *map(ready.masker.text, PROCESS.told())])),
+        "strays": list(dict.fromkeys([*blocked_outside(directory), *map(made.masker.text, PROCESS.told())])),
         "gate": gate_to_record(request.rules),
         **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
@@ -318,10 +299,10 @@ def _finish(
     if servers:
         manifest["servers"] = list(servers)
     curve = _curve(sources.recorded, request.settings) or _reported_curve(reports)
-    summary = tally.summary(ready.masker.plain(manifest), curve)
-    slips = gate_slips(request.rules, ready.facts, ready.detectors, summary)
+    summary = tally.summary(made.masker.plain(manifest), curve)
+    slips = gate_slips(request.rules, made.facts, made.detectors, summary)
     if slips:
-        names = ready.masker.plain([pattern for pattern, _ in slips])
+        names = made.masker.plain([pattern for pattern, _ in slips])
         summary = replace(summary, manifest={**summary.manifest, "unmatched": names})
     with egress.exempt():
         directory.write_report(summary.to_json())

@@ -1,13 +1,14 @@
-"""What episodes stand on, made once: the process, the graph, who answers its calls, and a runner.
+"""One run, made of parts: the process, the graph, who answers its calls, the policy, the budget, a runner.
 
-A run of tasks (`runs`) and the rollouts of a training (`rollouts`) are made of the same parts. Their order
+Simulating, recording, evaluating (`run.run`), the rollouts of a training or on the way to the real tools
+(`training.rollouts`) and a worker's side of either (`run.worker`) are made of the same. The order of making
 matters: the process is armed before the user's module is imported, the graph is read before the first
 episode, and what cannot be simulated is refused by name while nothing has run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
     register_nodes,
 )
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
-from dreamgym_kit.adapters.langgraph.policy.loading import check_nodes, open_graph_for
+from dreamgym_kit.adapters.langgraph.policy.loading import check_nodes, open_graph_for, policy_of
 from dreamgym_kit.adapters.langgraph.run.calibration import held_out_trials
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
@@ -58,21 +59,11 @@ from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.rollout.rundir import RunDirectory
-from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.keys import open_key_files
-from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
-
-
-def tasks_of(request: RunRequest) -> list[Task]:
-    """The request's tasks, read and checked."""
-    if isinstance(request.tasks, Path):
-        return read_tasks(request.tasks)
-    return checked_tasks(request.tasks)
 
 
 @contextmanager
@@ -88,18 +79,144 @@ def gated_process(request: RunRequest, folder: Path) -> Iterator[list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedGraph:
-    """A graph that was loaded, read and held against its tasks."""
+class AnswerSources:
+    """Who answers a run's calls."""
 
+    model: ExperienceModel | None = None  # None: the real tools
+    recorded: ExperienceModel | None = None  # the part of it that needs no endpoint
+    chat: ChatEndpoint | None = None  # makes tasks, and judges where a curriculum says so
+    judge: ChatEndpoint | None = None  # beside the checker
+    user: ChatEndpoint | None = None  # plays users
+    support: ReasonedSupport = field(default_factory=lambda: learn_support(()))
+    spend: Spend = field(default_factory=Spend)  # of trying the model on held-out recordings
+    trials: Sequence[ReasonedTrial] = ()  # what came of that
+
+
+@dataclass(slots=True)
+class Run:
+    """A run, made of parts. Made by `prepared`: a graph that was loaded, read and held against its tasks."""
+
+    request: RunRequest
     graph: Pregel[Any]
     facts: GraphInspection
     detectors: Detectors
     masker: Masker
     checkers: dict[str, Checker]  # of all the tasks
     environments: dict[str, EnvironmentProvider]
+    budget: RunBudget
+    policy: ModelPolicy | None
+    sources: AnswerSources = field(default_factory=AnswerSources)
+
+    def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
+        """Let more tasks be run, held to what those that it was opened with are held to.
+
+        `judges`: checkers that no setting names.
+
+        Raises:
+            UserError: one of them cannot be run; none is admitted.
+        """
+        own, settings = judges or {}, self.request.settings
+        check_inputs(tasks, self.facts)
+        check_expectations(tasks, self.facts)
+        if self.request.must_reset:
+            check_resets(tasks, self.facts, settings)
+        with egress.exempt():  # a worker's guard stands
+            checkers = checkers_of(settings, [task for task in tasks if task.checker not in own])
+            names = {task.environment.name for task in tasks} - set(self.environments)
+            self.environments.update(environment_providers(settings, names))
+        self.checkers.update({**checkers, **own})
+
+    async def find_answers(
+        self,
+        stack: AsyncExitStack,
+        directory: RunDirectory | None,
+        *,
+        known: Sequence[ReasonedTrial] = (),
+    ) -> None:
+        """Open the endpoint, try it on held-out recordings, and put the chain together.
+
+        Without a `directory` nothing is tried: the driver of this worker did, and `known` came of it.
+        """
+        request, settings, budget = self.request, self.request.settings, self.budget
+        dreams, check = not request.mode.bare, directory is not None
+        chat = await stack.enter_async_context(asked_endpoint(settings, budget, dreams=dreams, check=check))
+        gate, trials, spend = None, known, Spend()
+        if chat is not None:
+            with egress.exempt():  # the kit's own files
+                gate = gate_of_settings(settings)
+        if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
+            trials = gate.trials if gate is not None else ()
+        elif directory is not None:
+            trials, spend = await held_out_trials(
+                directory, request.store, chat, settings, self.facts.specs(), budget
+            )
+        support = learn_support(trials)
+        if not dreams:
+            self.sources = AnswerSources(chat=chat, support=support, spend=spend, trials=trials)
+            return
+        recorded = request.experience or chained_experience(request.store, settings)
+        decides = stack.enter_context(with_decisions(recorded, settings))
+        allows = allowance(settings, gate, training=request.trains) if chat is not None else None
+        model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
+        text = chat if directory_of(settings) is None else None  # a directory decides, and no more
+
+        async def of(role: str) -> ChatEndpoint | None:
+            if getattr(settings.experience, f"{role}_model") is None:
+                return text
+            own = asked_endpoint(settings, budget, dreams=True, check=check, role=role)
+            return await stack.enter_async_context(own)
+
+        judge = await of("judge") if settings.experience.judge else None
+        self.sources = AnswerSources(model, recorded, text, judge, await of("user"), support, spend, trials)
+
+    def runner(
+        self,
+        *,
+        events: EventSink,
+        label: str,
+        seed: int,
+        policy: ModelPolicy | None = None,
+        on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
+        on_executed: Callable[[Episode], None] | None = None,
+    ) -> LangGraphRunner:
+        """What runs the episodes. `label`: put before recorded episodes' ids; `seed`: of planned faults."""
+        request, settings, sources = self.request, self.request.settings, self.sources
+        recording = request.mode is not Mode.DREAM
+        return LangGraphRunner(
+            graph=self.graph,
+            policy=CallRouter(
+                request.mode,
+                self.facts.specs(),
+                frozenset(settings.structured_outputs),
+                request.stage,
+                self.facts.judge,
+                frozenset(settings.leave_out),
+            ),
+            overseer=request.overseer,
+            settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),
+            budget=self.budget,
+            events=events,
+            experience=sources.model,
+            chat=sources.user,
+            second=ModelJudge(sources.judge) if sources.judge is not None else None,
+            masker=self.masker,
+            environments=self.environments,
+            checkers=self.checkers,
+            judge=request.judge,
+            keep=keeper(request.store) if recording else None,
+            prefix=f"{label}:" if recording else "",
+            in_thread=only_sync(self.graph),
+            detectors=self.detectors,
+            model_policy=policy,
+            on_turns=on_turns,
+            on_executed=on_executed,
+            real_faults=request.real_faults,
+        )
 
 
-async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[Task]) -> PreparedGraph:
+async def prepared(
+    stack: AsyncExitStack, request: RunRequest, tasks: Sequence[Task], budget: RunBudget
+) -> Run:
     """Load the graph, hook what settings name, and refuse what cannot be used; closed with `stack`."""
     settings = request.settings
     with frozen_heap(START_OBJECTS):
@@ -112,13 +229,16 @@ async def prepared(stack: AsyncExitStack, request: RunRequest, tasks: Sequence[T
         check_effects(facts, settings)
     if request.must_reset:
         check_resets(tasks, facts, settings)
-    return PreparedGraph(
+    return Run(
+        request=request,
         graph=graph,
         facts=facts,
         detectors=detectors_named(settings),
         masker=process_masker(settings.experience.key_env),  # the graph's import may have read a .env file
         checkers=dict(checkers_of(settings, tasks)),
         environments=dict(environment_providers(settings, {task.environment.name for task in tasks})),
+        budget=budget,
+        policy=policy_of(request),
     )
 
 
@@ -136,118 +256,6 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken, living.functions())
     return facts
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerSources:
-    """Who answers a run's calls."""
-
-    model: ExperienceModel | None  # None: the real tools
-    recorded: ExperienceModel | None  # the part of it that needs no endpoint
-    chat: ChatEndpoint | None  # makes tasks, and judges where a curriculum says so
-    judge: ChatEndpoint | None  # beside the checker
-    user: ChatEndpoint | None  # plays users
-    support: ReasonedSupport
-    spend: Spend  # of trying the model on held-out recordings
-    trials: Sequence[ReasonedTrial] = ()  # what came of that
-
-
-async def answering(
-    stack: AsyncExitStack,
-    request: RunRequest,
-    facts: GraphInspection,
-    directory: RunDirectory | None,
-    budget: RunBudget,
-    *,
-    known: Sequence[ReasonedTrial] = (),
-) -> AnswerSources:
-    """Open the endpoint, try it on held-out recordings, and put the chain together.
-
-    Without a `directory` nothing is tried: the driver of this worker did, and `known` came of it.
-    """
-    settings, dreams = request.settings, not request.mode.bare
-    opening = asked_endpoint(settings, budget, dreams=dreams, check=directory is not None)
-    chat = await stack.enter_async_context(opening)
-    gate = _gate(settings) if chat is not None else None
-    if gate is not None or directory_of(settings) is not None:  # what it was taught would flatter it here
-        trials: Sequence[ReasonedTrial] = gate.trials if gate is not None else ()
-        spend = Spend()
-    else:
-        trials, spend = known, Spend()
-        if directory is not None:
-            trials, spend = await held_out_trials(
-                directory, request.store, chat, settings, facts.specs(), budget
-            )
-    support = learn_support(trials)
-    if not dreams:
-        return AnswerSources(None, None, chat, None, None, support, spend, trials)
-    recorded = request.experience or chained_experience(request.store, settings)
-    decides = stack.enter_context(with_decisions(recorded, settings))
-    allows = allowance(settings, gate, training=request.trains) if chat is not None else None
-    model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
-    text = chat if directory_of(settings) is None else None  # a directory decides, and no more
-
-    async def of(role: str, *, wanted: bool = True) -> ChatEndpoint | None:
-        if not wanted or getattr(settings.experience, f"{role}_model") is None:
-            return text if wanted else None
-        own = asked_endpoint(settings, budget, dreams=True, check=directory is not None, role=role)
-        return await stack.enter_async_context(own)
-
-    judge, user = await of("judge", wanted=settings.experience.judge), await of("user")
-    return AnswerSources(model, recorded, text, judge, user, support, spend, trials)
-
-
-def _gate(settings: Settings) -> Gate | None:
-    with egress.exempt():  # the kit's own files
-        return gate_of_settings(settings)
-
-
-def runner_of(
-    request: RunRequest,
-    ready: PreparedGraph,
-    sources: AnswerSources,
-    *,
-    events: EventSink,
-    budget: RunBudget,
-    label: str,
-    seed: int,
-    policy: ModelPolicy | None = None,
-    on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None,
-    on_executed: Callable[[Episode], None] | None = None,
-) -> LangGraphRunner:
-    """What runs the episodes. `label`: put before recorded episodes' ids; `seed`: of planned faults."""
-    settings = request.settings
-    recording = request.mode is not Mode.DREAM
-    return LangGraphRunner(
-        graph=ready.graph,
-        policy=CallRouter(
-            request.mode,
-            ready.facts.specs(),
-            frozenset(settings.structured_outputs),
-            request.stage,
-            ready.facts.judge,
-            frozenset(settings.leave_out),
-        ),
-        overseer=request.overseer,
-        settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),
-        budget=budget,
-        events=events,
-        experience=sources.model,
-        chat=sources.user,
-        second=ModelJudge(sources.judge) if sources.judge is not None else None,
-        masker=ready.masker,
-        environments=ready.environments,
-        checkers=ready.checkers,
-        judge=request.judge,
-        keep=keeper(request.store) if recording else None,
-        prefix=f"{label}:" if recording else "",
-        in_thread=only_sync(ready.graph),
-        detectors=ready.detectors,
-        model_policy=policy,
-        on_turns=on_turns,
-        on_executed=on_executed,
-        real_faults=request.real_faults,
-    )
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:

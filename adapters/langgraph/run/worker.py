@@ -10,23 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.analysis.references import (
-    check_expectations,
-    check_inputs,
-    checkers_of,
-    environment_providers,
-)
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
-from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.run.setup import (
-    AnswerSources,
-    PreparedGraph,
-    answering,
-    gated_process,
-    prepared,
-    runner_of,
-)
+from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
 from dreamgym_kit.adapters.models.named_models import opened_policy
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
@@ -77,17 +63,13 @@ async def open_worker(
             real_faults=given["real_faults"],
         )
         warnings = stack.enter_context(gated_process(request, folder))
-        ready = await prepared(stack, request, tasks)
-        trials = [ReasonedTrial(*trial) for trial in given["trials"]]
-        sources = await answering(stack, request, ready.facts, None, budget, known=trials)
+        made = await prepared(stack, request, tasks, budget)
+        await made.find_answers(stack, None, known=[ReasonedTrial(*trial) for trial in given["trials"]])
         here = _Here(
-            request=request,
-            ready=ready,
-            sources=sources,
-            events=FanOut([events], ready.masker),
-            budget=budget,
+            made=made,
+            events=FanOut([events], made.masker),
             on_executed=events.executed if isinstance(events, WorkerEvents) else None,
-            warnings=[ready.masker.text(warning) for warning in warnings],
+            warnings=[made.masker.text(warning) for warning in warnings],
         )
         here.begin(given["label"], given["seed"], "")
         yield here
@@ -146,30 +128,22 @@ class _Here(WorkerContext):
     """What a worker holds while it is open."""
 
     runner: LangGraphRunner = field(init=False)
-    request: RunRequest
-    ready: PreparedGraph
-    sources: AnswerSources
+    made: Run
     events: EventSink
-    budget: RunBudget
     on_executed: Callable[[Episode], None] | None
 
     def __post_init__(self) -> None:
-        self._policy = policy_of(self.request)
         self._turns: dict[str, tuple[Turn, ...]] = {}
         self._gone: list[EndpointError] = []
 
     def begin(self, label: str, seed: int, scope: str) -> None:
         """Run episodes of this label and seed from now on."""
-        policy = self._policy
+        policy = self.made.policy
         if policy is not None and scope:
             policy = replace(policy, seed=seed, scope=scope, announced={}, gone=self._gone.append)
         self._gone.clear()
-        self.runner = runner_of(
-            self.request,
-            self.ready,
-            self.sources,
+        self.runner = self.made.runner(
             events=self.events,
-            budget=self.budget,
             label=label,
             seed=seed,
             policy=policy,
@@ -183,7 +157,7 @@ class _Here(WorkerContext):
 
     def notes(self) -> list[str]:
         """See `WorkerContext.notes`."""
-        return self._masked(self._policy.notes if self._policy is not None else ())
+        return self._masked(self.made.policy.notes if self.made.policy is not None else ())
 
     def strays(self) -> list[str]:
         """See `WorkerContext.strays`."""
@@ -200,7 +174,7 @@ class _Here(WorkerContext):
 
     async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
         """See `WorkerContext.load`."""
-        server = self.request.policy
+        server = self.made.request.policy
         if isinstance(server, RemotePolicy):
             await server.follow(message["served"])
         elif isinstance(server, PolicyServer):
@@ -212,24 +186,18 @@ class _Here(WorkerContext):
 
     def admit(self, tasks: Sequence[Task]) -> None:
         """See `WorkerContext.admit`."""
-        settings, ready = self.request.settings, self.ready
-        check_inputs(tasks, ready.facts)
-        check_expectations(tasks, ready.facts)
-        with egress.exempt():
-            ready.checkers.update(checkers_of(settings, tasks))
-            names = {task.environment.name for task in tasks} - set(ready.environments)
-            ready.environments.update(environment_providers(settings, names))
+        self.made.admit(tasks)
 
     def last(self) -> dict[str, JsonValue]:
         """See `WorkerContext.last`."""
-        first, store = self.sources.recorded, self.request.store
+        first, store = self.made.sources.recorded, self.made.request.store
         last: dict[str, JsonValue] = {}
         if isinstance(store, BufferedStore):
             last["added"] = store.added
         if isinstance(first, ChainedExperience):
-            points = first.curve(self.request.settings.tenant)
+            points = first.curve(self.made.request.settings.tenant)
             last["curve"] = [[point.threshold, point.answered, point.exact] for point in points]
         return last
 
     def _masked(self, texts: Iterable[str]) -> list[str]:
-        return [self.ready.masker.text(text) for text in texts]
+        return [self.made.masker.text(text) for text in texts]

@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from dreamgym_kit.adapters.langgraph.run.api import Tasks, opened_store, renamed_arguments
-from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
-from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult
-from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.adapters.langgraph.run.api import renamed_arguments, requested
+from dreamgym_kit.adapters.langgraph.run.request import S2rRequest, Tasks
+from dreamgym_kit.adapters.langgraph.s2r.s2r_run import S2rResult, run_s2r
+from dreamgym_kit.adapters.langgraph.training.api import at_least, learning_settings
+from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.interfaces import Approver, EventSink, ExperienceModel, TransitionStore
-from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.routing.router import Stage
-from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.supervision.approvals import Rule, approver_from
+from dreamgym_kit.supervision.limits import Rule, approver_from
 
 
 @renamed_arguments(
@@ -62,41 +61,23 @@ def s2r(
         MissingExtra: the packages of the extra `train` are not installed.
         UserError: something cannot be used as asked; no real call was made.
     """
-    known = settings if settings is not None else load_settings()
     if stage is not None and stage not in set(Stage):
         raise UnknownName("stage", str(stage), known=list(Stage), source="stage", where="the stages")
-    numbers: dict[str, object] = {
-        "max_calls": max_calls,
-        "steps": steps,
-        "group_size": group_size,
-        "seed": seed,
-    }
-    for name, value in numbers.items():
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise UserError(f"{name}: a whole number from 0 on, got {value!r:.40}. Nothing was run.")
-    known = known.with_overrides(
-        {
-            "policy.model": str(Path(policy).absolute()) if policy is not None else None,
-            "s2r.max_calls": max_calls,
-            "s2r.stage": None if stage is None else str(Stage(stage)),
-            "train.steps": steps,
-            "train.group_size": group_size,
-            "train.seed": seed,
-            "train.eval_tasks": str(Path(held_out).absolute()) if isinstance(held_out, (str, Path)) else None,
-        }
-    )
-    with opened_store(buffer, known, create=True) as opened:
-        assert opened is not None  # it is made where there is none
-        request = S2rRequest(
-            graph=graph,
-            tasks=Path(tasks) if isinstance(tasks, (str, Path)) else tasks,
-            settings=known,
-            store=opened,
-            held_out=None if isinstance(held_out, (str, Path)) else held_out,
-            experience=experience,
-            approver=None if approve is None else approver_from(approve),
-            directory=Path(run_dir).absolute() if run_dir is not None else None,
-            resume=resume,
-            gate_only=preflight_only,
-        )
-        return run_s2r(request, events=events or NoEvents())
+    at_least(0, "run", max_calls=max_calls, steps=steps, group_size=group_size, seed=seed)
+    s2r = {"s2r.max_calls": max_calls, "s2r.stage": None if stage is None else str(Stage(stage))}
+    known = learning_settings(settings, policy, held_out, s2r, steps=steps, group_size=group_size, seed=seed)
+    with requested(
+        S2rRequest,
+        graph,
+        tasks,
+        known,
+        buffer=buffer,
+        run_dir=run_dir,
+        create=True,
+        held_out=None if isinstance(held_out, (str, Path)) else held_out,
+        experience=experience,
+        approver=None if approve is None else approver_from(approve),
+        resume=resume,
+        gate_only=preflight_only,
+    ) as request:
+        return run_s2r(request, events=events)

@@ -9,35 +9,33 @@ the checkpoints and the weights stay whatever ends it, and the result says what 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.langgraph.run.directory import leg_directory, run_label
+from dreamgym_kit.adapters.langgraph.run.directory import leg_directory
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
+from dreamgym_kit.adapters.langgraph.run.request import S2rRequest, base_model, name_of, part_of, task_sides
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
     EarlierRecordings,
-    RealCalls,
     approver_of,
-    bounds_of,
     open_audit,
     overseer_over,
+    real_limits,
     refuse_after_divergence,
 )
-from dreamgym_kit.adapters.langgraph.s2r.types import MODE, S2rRequest, S2rResult, s2r_report
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
-from dreamgym_kit.adapters.langgraph.training.train import train
-from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, base_model, task_sides
+from dreamgym_kit.adapters.langgraph.training.train import TrainResult, train
 from dreamgym_kit.adapters.trainers.distributed import require_alone
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EventSink, Group
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.rollout.events import FanOut
+from dreamgym_kit.report.s2r_text import MODE
+from dreamgym_kit.rollout.events import FanOut, NoEvents
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tasks import tasks_digest
@@ -45,7 +43,7 @@ from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.supervision.audit import AUDIT, CLOSED, AuditLog, entries_of
 from dreamgym_kit.supervision.divergence import figures
-from dreamgym_kit.supervision.limits import Stopped, Why
+from dreamgym_kit.supervision.limits import RealCallsStopped, Why
 from dreamgym_kit.supervision.overseer import RealOverseer
 from dreamgym_kit.supervision.preflight import (
     CanaryFigures,
@@ -71,7 +69,57 @@ _WEIGHTS_CANARIES = (STALE_WEIGHTS, LOGPROBS, TOKENIZER)  # alarms that say so o
 GATE, CANARIES, TRAINING = "gate", "canaries", "training"
 
 
-def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None = None) -> S2rResult:
+@dataclass(frozen=True, slots=True)
+class S2rResult:
+    """What came of it."""
+
+    directory: Path
+    gate: Word
+    dream: DreamFigures | None  # None: an earlier leg passed the gate
+    canaries: CanaryFigures | None  # None: none was asked for, or an earlier leg had them
+    real_calls: int  # of all legs
+    budget: int
+    by_tool: Mapping[str, int]
+    compared: Mapping[str, Any]  # by tool
+    withheld: int  # calls of episodes in doubt that did not run
+    stopped: RealCallsStopped | None  # what ended the real calls; None: nothing did
+    training: TrainResult | None  # None: it never began
+    head: str  # digest of the audit log's last line, to be kept elsewhere
+    stopped_by: int | None = None  # signal number
+    executed: str = ""  # the real calls that ran past every gate, in a sentence
+
+    @property
+    def weights(self) -> Path | None:
+        """The model directory that came of it."""
+        return self.training.weights if self.training is not None else None
+
+
+def s2r_report(result: S2rResult) -> dict[str, Any]:
+    """What came of it, as the run directory keeps it."""
+    weights = result.weights
+    return {
+        "kind": MODE,
+        "gate": {"passed": result.gate.passed, "text": result.gate.text},
+        "dream": None if result.dream is None else dream_facts(result.dream),
+        "canaries": None if result.canaries is None else canary_facts(result.canaries),
+        "real_calls": result.real_calls,
+        "budget": result.budget,
+        "by_tool": dict(result.by_tool),
+        "compared": dict(result.compared),
+        "withheld": result.withheld,
+        "stopped": None
+        if result.stopped is None
+        else {"why": result.stopped.why.value, "text": process_masker().text(result.stopped.text)},
+        "steps": len(result.training.trained.steps) if result.training is not None else 0,
+        "weights": None if weights is None else str(weights.relative_to(result.directory)),
+        "audit": {"head": result.head},
+        **({"executed": result.executed} if result.executed else {}),
+    }
+
+
+def run_s2r(
+    request: S2rRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
+) -> S2rResult:
     """Go on from the dream on the real tools, as far as gate, budget and stage allow.
 
     Raises:
@@ -83,8 +131,8 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
     # Real calls stay under one overseer: workers that settings give to other commands are none of its.
     request = replace(request, settings=replace(request.settings, workers=WorkersSettings()))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
-    bounds_of(request.settings)
-    learn, held_out = task_sides(TrainRequest(**_shared(request)))
+    real_limits(request.settings)
+    learn, held_out = task_sides(request)
     if not held_out:
         raise UserError("no held-out task: the gate has nothing to try. Nothing was run.")
     approver = request.approver or approver_of(request.settings)
@@ -95,12 +143,12 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
         )
     model = base_model(request.settings)
     with ExitStack() as stack:
-        label, matters = f"s2r-{run_label(name_of(request.graph))}", _matters(request, learn, held_out)
-        directory = stack.enter_context(leg_directory(request, label, matters, begun=AUDIT))
+        matters = _matters(request, learn, held_out)
+        directory = stack.enter_context(leg_directory(request, matters, kind="s2r-", begun=AUDIT))
         audit = stack.enter_context(closing(open_audit(directory.path / AUDIT)))
         refuse_after_divergence(audit, instead="begin a new run; its weights are kept")
         log = stack.enter_context(closing(directory.events()))
-        heard = FanOut([log, events], process_masker(request.settings.experience.key_env))
+        heard = FanOut([log, events or NoEvents()], process_masker(request.settings.experience.key_env))
         store = EarlierRecordings(request.store, f"s2r-{directory.manifest.run}:")
         dream = request.experience or chained_experience(store, request.settings)
         request = replace(request, store=store, experience=dream)  # one for all parts: it is mined once
@@ -116,23 +164,19 @@ def run_s2r(request: S2rRequest, *, events: EventSink, stop: StopSwitch | None =
         return run.go(learn, held_out, model)
 
 
+@dataclass
 class _Run:
     """One leg."""
 
-    def __init__(
-        self,
-        request: S2rRequest,
-        directory: RunDirectory,
-        audit: AuditLog,
-        overseer: RealOverseer,
-        stage: Stage,
-        events: EventSink,
-        stop: StopSwitch,
-    ) -> None:
-        self._request, self._directory, self._audit = request, directory, audit
-        self._overseer, self._stage, self._events, self._stop = overseer, stage, events, stop
-        self._dream: DreamFigures | None = None
-        self._canaries: CanaryFigures | None = None
+    _request: S2rRequest
+    _directory: RunDirectory
+    _audit: AuditLog
+    _overseer: RealOverseer
+    _stage: Stage
+    _events: EventSink
+    _stop: StopSwitch
+    _dream: DreamFigures | None = None
+    _canaries: CanaryFigures | None = None
 
     def go(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> S2rResult:
         """Gate, canaries, learning."""
@@ -145,7 +189,7 @@ class _Run:
             if training.trained.alarm is not None:
                 alarm = training.trained.alarm
                 why = Why.CANARY if alarm.alarm in _WEIGHTS_CANARIES else Why.ALARM
-                self._overseer.stop(Stopped(why, f"{alarm.alarm}: {alarm.text}"))
+                self._overseer.stop(RealCallsStopped(why, f"{alarm.alarm}: {alarm.text}"))
         if self._overseer.stopped is None or self._overseer.stopped.why is not Why.AUDIT:
             self._audit.append(CLOSED, real_calls=self._overseer.limits.calls)
         result = self._result(word, training)
@@ -186,9 +230,7 @@ class _Run:
         s2r = self._request.settings.s2r
         with BackgroundLoop() as aside, closing(_served(model)) as policy:
             self._events.emit("gate_started", episodes=len(held_out) * s2r.preflight_repeats)
-            groups = self._collected(
-                aside, policy, GATE, held_out, s2r.preflight_repeats, Mode.DREAM, Stage.SHADOW
-            )
+            groups = self._collected(aside, policy, GATE, held_out, s2r.preflight_repeats, Mode.DREAM)
             self._dream = dream_figures(groups)
             word = dream_word(self._dream, s2r)
             self._audit.append("gate", passed=word.passed, text=word.text, **dream_facts(self._dream))
@@ -204,13 +246,13 @@ class _Run:
     def _try_canaries(self, aside: BackgroundLoop, policy: "LocalPolicy", tasks: Sequence[Task]) -> Word:
         assert self._dream is not None
         self._events.emit("canaries_started", episodes=len(tasks))
-        groups = self._collected(aside, policy, CANARIES, tasks, 1, Mode.S2R, Stage.SHADOW)
+        groups = self._collected(aside, policy, CANARIES, tasks, 1, Mode.S2R)
         self._canaries = canary_figures(groups)
         word = canary_word(self._canaries, self._dream, self._request.settings.s2r)
         self._audit.append("canaries", passed=word.passed, text=word.text, **canary_facts(self._canaries))
         self._events.emit("canaries", passed=word.passed, text=word.text)
         if not word.passed and not self._stop.requested:
-            self._overseer.stop(Stopped(Why.CANARY, "; ".join(word.reasons)))
+            self._overseer.stop(RealCallsStopped(Why.CANARY, "; ".join(word.reasons)))
         return word
 
     def _collected(
@@ -221,42 +263,33 @@ class _Run:
         tasks: Sequence[Task],
         n: int,
         mode: Mode,
-        stage: Stage,
     ) -> list[Group]:
         """Episodes of one part, in a directory of their own."""
-        settings = self._request.settings
-        place = self._directory.path / name
-        request = RunRequest(
-            graph=self._request.graph,
+        request = part_of(
+            self._request,
+            self._directory.path / name,
             tasks=tasks,
-            settings=settings,
             mode=mode,
-            store=self._request.store,
-            experience=self._request.experience,
-            directory=place,
-            resume=(place / "manifest.json").exists(),
             policy=policy,
             overseer=self._overseer if mode is Mode.S2R else None,
-            stage=stage,
             must_be_said=True,
             must_reset=self._stage is not Stage.SHADOW,
             label=f"s2r-{self._directory.manifest.run}:{name}",
         )
         with aside.held(open_rollouts(request, events=self._events, stop=self._stop)) as rollouts:
-            seed = step_seed(settings.train.seed, 0, 1)
+            seed = step_seed(request.settings.train.seed, 0, 1)
             return aside.run(rollouts.collect(tasks, n, step=0, seed=seed))
 
     # Learning
 
     def _learn(self) -> TrainResult:
-        directory = self._directory.path / TRAINING
-        label = f"s2r-{self._directory.manifest.run}"
-        request = TrainRequest(
-            **_shared(self._request),
+        request = part_of(
+            self._request,
+            self._directory.path / TRAINING,
             mode=Mode.S2R,
-            directory=directory,
-            resume=(directory / "manifest.json").exists(),
-            real=RealCalls(self._overseer, self._stage, label),
+            overseer=self._overseer,
+            stage=self._stage,
+            label=f"s2r-{self._directory.manifest.run}",
         )
         return train(request, events=self._events, stop=self._stop)
 
@@ -268,9 +301,9 @@ class _Run:
             dream=self._dream,
             canaries=self._canaries,
             real_calls=limits.calls,
-            budget=limits.bounds.calls,
+            budget=limits.budget,
             by_tool=limits.by_tool,
-            compared=figures(divergence.tallies) if divergence is not None else {},
+            compared=figures(divergence.tallies),
             withheld=self._overseer.withheld,
             stopped=self._overseer.stopped,
             training=training,
@@ -294,24 +327,13 @@ def _matters(request: S2rRequest, learn: Sequence[Task], held_out: Sequence[Task
     }
 
 
-def _shared(request: S2rRequest) -> dict[str, Any]:
-    return {
-        "graph": request.graph,
-        "tasks": request.tasks,
-        "settings": request.settings,
-        "held_out": request.held_out,
-        "store": request.store,
-        "experience": request.experience,
-    }
-
-
 def _served(model: Path) -> "LocalPolicy":
     from dreamgym_kit.adapters.models.local import open_local
 
     return open_local(model, version=version_of(0), lockstep=True)
 
 
-def _report_stop(stopped: Stopped, events: EventSink, switch: StopSwitch) -> None:
+def _report_stop(stopped: RealCallsStopped, events: EventSink, switch: StopSwitch) -> None:
     events.emit("real_calls_stopped", why=stopped.why.value, text=stopped.text)
     switch.request(stopped.text)
 

@@ -1,4 +1,13 @@
-"""What oversees the real calls of a run, put together: limits, audit log, approver, and the dream beside it.
+"""What oversees real calls, put together: limits, audit log, approver, and the dream beside it.
+
+`supervised` does so around a graph of your own that runs as usual:
+
+    from dreamgym_kit import supervised
+    with supervised(max_calls=20, audit="audit.jsonl") as session:
+        graph.invoke(..., config)                       # stops at the first write, with an interrupt
+        graph.invoke(Command(resume={"approve": True, "digest": ...}), config)
+
+The block is armed: a tool called outside of it in the meantime is refused. No egress guard stands.
 
 The dream that real answers are held against never sees what the same run has recorded: a tool that changed
 would soon agree with itself.
@@ -6,11 +15,19 @@ would soon agree with itself.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import InterruptApprover
+from dreamgym_kit.adapters.langgraph.run.api import (
+    gated_session,
+    opened_store,
+    renamed_arguments,
+    settings_of,
+)
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.stores.factory import is_far
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.llm_audit import as_seen
@@ -18,31 +35,95 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
-from dreamgym_kit.routing.router import Stage
+from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.routing.router import Mode, Stage
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.supervision.approvals import RuleApprover
-from dreamgym_kit.supervision.audit import AuditLog, entries_of
+from dreamgym_kit.supervision.audit import CLOSED, AuditLog, entries_of
 from dreamgym_kit.supervision.divergence import Divergence, Forms
-from dreamgym_kit.supervision.limits import ALL, Bounds, RealLimits, Stopped, Why
+from dreamgym_kit.supervision.limits import (
+    ALL,
+    RealCallsStopped,
+    RealLimits,
+    Rule,
+    RuleApprover,
+    Why,
+    approver_from,
+)
 from dreamgym_kit.supervision.overseer import RealOverseer
+from dreamgym_kit.supervision.session import OverseenSession
 from dreamgym_kit.types import Answer, Environment, Transition
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 
-@dataclass(frozen=True, slots=True)
-class RealCalls:
-    """What a training on the way to the real tools is given.
+@renamed_arguments(store="buffer", calls="max_calls", world="environment")
+@contextmanager
+def supervised(
+    *,
+    stage: Stage | str = Stage.APPROVE,
+    max_calls: int | None = None,
+    audit: str | Path,
+    approve: Approver | Rule | None = None,
+    buffer: TransitionStore | str | Path | None = None,
+    experience: ExperienceModel | None = None,
+    environment: Environment | None = None,
+    settings: Settings | None = None,
+) -> Iterator[Session]:
+    """Oversee the real calls of the block; gives the session.
 
-    Attributes:
-        overseer: lets real calls through.
-        stage: how far it goes.
-        label: what the ids of the recorded episodes begin with.
+    Args:
+        stage: "shadow", "approve" or "live"; see the page on S2R.
+        max_calls: most real calls, with those of earlier blocks over the same log; default: `s2r.max_calls`.
+        audit: the file of the audit log; made where there is none, gone on with where there is one.
+        approve: who is asked about held calls: an `Approver`, or a function that gives True for a yes.
+            Default: the graph stops with an interrupt.
+        buffer: recordings that real answers are held against; default: the buffer of the settings.
+        experience: an experience model of one's own instead.
+        environment: what the block works on.
+        settings: default: the nearest dreamgym.toml.
+
+    Raises:
+        UserError: no budget, or an audit log that is not whole, in use, or of what ended because dream and
+            reality had parted; nothing ran.
     """
-
-    overseer: RealOverseer
-    stage: Stage
-    label: str
+    known = settings_of(settings, None).with_overrides({"s2r.max_calls": max_calls})
+    if stage not in set(Stage):
+        raise UserError(f"stage: there is no {stage!r:.40}; known: {', '.join(Stage)}. Nothing was run.")
+    path = Path(audit).absolute()
+    with (
+        opened_store(buffer, known, create=False) as opened,
+        RunLock(path.with_name(f"{path.name}.lock")),
+        closing(open_audit(path)) as log,
+    ):
+        refuse_after_divergence(log, instead="begin a new audit log")
+        own = f"staging-{log.head[:12]}"
+        earlier = None if opened is None else EarlierRecordings(opened, own)
+        dream = experience or chained_experience(earlier, known)
+        overseer = overseer_over(
+            log,
+            known,
+            experience=dream,
+            store=earlier,
+            approver=InterruptApprover() if approve is None else approver_from(approve),
+        )
+        try:
+            with gated_session(
+                Mode.S2R,
+                known,
+                kind=OverseenSession,
+                stage=Stage(stage),
+                experience=dream,
+                environment=environment,
+                episode=own,
+                overseer=overseer,
+            ) as session:
+                most = overseer.limits.budget
+                log.append("begun", stage=str(Stage(stage)), calls=most, session=session.id)
+                yield session
+        finally:
+            if overseer.stopped is None or overseer.stopped.why is not Why.AUDIT:
+                log.append(CLOSED, calls=overseer.limits.calls)
 
 
 class EarlierRecordings:
@@ -96,7 +177,7 @@ class EarlierRecordings:
         return row.episode.startswith(self._own)
 
 
-def bounds_of(settings: Settings) -> Bounds:
+def real_limits(settings: Settings) -> RealLimits:
     """What a person allowed.
 
     Raises:
@@ -108,7 +189,7 @@ def bounds_of(settings: Settings) -> Bounds:
             f"{settings.where('s2r', 'max_calls')}: say how many real calls there may be (--max-calls "
             "N, or max_calls = N under [s2r]). Nothing was run."
         )
-    return Bounds(s2r.max_calls, dict(s2r.max_calls_per_tool), {**s2r.rate_per_tool, ALL: s2r.rate})
+    return RealLimits(s2r.max_calls, dict(s2r.max_calls_per_tool), {**s2r.rate_per_tool, ALL: s2r.rate})
 
 
 def approver_of(settings: Settings) -> Approver | None:
@@ -159,11 +240,11 @@ def overseer_over(
     experience: ExperienceModel | None,
     store: TransitionStore | None,
     approver: Approver | None,
-    on_stop: Callable[[Stopped], None] | None = None,
+    on_stop: Callable[[RealCallsStopped], None] | None = None,
 ) -> RealOverseer:
     """An overseer as settings have it; what an earlier leg did stands in the log and counts."""
     overseer = RealOverseer(
-        RealLimits(bounds_of(settings)),
+        real_limits(settings),
         audit,
         divergence=divergence_over(experience, store, settings),
         approver=approver,

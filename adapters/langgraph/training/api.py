@@ -1,13 +1,14 @@
 """`train` as a function: the command of that name, for scripts and notebooks."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from dreamgym_kit.adapters.langgraph.run.api import Tasks, opened_store, renamed_arguments
+from dreamgym_kit.adapters.langgraph.run.api import renamed_arguments, requested
+from dreamgym_kit.adapters.langgraph.run.request import Tasks, TrainRequest
+from dreamgym_kit.adapters.langgraph.training.train import TrainResult
 from dreamgym_kit.adapters.langgraph.training.train import train as carried_out
-from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Checker, EventSink, ExperienceModel, TransitionStore
-from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
 
@@ -58,32 +59,53 @@ def train(
         MissingExtra: the packages of the extra `train` are not installed.
         UserError: something cannot be used as asked; nothing was learned.
     """
+    at_least(1, "learned", steps=steps)
+    at_least(2, "learned", group_size=group_size)
+    at_least(0, "learned", seed=seed)
+    known = learning_settings(settings, policy, held_out, steps=steps, group_size=group_size, seed=seed)
+    with requested(
+        TrainRequest,
+        graph,
+        tasks,
+        known,
+        buffer=buffer,
+        run_dir=run_dir,
+        held_out=None if isinstance(held_out, (str, Path)) else held_out,
+        experience=experience,
+        judge=judge,
+        resume=resume,
+    ) as request:
+        return carried_out(request, events=events)
+
+
+def learning_settings(
+    settings: Settings | None,
+    policy: str | Path | None,
+    held_out: Tasks | None,
+    more: Mapping[str, object] | None = None,
+    **train: object,
+) -> Settings:
+    """The settings given, else the nearest, with what a public function was given laid over them.
+
+    `train`: keys of `[train]`; `more`: other keys.
+    """
     known = settings if settings is not None else load_settings()
-    known = known.with_overrides(
+    return known.with_overrides(
         {
             "policy.model": str(Path(policy).absolute()) if policy is not None else None,
-            "train.steps": _at_least("steps", steps, 1),
-            "train.group_size": _at_least("group_size", group_size, 2),
-            "train.seed": _at_least("seed", seed, 0),
             "train.eval_tasks": str(Path(held_out).absolute()) if isinstance(held_out, (str, Path)) else None,
+            **{f"train.{name}": value for name, value in train.items()},
+            **(more or {}),
         }
     )
-    with opened_store(buffer, known, create=False) as opened:
-        request = TrainRequest(
-            graph=graph,
-            tasks=Path(tasks) if isinstance(tasks, (str, Path)) else tasks,
-            settings=known,
-            held_out=None if isinstance(held_out, (str, Path)) else held_out,
-            store=opened,
-            experience=experience,
-            judge=judge,
-            directory=Path(run_dir).absolute() if run_dir is not None else None,
-            resume=resume,
-        )
-        return carried_out(request, events=events or NoEvents())
 
 
-def _at_least(name: str, value: object, least: int) -> object:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise UserError(f"{name}: a whole number from {least} on, got {value!r:.40}. Nothing was learned.")
-    return value
+def at_least(least: int, done: str, **numbers: object) -> None:
+    """Refuse what is no whole number, or one below `least`; nothing was `done`.
+
+    Raises:
+        UserError: names the first of them.
+    """
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            raise UserError(f"{name}: a whole number from {least} on, got {value!r:.40}. Nothing was {done}.")

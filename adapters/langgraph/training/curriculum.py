@@ -19,6 +19,7 @@ from dreamgym_kit.curriculum.makers import AGREED, Agreed, ModelMaker, RuleMaker
 from dreamgym_kit.curriculum.making import Bounds, Workshop
 from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.findings.values import leaves
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, Checker, Judgement, Outcome, TaskMaker, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
@@ -114,28 +115,20 @@ class RecordedValues:
             return ()
         with egress.exempt():
             for row in self._store.scan(tenant=self._tenant, environment=environment):
-                values.update(dict.fromkeys(_leaves(row.answer.content)))
+                values.update(dict.fromkeys(_told(row.answer.content)))
                 if len(values) >= _MAX_VALUES:
                     break
         return tuple(values)[:_MAX_VALUES]
 
 
-def _leaves(content: JsonValue) -> Iterator[str]:
+def _told(content: JsonValue) -> Iterator[str]:
     """The short texts and numbers in an answer, also where it is JSON in a text."""
-    if isinstance(content, Mapping):
-        for inner in content.values():
-            yield from _leaves(inner)
-    elif isinstance(content, (list, tuple)):
-        for inner in content:
-            yield from _leaves(inner)
-    elif isinstance(content, str):
-        inner = _parsed(content)
+    for leaf in leaves(content):
+        inner = _parsed(leaf) if isinstance(leaf, str) else None
         if inner is not None:
-            yield from _leaves(inner)
-        elif 0 < len(content) <= _LONGEST:
-            yield content
-    elif isinstance(content, (int, float)) and not isinstance(content, bool):
-        yield str(content)
+            yield from _told(inner)
+        elif not isinstance(leaf, str) or 0 < len(leaf) <= _LONGEST:
+            yield str(leaf)
 
 
 def _parsed(text: str) -> JsonValue:

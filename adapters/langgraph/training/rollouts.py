@@ -19,27 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
-from dreamgym_kit.adapters.langgraph.analysis.references import (
-    check_expectations,
-    check_inputs,
-    check_resets,
-    checkers_of,
-    environment_providers,
-    episodes_at_once,
-)
+from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
-from dreamgym_kit.adapters.langgraph.policy.loading import policy_of
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.run.setup import (
-    AnswerSources,
-    PreparedGraph,
-    answering,
-    gated_process,
-    prepared,
-    runner_of,
-    tasks_of,
-)
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest, tasks_of
+from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
 from dreamgym_kit.adapters.langgraph.run.worker_spec import (
     check_worker_compatible,
     distributed,
@@ -79,7 +63,8 @@ async def open_rollouts(
         UserError: the graph, tasks, settings, buffer or directory cannot be used; nothing was run.
     """
     check_worker_compatible(request, learns=True)
-    tasks, switch = tasks_of(request), stop or StopSwitch()
+    tasks, switch = tasks_of(request.tasks), stop or StopSwitch()
+    budget = RunBudget(request.settings.budget.max_calls, request.settings.budget.max_usd)
     workers: DistributedRunner | None = None
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(run_directory(request, tasks))
@@ -88,21 +73,27 @@ async def open_rollouts(
         opened = AsyncExitStack()
         with gated_process(request, directory.path) as warnings:
             try:
-                ready = await prepared(opened, request, tasks)
-                notes = LockWatch(request.graph, request.settings, ready.facts, request.store).notes
-                budget = RunBudget(request.settings.budget.max_calls, request.settings.budget.max_usd)
-                sources = await answering(opened, request, ready.facts, directory, budget)
+                made = await prepared(opened, request, tasks, budget)
+                notes = LockWatch(request.graph, request.settings, made.facts, request.store).notes
+                await made.find_answers(opened, directory)
                 if request.settings.workers.elsewhere:
-                    workers = await opened.enter_async_context(
-                        _workers(request, tasks, directory, ready, sources, budget, switch)
+                    given = worker_facts(
+                        request, tasks, folder=directory.path, label="", seed=0, trials=made.sources.trials
                     )
+                    running = distributed(
+                        request,
+                        given,
+                        budget=budget,
+                        events=NoEvents(),
+                        stop=switch,
+                        at_once=_at_once(made, {task.environment.name for task in tasks}),
+                    )
+                    workers = await opened.enter_async_context(running)
             except BaseException:
                 await opened.aclose()
                 raise
-        rollouts = Rollouts(
-            request, directory, ready, sources, budget, tasks, events or NoEvents(), switch, workers
-        )
-        rollouts.warnings.extend((*warnings, *notes, *ready.facts.warnings))
+        rollouts = Rollouts(made, directory, tasks, events or NoEvents(), switch, workers)
+        rollouts.warnings.extend((*warnings, *notes, *made.facts.warnings))
         try:
             yield rollouts
         finally:
@@ -110,31 +101,15 @@ async def open_rollouts(
                 await opened.aclose()
 
 
-def _workers(
-    request: RunRequest,
-    tasks: Sequence[Task],
-    directory: RunDirectory,
-    ready: PreparedGraph,
-    sources: AnswerSources,
-    budget: RunBudget,
-    stop: StopSwitch,
-) -> DistributedRunner:
-    """Workers that stay open over all collections; they hear what each of them is."""
-    given = worker_facts(request, tasks, folder=directory.path, label="", seed=0, trials=sources.trials)
-    at_once = _at_once(request, sources, ready, {task.environment.name for task in tasks})
-    return distributed(request, given, budget=budget, events=NoEvents(), stop=stop, at_once=at_once)
-
-
-def _at_once(
-    request: RunRequest, sources: AnswerSources, ready: PreparedGraph, environments: Collection[str]
-) -> int:
+def _at_once(made: Run, environments: Collection[str]) -> int:
     """Episodes at once: as settings have it where tools or an endpoint are asked, else all.
 
     One, where they write to a real system that they share.
     """
-    if request.mode is Mode.DREAM and request.policy is not None and sources.chat is None:
+    request = made.request
+    if request.mode is Mode.DREAM and request.policy is not None and made.sources.chat is None:
         return MAX_AT_ONCE
-    return min(MAX_AT_ONCE, episodes_at_once(request, ready.environments, environments))
+    return min(MAX_AT_ONCE, episodes_at_once(request, made.environments, environments))
 
 
 @dataclass(slots=True)
@@ -164,11 +139,8 @@ class Rollouts:
 
     def __init__(
         self,
-        request: RunRequest,
+        made: Run,
         directory: RunDirectory,
-        ready: PreparedGraph,
-        sources: AnswerSources,
-        budget: RunBudget,
         tasks: Sequence[Task],
         events: EventSink,
         stop: StopSwitch,
@@ -177,17 +149,13 @@ class Rollouts:
         self._workers, self._admitted = workers, list[Task]()
         self.warnings: list[str] = []
         self._made: set[str] = set()  # admitted later: who judges them is said by whoever made them
-        judge: Any = None if request.judge is None else OfGiven(request.judge, self._made, ready.checkers)
-        self._request = replace(request, judge=judge)
-        self._directory = directory
-        self._ready = ready
-        self._sources = sources
-        self._budget = budget
+        request = made.request
+        judge: Any = None if request.judge is None else OfGiven(request.judge, self._made, made.checkers)
+        self._request = made.request = replace(request, judge=judge)
+        self._parts, self._directory = made, directory
         self._known = {task.id for task in tasks}
         self._environments = {task.environment.name for task in tasks}
-        self._events = events
-        self._stop = stop
-        self._policy = policy_of(request)
+        self._events, self._stop = events, stop
         self._sent = weights_of(request.policy) if workers is not None else None
 
     @property
@@ -198,13 +166,13 @@ class Rollouts:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know of how the policy stands in for the graph's models."""
-        here = self._policy.notes if self._policy is not None else {}
+        here = self._parts.policy.notes if self._parts.policy is not None else {}
         return (*here, *(self._workers.reports.notes if self._workers is not None else ()))
 
     @property
     def chat(self) -> ChatEndpoint | None:
         """The dream's own model, where settings name an endpoint; charged to the run's budget."""
-        return self._sources.chat
+        return self._parts.sources.chat
 
     def admit(self, tasks: Sequence[Task], judges: Mapping[str, Checker] | None = None) -> None:
         """Let more tasks be collected from, held to what those that were opened with are held to.
@@ -218,26 +186,15 @@ class Rollouts:
         Raises:
             UserError: one of them cannot be run; none is admitted.
         """
-        request, ready = self._request, self._ready
-        check_inputs(tasks, ready.facts)
-        check_expectations(tasks, ready.facts)
-        if request.must_reset:
-            check_resets(tasks, ready.facts, request.settings)
         own = judges or {}
-        named = [task for task in tasks if task.checker not in own]
-        checkers = {**checkers_of(request.settings, named), **own}
-        environments = environment_providers(
-            request.settings, {task.environment.name for task in tasks} - set(ready.environments)
-        )
-        ready.checkers.update(checkers)
-        ready.environments.update(environments)
+        if own and self._workers is not None:
+            raise UserError(
+                f"checkers of made tasks ({', '.join(sorted(own))}) are objects of this process, and "
+                "workers are processes of their own; leave workers out, or name the checker in settings."
+            )
+        self._parts.admit(tasks, own)
         self._environments |= {task.environment.name for task in tasks}
         if self._workers is not None:
-            if own:
-                raise UserError(
-                    f"checkers of made tasks ({', '.join(sorted(own))}) are objects of this process, and "
-                    "workers are processes of their own; leave workers out, or name the checker in settings."
-                )
             self._admitted.extend(tasks)
         self._made.update({task.id for task in tasks} - self._known)
         self._known.update(task.id for task in tasks)
@@ -283,18 +240,14 @@ class Rollouts:
             awake() if request.mode.bare else nullcontext(),
         ):
             policy = self._policy_for(label, drawn, came) if self._workers is None else None
-            events = FanOut([log, self._events], self._ready.masker)
+            events = FanOut([log, self._events], self._parts.masker)
             at_once = kept_at_once(journal, self._stop, events)
             whole = f"{request.label or self._directory.manifest.run}:{label}"
             if self._workers is not None:
                 self._workers.on_executed = at_once
                 await self._prepare(self._workers, whole, drawn, label, events, came)
-            runner: EpisodeRunner = self._workers or runner_of(
-                request,
-                self._ready,
-                self._sources,
+            runner: EpisodeRunner = self._workers or self._parts.runner(
                 events=events,
-                budget=self._budget,
                 label=whole,
                 seed=drawn,
                 policy=policy,
@@ -344,7 +297,7 @@ class Rollouts:
 
     @property
     def _at_once(self) -> int:
-        return _at_once(self._request, self._sources, self._ready, self._environments)
+        return _at_once(self._parts, self._environments)
 
     def _waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
         """Dreamt episodes begin together, so that who asks the policy beside whom does not depend on time."""
@@ -353,9 +306,9 @@ class Rollouts:
         return [jobs[first : first + self._at_once] for first in range(0, len(jobs), self._at_once)]
 
     def _policy_for(self, label: str, drawn: int, came: _Step) -> ModelPolicy | None:
-        if self._policy is None:
+        if self._parts.policy is None:
             return None
-        return replace(self._policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
+        return replace(self._parts.policy, seed=drawn, scope=label, announced={}, gone=came.gone.append)
 
     def _affords(self, episodes: int) -> bool:
         """Whether real calls are left for so many; a step that would break off half-way is not begun."""

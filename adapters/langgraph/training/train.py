@@ -1,38 +1,38 @@
 """A policy learns: graph, tasks, recordings and a model directory in; a run directory with weights out.
 
-Puts the parts together. What must be the same for a resume stands in `training_directory`; the loop itself is
+Puts the parts together. What must be the same for a resume stands in `run.directory`; the loop itself is
 `training.loop`, who runs the episodes `rollouts`, who changes the weights `adapters.trainers`. In a dream no
 real tool runs while it learns; an evaluation on the real tools is asked for by name.
 """
 
-import shutil
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from dreamgym_kit.adapters.langgraph.run.directory import training_directory
 from dreamgym_kit.adapters.langgraph.run.evaluation import under_faults
 from dreamgym_kit.adapters.langgraph.run.llm_experience import servers_watched
-from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.run.request import TrainRequest, base_model, part_of, task_sides
 from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
-from dreamgym_kit.adapters.langgraph.training.directory import goes_on, training_directory, write_report
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
-from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult, base_model, task_sides
 from dreamgym_kit.adapters.trainers.extra import require_extra
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.interfaces import EventSink, PolicyServer
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.report.training import training_of
-from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.rundir import RunDirectory, half_made
+from dreamgym_kit.report.training import MODE, Training, training_of
+from dreamgym_kit.rollout.events import FanOut, NoEvents
+from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import PROCESS
-from dreamgym_kit.routing.router import CallRouter, Mode, Stage
+from dreamgym_kit.routing.router import Mode, writes_are_real
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.background_loop import BackgroundLoop
 from dreamgym_kit.training.batching import version_of
 from dreamgym_kit.training.loop import TrainingLoop
-from dreamgym_kit.training.plan import TrainParts, TrainPlan
+from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.records import write_learned_from
 from dreamgym_kit.training.weight_check import KNOWN_TEXT
 from dreamgym_kit.types import Task
@@ -45,7 +45,32 @@ ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints"
 MADE = "made"  # tasks that the curriculum made
 
 
-def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None = None) -> TrainResult:
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What came of a training."""
+
+    directory: Path
+    training: Training
+    trained: Trained
+    warnings: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()  # refused calls that belonged to no episode
+    stopped_by: int | None = None  # signal number
+
+    @property
+    def weights(self) -> Path | None:
+        """The model directory that came of it."""
+        return self.trained.weights
+
+    def __str__(self) -> str:
+        """The training as the command prints it."""
+        from dreamgym_kit.report.training_text import render_training
+
+        return render_training(self.training)
+
+
+def train(
+    request: TrainRequest, *, events: EventSink | None = None, stop: StopSwitch | None = None
+) -> TrainResult:
     """Train the policy and say what it was worth; all of several processes get the first one's result.
 
     Raises:
@@ -59,10 +84,10 @@ def train(request: TrainRequest, *, events: EventSink, stop: StopSwitch | None =
     if lends_a_hand():
         return cast("TrainResult", run_rank())
     with leading() as others:
-        return others.done(_trained(request, others, events=events, stop=stop or StopSwitch()))
+        return others.done(_trained(request, others, events or NoEvents(), stop or StopSwitch()))
 
 
-def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop: StopSwitch) -> TrainResult:
+def _trained(request: TrainRequest, others: "Others", events: EventSink, stop: StopSwitch) -> TrainResult:
     """Open what a training is made of, and run it from its last checkpoint."""
     learn, held_out = task_sides(request)
     model = base_model(request.settings)
@@ -72,7 +97,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
         directory = stack.enter_context(training_directory(request, learn, held_out, model))
         log = stack.enter_context(closing(directory.events()))
         heard = FanOut([log, events], process_masker(request.settings.experience.key_env))
-        parts = _Parts(stack, request, directory, heard, stop)
+        parts = _Parts(stack, request, directory, heard, stop, stack.enter_context(BackgroundLoop()))
         policy, trainer = parts.policy(model), parts.trainer(model, options, others)
         collector = parts.collector(
             ROLLOUTS,
@@ -122,7 +147,7 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
         with collector.aside():  # the trainer writes while episodes are guarded
             trained = loop.run()
         servers = parts.aside.run(watch.table()) if watch is not None else ()
-        write_report(directory, trained, planned=wanted.steps, servers=servers)
+        _write_report(directory, trained, planned=wanted.steps, servers=servers)
         return TrainResult(
             directory=directory.path,
             training=training_of(directory),
@@ -142,20 +167,16 @@ def _trained(request: TrainRequest, others: "Others", *, events: EventSink, stop
         )
 
 
+@dataclass
 class _Parts:
     """Opens what a training is made of; all of it is closed with the stack."""
 
-    def __init__(
-        self,
-        stack: ExitStack,
-        request: TrainRequest,
-        directory: RunDirectory,
-        events: EventSink,
-        stop: StopSwitch,
-    ) -> None:
-        self._stack, self._request, self._directory = stack, request, directory
-        self._events, self._stop = events, stop
-        self.aside = stack.enter_context(BackgroundLoop())
+    _stack: ExitStack
+    _request: TrainRequest
+    _directory: RunDirectory
+    _events: EventSink
+    _stop: StopSwitch
+    aside: BackgroundLoop
 
     def policy(self, model: Path) -> PolicyServer:
         """The policy in this process, or behind the servers that settings name."""
@@ -206,31 +227,50 @@ class _Parts:
 
         `faults`: share of the calls that fail; None: as settings have it.
         """
-        dreams, real = not mode.bare, self._request.real
-        place = self._directory.path / name
-        if half_made(place):
-            shutil.rmtree(place)
-        request = RunRequest(
-            graph=self._request.graph,
+        dreams, request = not mode.bare, self._request
+        part = part_of(
+            request,
+            self._directory.path / name,
             tasks=tasks,
-            settings=under_faults(self._request.settings, faults),
+            settings=under_faults(request.settings, faults),
             mode=mode,
-            store=self._request.store if dreams else None,
-            experience=self._request.experience if dreams else None,
-            judge=self._request.judge if name == ROLLOUTS else None,
-            directory=place,
-            resume=(place / "manifest.json").exists(),
+            store=request.store if dreams else None,
+            experience=request.experience if dreams else None,
+            judge=request.judge if name == ROLLOUTS else None,
             policy=policy,
-            must_reset=CallRouter(mode, stage=real.stage if real else Stage.SHADOW).writes_are_real,
-            overseer=real.overseer if real else None,
-            stage=real.stage if real else Stage.SHADOW,
-            label=f"{real.label}:{name}" if real else None,
+            must_reset=writes_are_real(mode, request.stage),
+            label=f"{request.label}:{name}" if request.label is not None else None,
             trains=dreams,
         )
-        opening: AbstractAsyncContextManager[Rollouts] = open_rollouts(
-            request, events=self._events, stop=self._stop
+        return self._stack.enter_context(
+            self.aside.held(open_rollouts(part, events=self._events, stop=self._stop))
         )
-        return self._stack.enter_context(self.aside.held(opening))
+
+
+def goes_on(directory: RunDirectory, *, planned: int) -> None:
+    """A leg begins: the end of an earlier one is no end any more. One that is refused leaves it as it is."""
+    directory.write_report({"kind": MODE, "planned": planned})
+
+
+def _write_report(
+    directory: RunDirectory, trained: Trained, *, planned: int, servers: Sequence[JsonValue]
+) -> None:
+    """Write down how it ended, without secrets; `servers`: what each counted in this leg."""
+    alarm, weights, mask = trained.alarm, trained.weights, process_masker()
+    ended: JsonValue = None
+    if alarm is not None:
+        ended = {"alarm": alarm.alarm, "text": mask.text(alarm.text), "step": alarm.step}
+    directory.write_report(
+        {
+            "kind": MODE,
+            "kept": trained.checkpoint,
+            "weights": None if weights is None else str(weights.relative_to(directory.path)),
+            "alarm": ended,
+            "stopped": trained.stopped,
+            "planned": planned,
+            **({"servers": mask.plain(list(servers))} if servers else {}),
+        }
+    )
 
 
 def _known_ids(trainer: "TrlTrainer") -> list[int]:
