@@ -11,7 +11,7 @@ from dreamgym_kit.cli.output import say, say_json
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed
     from dreamgym_kit.deployment.card import Pointing
-    from dreamgym_kit.deployment.model_registry import Event
+    from dreamgym_kit.deployment.model_registry import RegistryEvent
 
 SHELF = "deployed"
 EXAMPLES = (
@@ -204,13 +204,13 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
         _point(pointing)
 
 
-def _when(event: "Event") -> str:
+def _when(event: "RegistryEvent") -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _format_event(event: "Event") -> str:
+def _format_event(event: "RegistryEvent") -> str:
     reason = event.why or event.sentence or " ".join(event.reasons)
     named = event.version or event.weights[:8]
     return f"{event.deed.value.replace('_', ' '):<12} {named}  {reason}".rstrip()

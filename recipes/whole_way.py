@@ -21,7 +21,7 @@ from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.deployment.card import Pointing
-from dreamgym_kit.deployment.model_registry import Deed, Event, ModelRegistry
+from dreamgym_kit.deployment.model_registry import ModelRegistry, RegistryAction, RegistryEvent
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.recipes import train_then_deploy as steps
 from dreamgym_kit.recipes.desk.environment import times_opened
@@ -47,7 +47,7 @@ class WholeWayOutcome:
     before: Evaluation  # the start
     dreamed: Evaluation  # what learned in the dream, against the start
     after: Evaluation  # the candidate, against the start
-    event: Event  # what came of the last comparison
+    event: RegistryEvent  # what came of the last comparison
     pointing: Pointing
     card: Path
     facts: Mapping[str, Facts]  # of each phase
@@ -56,7 +56,7 @@ class WholeWayOutcome:
     @property
     def promoted(self) -> bool:
         """Whether the candidate is in use."""
-        return self.event.deed is Deed.PROMOTED
+        return self.event.deed is RegistryAction.PROMOTED
 
     @property
     def sentence(self) -> str:

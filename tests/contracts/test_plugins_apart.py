@@ -27,6 +27,12 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
     "pytest": ("adapters/pytest_plugin",),
     "plots": ("adapters/plots",),
     "learned": ("dream/learned",),
+    "deployment": (
+        "adapters/langgraph/deploy",
+        "deployment/card.py",
+        "deployment/evidence.py",
+        "deployment/model_registry.py",
+    ),
 }
 COMMANDS = (
     ("init",),

@@ -11,7 +11,7 @@ from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks,
 
 from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed, deploy, roll_back
 from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.deployment.model_registry import Deed, ModelRegistry
+from dreamgym_kit.deployment.model_registry import ModelRegistry, RegistryAction
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Source, Split
@@ -79,7 +79,7 @@ def test_what_is_not_better_is_not_promoted_and_the_history_says_so(place: Place
     )
     assert content_of(place.shelf / "current" / "merged") == "old"
     with ModelRegistry(place.shelf) as shelf:
-        assert [event.deed for event in shelf.events] == [Deed.FORCED, Deed.REFUSED]
+        assert [event.deed for event in shelf.events] == [RegistryAction.FORCED, RegistryAction.REFUSED]
         assert shelf.looks == (("same", "before"),)
 
 
@@ -87,7 +87,7 @@ def test_force_is_written_into_the_card_with_what_spoke_against_it(place: Place)
     place.begin()
     worse = place.run("worse", dict.fromkeys(GOOD, 0), place.new)
     done = place.deploy(place.new, evaluated=worse, against=place.before, force="the <b>board</b> wants it")
-    assert done.event.deed is Deed.FORCED
+    assert done.event.deed is RegistryAction.FORCED
     card = (place.shelf / "current" / "merged" / "README.md").read_text()
     assert "by a person, who said: the \\<b\\>board\\</b\\> wants it\n" in card
     assert "- The candidate solves 25 points less than what is deployed on the same 30 tasks" in card
@@ -129,7 +129,7 @@ def test_a_run_of_other_weights_promotes_nothing(place: Place, tmp_path: Path) -
 def test_the_first_one_may_be_held_against_the_agent_as_it_is(place: Place) -> None:
     plain = place.run("plain", POOR, None)
     done = place.deploy(place.new, evaluated=place.after, against=plain)
-    assert done.event.deed is Deed.PROMOTED
+    assert done.event.deed is RegistryAction.PROMOTED
     assert done.event.before == ""
 
 

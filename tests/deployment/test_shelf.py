@@ -10,9 +10,9 @@ from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.deployment.model_registry import (
     HISTORY,
     MERGED,
-    Deed,
-    Event,
     ModelRegistry,
+    RegistryAction,
+    RegistryEvent,
     Version,
     version_in_use,
 )
@@ -32,10 +32,10 @@ def put(shelf: ModelRegistry, content: str, model: Path) -> Version:
     return version
 
 
-def note(shelf: ModelRegistry, version: Version, deed: Deed = Deed.PROMOTED) -> None:
+def note(shelf: ModelRegistry, version: Version, deed: RegistryAction = RegistryAction.PROMOTED) -> None:
     before = shelf.current
     name = before.name if before is not None else ""
-    shelf.note(Event(at=1.0, deed=deed, version=version.name, before=name, weights=version.weights))
+    shelf.note(RegistryEvent(at=1.0, deed=deed, version=version.name, before=name, weights=version.weights))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_way_back_leads_past_what_was_rolled_back(three: Path) -> None:
         for expected in ("v002", "v001"):
             back = shelf.version(shelf.before)
             assert back.name == expected
-            note(shelf, back, Deed.ROLLED_BACK)
+            note(shelf, back, RegistryAction.ROLLED_BACK)
         assert shelf.before == ""
     assert content_of(three / "current" / MERGED) == "one"
 
@@ -100,7 +100,7 @@ def test_every_cut_of_the_last_line_gives_the_state_before_or_after(three: Path)
             assert shelf.current.name == ("v003" if end == len(whole) else "v002")
     (three / HISTORY).write_bytes(whole[: start + 9])
     with ModelRegistry(three) as shelf:
-        note(shelf, shelf.version("v001"), Deed.ROLLED_BACK)
+        note(shelf, shelf.version("v001"), RegistryAction.ROLLED_BACK)
     with ModelRegistry(three) as shelf:
         assert [one.version for one in shelf.events] == ["v001", "v002", "v001"]
 

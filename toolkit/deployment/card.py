@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
 
-from dreamgym_kit.deployment.model_registry import Deed, Event, Version
+from dreamgym_kit.deployment.model_registry import RegistryAction, RegistryEvent, Version
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.training import Training
@@ -113,7 +113,7 @@ class CardFacts:
 
     name: str  # of what is deployed, as the server names it
     version: Version
-    event: Event
+    event: RegistryEvent
     story: Story
     evaluation: Evaluation | None
     promotion: Promotion | None
@@ -138,7 +138,7 @@ def rendered(facts: CardFacts, *, merged: bool = True) -> str:
 
 def _decided(facts: CardFacts) -> str:
     event, on = facts.event, _day(facts.event.at)
-    if event.deed is Deed.FORCED:
+    if event.deed is RegistryAction.FORCED:
         lines = [
             f"**Forced on {on}** by a person, who said: {quiet(event.why)}",
             "What spoke against it:",

@@ -36,7 +36,7 @@ from dreamgym_kit.serialization import JsonValue
 SCHEMA = 1
 
 
-class Deed(StrEnum):
+class RegistryAction(StrEnum):
     """What was done."""
 
     PROMOTED = "promoted"  # the comparison said so
@@ -47,15 +47,15 @@ class Deed(StrEnum):
     @property
     def changes(self) -> bool:
         """Whether another version is in use from then on."""
-        return self is not Deed.REFUSED
+        return self is not RegistryAction.REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class RegistryEvent:
     """One line of the history."""
 
     at: float  # Unix time, seconds
-    deed: Deed
+    deed: RegistryAction
     version: str  # in use from then on; of a refused candidate: ""
     before: str  # in use until then; "": nothing was
     weights: str  # digest of the candidate, or of the version
@@ -79,7 +79,7 @@ class Version:
     card: str = ""  # digest of the card as it was written; "": there was none
 
 
-EVENTS = Codec(Event, schema=SCHEMA)
+EVENTS = Codec(RegistryEvent, schema=SCHEMA)
 VERSIONS = Codec(Version, schema=SCHEMA)
 
 
@@ -113,7 +113,7 @@ class ModelRegistry:
             raise
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[RegistryEvent, ...]:
         """All that was done here, in order."""
         return tuple(self._events)
 
@@ -222,7 +222,7 @@ class ModelRegistry:
                 f"{place}: cannot be written ({error.strerror}); nothing was changed: what was in use is."
             ) from error
 
-    def note(self, event: Event) -> None:
+    def note(self, event: RegistryEvent) -> None:
         """Write down what was done; a version that is in use from now on is pointed at."""
         append_lines(self.folder / HISTORY, line_of(EVENTS.write(event)), sync=True)
         self._events.append(event)
@@ -261,39 +261,35 @@ class ModelRegistry:
         sync_folder(self.folder)
 
     def _prepare(self, *, make: bool) -> None:
-        history = self.folder / HISTORY
-        if history.exists():
+        if (self.folder / HISTORY).exists():
             return
-        if not self.folder.exists():
-            if not make:
-                raise UserError(f"{self.folder}: nothing is deployed there.")
-            (self.folder / FOLDER).mkdir(parents=True)
-            return
-        ours = {FOLDER, LOCK}
-        if not self.folder.is_dir() or any(path.name not in ours for path in self.folder.iterdir()):
+        there, ours = self.folder.exists(), {FOLDER, LOCK}
+        if there and (
+            not self.folder.is_dir() or any(path.name not in ours for path in self.folder.iterdir())
+        ):
             raise UserError(
                 f"{self.folder}: holds something else than deployed versions; name another folder."
             )
         if not make:
             raise UserError(f"{self.folder}: nothing is deployed there.")
-        (self.folder / FOLDER).mkdir(exist_ok=True)
+        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
 
 
 CURRENT, FILE = "current", "use.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ModelUse:
     """What stays the same over versions: how the model is called, and whether its calls are recorded."""
 
     name: str = ""  # as the server names the model
     record: str = ""  # the buffer that calls are kept in; "": none are
 
 
-_USES = Codec(Use)
+_USES = Codec(ModelUse)
 
 
-def read_use(shelf: Path) -> Use:
+def read_use(shelf: Path) -> ModelUse:
     """What was said last; nothing where nobody said anything.
 
     Raises:
@@ -302,7 +298,7 @@ def read_use(shelf: Path) -> Use:
     try:
         return _USES.read(read_json(read_whole(shelf / FILE)))
     except FileNotFoundError:
-        return Use()
+        return ModelUse()
     except NotSerializable as error:
         raise UserError(f"{shelf / FILE}: is damaged ({error}).") from error
 
@@ -319,6 +315,6 @@ def version_in_use(shelf: Path) -> str:
     return link.readlink().name
 
 
-def write_use(shelf: Path, use: Use) -> None:
+def write_use(shelf: Path, use: ModelUse) -> None:
     """Keep it."""
     write_atomically(shelf / FILE, json.dumps(_USES.write(use)).encode("ascii"))

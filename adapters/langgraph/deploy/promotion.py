@@ -1,45 +1,47 @@
-"""`deploy`: weights that beat what is in use on the real tools take its place; others only by force.
+"""`deploy`: weights that beat what is in use on the real tools take its place; `deployed`: work with them.
 
     from dreamgym_kit import deploy
     deploy("runs/2026-11-21-train-desk-7f3a", evaluated="runs/...-b", against="runs/...-a", into="deployed")
 
-Reads runs that were made before, copies files and writes a card; no tool runs, nothing is trained.
+Others take it only by force. Reads runs that were made before, copies files and writes a card; no tool runs.
 """
 
 import re
 import shutil
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamgym_kit.adapters.langgraph.deploy.candidates import Candidate, candidate_of
-from dreamgym_kit.adapters.langgraph.run.api import Tasks, settings_of
+from dreamgym_kit.adapters.langgraph.run.api import recording, settings_of
 from dreamgym_kit.adapters.langgraph.run.directory import run_label
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
+from dreamgym_kit.adapters.langgraph.run.request import Tasks, tasks_of
 from dreamgym_kit.deployment.card import CardFacts, Pointing, rendered, untested
-from dreamgym_kit.deployment.digests import CARD, model_digest, model_files, must_be_whole
-from dreamgym_kit.deployment.evidence import Evidence, gaps
+from dreamgym_kit.deployment.digests import CARD, model_files
+from dreamgym_kit.deployment.evidence import DeployCandidate, candidate_of, gaps
 from dreamgym_kit.deployment.model_registry import (
     ADAPTER,
     EVENTS,
     MERGED,
-    Deed,
-    Event,
     ModelRegistry,
-    Use,
+    ModelUse,
+    RegistryAction,
+    RegistryEvent,
     Version,
     read_use,
+    version_in_use,
     write_use,
 )
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.evaluation import Evaluation, beating_to_json
-from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.trust.promotion import Promotion, promotion
-from dreamgym_kit.types import Task
+from dreamgym_kit.types import Environment, Task
 
 SHELF = "deployed"  # the folder where nobody names one
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
@@ -51,7 +53,7 @@ _AGENT = "agent"  # what is served where no graph gives it a name
 class Deployed:
     """What came of it."""
 
-    event: Event
+    event: RegistryEvent
     pointing: Pointing
     promotion: Promotion | None  # None: no comparison was fit for it
     card: Path | None = None  # of the version that is in use now; None where nothing changed
@@ -68,12 +70,12 @@ class Deployed:
         event = self.event
         if self.already:
             return f"These weights are in use already, as {event.version}. Nothing was changed."
-        if event.deed is Deed.ROLLED_BACK:
+        if event.deed is RegistryAction.ROLLED_BACK:
             return f"Rolled back: {event.version} is in use again, in place of {event.before}."
         place = f"in place of {event.before}" if event.before else "the first one here"
-        if event.deed is Deed.PROMOTED:
+        if event.deed is RegistryAction.PROMOTED:
             return f"Promoted: {event.version} is in use, {place}. {event.sentence}"
-        if event.deed is Deed.FORCED:
+        if event.deed is RegistryAction.FORCED:
             return f"Forced: {event.version} is in use, {place}. Its card says so, and what spoke against it."
         stays = f"{event.before} stays in use" if event.before else "nothing is in use"
         return f"Not promoted: {stays}. {' '.join(event.reasons)}"
@@ -127,8 +129,7 @@ def deploy(
     """
     known = settings_of(settings, None)
     candidate = candidate_of(Path(weights).absolute())
-    must_be_whole(candidate.model)
-    digest = model_digest(candidate.model)
+    digest = candidate.weights
     chosen = _tasks(tasks, known, needed=evaluated is not None)
     measured = _evaluation(evaluated, against, chosen)
     if force is not None and not force.strip():
@@ -143,20 +144,12 @@ def deploy(
             write_use(shelf.folder, use)
             last = next(event for event in reversed(shelf.events) if event.deed.changes)
             return Deployed(last, pointing, None, already=True)
-        missing = gaps(
-            Evidence(
-                evaluation=measured,
-                candidate=digest,
-                current=current.weights if current is not None else "",
-                tasks=chosen,
-                learned_from=candidate.learned_from,
-            )
-        )
+        missing = gaps(measured, candidate, current.weights if current is not None else "", chosen)
         if missing and force is None:
             raise UserError(_cannot(missing))
         weighed = None if missing or measured is None or measured.a is None else _weighed(shelf, measured)
         event = _event(shelf, digest, measured, weighed, missing, force)
-        if event.deed is Deed.REFUSED:
+        if event.deed is RegistryAction.REFUSED:
             shelf.note(event)
             return Deployed(event, pointing, weighed)
         version = Version(
@@ -198,9 +191,9 @@ def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "")
             raise UserError(f"{into}: {name} is what is in use. Nothing was changed.")
         version = shelf.version(name)
         shelf.whole(version)
-        event = Event(
+        event = RegistryEvent(
             at=time.time(),
-            deed=Deed.ROLLED_BACK,
+            deed=RegistryAction.ROLLED_BACK,
             version=name,
             before=current.name,
             weights=version.weights,
@@ -212,11 +205,42 @@ def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "")
         return Deployed(event, pointing, None, shelf.place(name) / MERGED / CARD)
 
 
+@contextmanager
+def deployed(
+    folder: str | Path = "deployed",
+    *,
+    environment: Environment | None = None,
+    settings: Settings | None = None,
+) -> Iterator[str]:
+    """Run one piece of the agent's work on the real tools; gives the name of the version in use.
+
+    While `dreamgym-kit deploy promote --record BUFFER` is in force each tool call of the block is kept
+    there, as an episode that is called after the version: the next training begins with it. Otherwise
+    nothing is kept, and nothing is hooked. The tools run for real either way.
+
+    Args:
+        folder: the folder of versions.
+        environment: what the tools act on, for later dreams.
+        settings: default: the nearest dreamgym.toml, if there is one.
+
+    Raises:
+        UserError: nothing is deployed there.
+    """
+    place = Path(folder)
+    version, use = version_in_use(place), read_use(place)
+    if not use.record:
+        yield version
+        return
+    episode = f"{use.name}-{version}-{uuid.uuid4().hex[:12]}"
+    with recording(use.record, environment=environment, episode=episode, settings=settings):
+        yield version
+
+
 def _tasks(tasks: Tasks | None, settings: Settings, *, needed: bool) -> list[Task]:
     if tasks is not None:
-        return read_tasks(Path(tasks)) if isinstance(tasks, (str, Path)) else checked_tasks(tasks)
+        return tasks_of(tasks)
     if settings.tasks is not None:
-        return read_tasks(settings.resolve(settings.tasks))
+        return tasks_of(settings.resolve(settings.tasks))
     if needed:
         raise UserError("no tasks: name the file that the evaluation's tasks are from (--tasks tasks.jsonl).")
     return []
@@ -234,11 +258,11 @@ def _evaluation(
     return evaluation_between(Path(evaluated), Path(against) if against is not None else None, tasks)
 
 
-def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, settings: Settings) -> Use:
+def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, settings: Settings) -> ModelUse:
     before = read_use(shelf.folder)
     graph = _ODD.sub("-", run_label(settings.graph)) if settings.graph else _AGENT
     place = before.record if record is None else str(record)
-    return Use(name=name or before.name or graph, record=place)
+    return ModelUse(name=name or before.name or graph, record=place)
 
 
 def _weighed(shelf: ModelRegistry, evaluation: Evaluation) -> Promotion:
@@ -265,14 +289,14 @@ def _event(
     weighed: Promotion | None,
     missing: Sequence[str],
     force: str | None,
-) -> Event:
+) -> RegistryEvent:
     reasons = tuple(missing) if weighed is None else weighed.reasons
     current = shelf.current
-    deed = Deed.PROMOTED if weighed is not None and not reasons else Deed.REFUSED
-    if deed is Deed.REFUSED and force is not None:
-        deed = Deed.FORCED
+    deed = RegistryAction.PROMOTED if weighed is not None and not reasons else RegistryAction.REFUSED
+    if deed is RegistryAction.REFUSED and force is not None:
+        deed = RegistryAction.FORCED
     ran = _pair(evaluation) if evaluation is not None else ("", "")
-    return Event(
+    return RegistryEvent(
         at=time.time(),
         deed=deed,
         version=shelf.next_name() if deed.changes else "",
@@ -283,11 +307,11 @@ def _event(
         look=weighed.look if weighed is not None else 0,
         sentence=weighed.whole.phrase("what it replaces", "it") if weighed is not None else "",
         reasons=reasons,
-        why=process_masker().text(force) if deed is Deed.FORCED and force is not None else "",
+        why=process_masker().text(force) if deed is RegistryAction.FORCED and force is not None else "",
     )
 
 
-def _fill(folder: Path, candidate: Candidate, facts: CardFacts) -> None:
+def _fill(folder: Path, candidate: DeployCandidate, facts: CardFacts) -> None:
     """Write a version's files: the weights as they were tried, the adapter, a card with each."""
     merged = folder / MERGED
     merged.mkdir()
