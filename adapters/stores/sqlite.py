@@ -331,11 +331,14 @@ class SqliteStore:
         embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
-                from dreamgym_kit.adapters.stores.sqlite_search import SearchSource, SqliteSearch
-
                 self._merge_words()
-                source = SearchSource(self._path, self._select, self._transitions, self._keep_vectors)
-                self._search = SqliteSearch(source, embedder)
+                self._search = SqliteSearch(
+                    self._path,
+                    embedder,
+                    select=self._select,
+                    transitions=self._transitions,
+                    keep_vectors=self._keep_vectors,
+                )
             return self._search
 
     def _merge_words(self) -> None:

@@ -130,8 +130,12 @@ def fill_in(
 
 
 def _add_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Vector]]) -> None:
-    """Write vectors in halves: a dot product of 256 of them is right to 3 digits."""
-    connection.executemany(_ADD_VECTOR, ((seq, vector.astype("<f2").tobytes()) for seq, vector in vectors))
+    connection.executemany(_ADD_VECTOR, ((seq, in_halves(vector)) for seq, vector in vectors))
+
+
+def in_halves(vector: Vector) -> bytes:
+    """Spell a vector as the file keeps it: a dot product of 256 halves is right to 3 digits."""
+    return vector.astype("<f2").tobytes()
 
 
 def stored_embedder(facts: Sequence[tuple[Any, ...]]) -> tuple[str, int] | None:

@@ -1,10 +1,15 @@
 """Search over the file: words from its full-text index, vectors and filters from memory.
 
-Decides freshness: before a search the rows that any process added or evicted since the last one are read
+Decides the layout. A question nearly always names a tool, so the rows of one tenant's tool lie in one block
+and their vectors are all compared, exactly: nothing is approximated and nothing has to be rebuilt. What other
+filters ask for is looked at only for the best few.
+
+Decides freshness, too: before a search the rows that any process added or evicted since the last one are read
 (`data_version` says whether there are any; rows have rising numbers, and so have those that left). Vectors
 that are missing are made and, where the file can be written, kept.
 """
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.stores.row_index import Place, RowIndex, Wanted
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged
-from dreamgym_kit.adapters.stores.sqlite_places import scope
+from dreamgym_kit.adapters.stores.sqlite_places import in_halves, scope
 from dreamgym_kit.adapters.stores.sqlite_rows import spelled
 from dreamgym_kit.interfaces import Embedder, HybridQuery
-from dreamgym_kit.replay.retrieval import Fused, best, retrieve, score_words
-from dreamgym_kit.replay.terms import ASKED, rarest, rarity, search_text, terms_of
+from dreamgym_kit.replay.retrieval import Fused, Numbers, Vector, best, retrieve, score_words
+from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
 from dreamgym_kit.types import Source, Transition
 
 _PAGE = 4096
@@ -29,41 +33,133 @@ _MOST = 16.0  # embedders give unit vectors; a flipped bit gives thousands, whos
 _EMBEDDED = 256  # rows embedded at a time
 _FEW = 1_000  # rows: so few are filtered in memory sooner than SQLite walks the rows of a tool
 _STALE = 0.25  # words are counted again when the rows have grown or shrunk by this share
-_KINDS = (int, str, str, str, str, str, int, int)  # of the fields of `Place`, in their order
-_SOURCES = frozenset(source.on_disk for source in Source)
 _SMALL = 2_000  # up to so many rows they are counted at every change
-_FRESH = 32  # so few new rows are read for their words at once
 
 _PLACES = f"""select p.seq, p.tenant, p.world, p.tool, p.episode, p.provenance, p.same, p.terms, v.vector
     from places p left join vectors v on v.seq = p.seq where p.seq > ? and p.found = 1
     order by p.seq limit {_PAGE}"""  # noqa: S608  # our own number
+_KINDS = [int, str, str, str, str, str, int, int]  # of these columns but the last
+_COUNTS = "select term, doc from vocabulary where term in (select value from json_each(?))"
+
+_BITS = {source.on_disk: 1 << number for number, source in enumerate(Source)}
+_FACTS = np.dtype(
+    [("same", "i8"), ("terms", "i8"), ("world", "i4"), ("episode", "i4"), ("source", "i2"), ("here", "?")],
+    align=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSource:
-    """What the search needs of the store that it belongs to."""
+class _Wanted:
+    """The filters of a query that a block does not answer, as its columns spell them."""
 
-    path: Path
-    select: Callable[[str, Sequence[object]], list[tuple[Any, ...]]]  # errors are named
-    transitions: Callable[[Sequence[int]], dict[int, Transition]]  # those that are not gone
-    keep_vectors: Callable[[Sequence[tuple[int, NDArray[np.float32]]]], None]  # where that can be
+    sources: int  # bits
+    environment: int | None
+    not_episode: int | None
+
+
+class _Growing:
+    """A numpy array with room at its end: the room doubles when it is used up.
+
+    The first filling takes just what it needs, so that a buffer that is only read wastes nothing.
+    """
+
+    def __init__(self, dtype: Any, *width: int) -> None:
+        self._room: NDArray[Any] = np.empty((0, *width), dtype=dtype)
+        self._size = 0
+
+    @property
+    def used(self) -> NDArray[Any]:
+        """What was put in so far; stays what it is while more is added."""
+        return self._room[: self._size]
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Add rows at the end."""
+        size = self._size + len(values)
+        if size > len(self._room):
+            room = np.empty((max(size, 2 * self._size), *self._room.shape[1:]), dtype=self._room.dtype)
+            room[: self._size] = self.used
+            self._room = room
+        self._room[self._size : size] = values
+        self._size = size
+
+
+class _Block:
+    """One tenant's rows of one tool, in the order recorded."""
+
+    def __init__(self, dimension: int) -> None:
+        self.seqs = _Growing(np.int64)
+        self.facts = _Growing(_FACTS)
+        self.vectors = _Growing(np.float32, dimension)  # of zeros where there is none yet
+
+    def find(self, seqs: Numbers) -> tuple[NDArray[np.bool_], Numbers]:
+        """Which of these rows are in this block, and where those are in it."""
+        mine = self.seqs.used
+        at = np.minimum(np.searchsorted(mine, seqs), len(mine) - 1)
+        known: NDArray[np.bool_] = mine[at] == seqs
+        return known, at[known]
+
+    def fits(self, at: Numbers, wanted: _Wanted) -> NDArray[np.bool_]:
+        """Which of the rows at these positions a query may find."""
+        facts = self.facts.used[at]
+        fits: NDArray[np.bool_] = facts["here"] & ((facts["source"] & wanted.sources) != 0)
+        if wanted.not_episode is not None:
+            fits &= facts["episode"] != wanted.not_episode
+        if wanted.environment is not None:
+            fits &= facts["world"] == wanted.environment
+        return fits
+
+    def nearest(self, vector: Vector, wanted: _Wanted, depth: int) -> tuple[Numbers, Vector]:
+        """Compare all, look at the filters of the best few, and at more of them while too few fit."""
+        scores = self.vectors.used @ vector
+        few = 4 * depth
+        while True:
+            if few >= len(scores):
+                near = np.arange(len(scores))
+            else:
+                # Rows within rounding of the last one belong to it: which of them counts is by their order.
+                least = np.partition(scores, len(scores) - few)[len(scores) - few]
+                near = np.flatnonzero(scores >= least - 2e-5)
+            fitting = near[self.fits(near, wanted)]
+            if len(fitting) >= depth or few >= len(scores):
+                return self.seqs.used[fitting], scores[fitting]
+            few *= 8
 
 
 class SqliteSearch:
-    """The index of one open store; threads may share it."""
+    """The index of one open store; threads may share it.
 
-    def __init__(self, source: SearchSource, embedder: Embedder | None) -> None:
-        self._path = source.path
-        self._source = source
+    Args:
+        path: the file, for messages.
+        embedder: None: questions go by words only.
+        select: asks the file; errors are named.
+        transitions: gives rows by their number, those that are not gone.
+        keep_vectors: writes vectors that were missing, where that can be.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        embedder: Embedder | None,
+        *,
+        select: Callable[[str, Sequence[object]], list[tuple[Any, ...]]],
+        transitions: Callable[[Sequence[int]], dict[int, Transition]],
+        keep_vectors: Callable[[Sequence[tuple[int, Vector]]], None],
+    ) -> None:
+        self._path = path
         self._embedder = embedder
-        self._index = RowIndex(embedder.dimension if embedder else 0)
+        self._select = select
+        self._transitions = transitions
+        self._keep_vectors = keep_vectors
+        self._dimension = embedder.dimension if embedder else 0
         self._lock = threading.Lock()
+        self._blocks: dict[tuple[str, str], _Block] = {}  # by tenant and tool
+        self._names: dict[str, int] = {}  # of episodes and environments
+        self._rows = self._terms = 0  # that may be found, and the terms of them all
         self._version = -1
         self._last = self._last_gone = 0
         self._without: list[int] = []  # rows without a vector, rising
         self._rows_with: dict[str, int] = {}
-        self._counted_at = -1  # how many rows there were when words were counted
-        self._uncounted = False  # whether rows came since whose words nobody read
+        self._counted = (-1, 0)  # when words were counted: how many rows there were, and the last one
 
     @property
     def has_vectors(self) -> bool:
@@ -72,174 +168,184 @@ class SqliteSearch:
 
     def best(self, query: HybridQuery) -> list[Fused]:
         """The best rows for a query; `Fused.row` is their number in the file."""
-        by_vector = self._embedder is not None and not query.words_only
-        vector = self._embedder.embed([query.text])[0] if self._embedder and by_vector else None
+        embedder = None if query.words_only else self._embedder
+        vector = None if embedder is None else embedder.embed([query.text])[0]
         terms = terms_of(query.text)
         with self._lock:
             self._refresh()
-            if by_vector:
-                self._embed_missing()
+            if embedder is not None:
+                self._embed_missing(embedder)
+            blocks = self._blocks_of(query)
 
             def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
-                wanted = _wanted(query, sources)
-                rankings = {"words": self._by_words(terms, wanted, depth)}
+                wanted = self._wanted(query, sources)
+                matches = self._matches(terms, query, real=Source.REAL in sources)
+                rankings = {"words": self._by_words(matches, blocks, wanted, depth)}
                 if vector is not None:
-                    rankings["vectors"] = self._index.nearest(vector, wanted, depth)
+                    near = [block.nearest(vector, wanted, depth) for block in blocks]
+                    rankings["vectors"] = (
+                        best(*map(np.concatenate, zip(*near, strict=True)), depth) if near else []
+                    )
                 return rankings
 
-            return retrieve(query, rank, self._index.same)
+            return retrieve(query, rank, lambda rows: self._same(rows, blocks))
 
-    def _by_words(self, terms: Sequence[str], wanted: Wanted, depth: int) -> list[int]:
-        rare = [*rarest(terms, self._rows_with), *self._new_terms(terms)]
-        if not rare:
-            return []
-        scopes = _scopes(wanted)
-        matches = [
-            f'"{term}"' if self._rows_with.get(term, 1) <= _FEW else f'{scopes} AND "{term}"' for term in rare
-        ]
+    def _by_words(
+        self, matches: Mapping[str, float], blocks: Sequence[_Block], wanted: _Wanted, depth: int
+    ) -> list[int]:
+        """The best rows for some matches of the full-text index, each with its weight."""
         parts = " union all ".join(
             f"select {number}, rowid from words where words match ?"  # noqa: S608  # a number of ours
-            for number in range(len(rare))
+            for number in range(len(matches))
         )
-        pairs = self._source.select(parts, matches)
-        if not pairs:
+        pairs = self._select(parts, list(matches)) if matches else []
+        if not pairs or not blocks:
             return []
         table = np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
-        fits, lengths = self._index.fitting(table[:, 1], wanted)
-        weights = np.array([rarity(self._index.rows, self._rows_with.get(term, 1)) for term in rare])
-        rows, numbers = table[fits, 1], table[fits, 0]
-        return best(*score_words(rows, lengths, weights[numbers], self._index.average_terms), depth)
+        weights = np.array(list(matches.values()))[table[:, 0]]
+        found = []
+        for block in blocks:
+            known, at = block.find(table[:, 1])
+            fits = block.fits(at, wanted)
+            found.append((table[known, 1][fits], block.facts.used["terms"][at[fits]], weights[known][fits]))
+        rows, lengths, gains = map(np.concatenate, zip(*found, strict=True))
+        return best(*score_words(rows, lengths, gains, self._terms / max(1, self._rows)), depth)
 
-    def _new_terms(self, terms: Sequence[str]) -> list[str]:
-        """Terms that only rows can have that came after words were counted; to look for them costs time."""
-        if not self._uncounted:
-            return []
-        return [term for term in terms if term not in self._rows_with][:ASKED]
+    def _matches(self, terms: Sequence[str], query: HybridQuery, *, real: bool) -> dict[str, float]:
+        """What the full-text index is asked for, and what a row that has it gains."""
+        unknown = [term for term in terms if term not in self._rows_with]
+        if unknown and self._last > self._counted[1]:  # rows that came after words were counted may have them
+            self._rows_with.update(self._select(_COUNTS, (json.dumps(unknown),)))
+        rare = {term: self._rows_with[term] for term in rarest(terms, self._rows_with)}
+        tenant = spelled(query.tenant)
+        scopes = [scope(tenant, real, tool=None if query.tool is None else spelled(query.tool))]
+        if query.environment is not None:
+            scopes.append(scope(tenant, real, environment=spelled(str(query.environment))))
+        narrowed = "".join(f'"{word}" AND ' for word in scopes)
+        return {
+            f'"{term}"' if rows_with <= _FEW else f'{narrowed}"{term}"': rarity(self._rows, rows_with)
+            for term, rows_with in rare.items()
+        }
+
+    def _same(self, rows: Sequence[int], blocks: Sequence[_Block]) -> Sequence[int]:
+        """See `retrieval.sameness`; of rows of these blocks."""
+        seqs = np.array(rows, dtype=np.int64)
+        marks = np.zeros(len(seqs), dtype=np.int64)
+        for block in blocks:
+            known, at = block.find(seqs)
+            marks[known] = block.facts.used["same"][at]
+        return marks.tolist()
+
+    def _blocks_of(self, query: HybridQuery) -> list[_Block]:
+        tenant = spelled(query.tenant)
+        if query.tool is None:
+            return [block for (its, _), block in self._blocks.items() if its == tenant]
+        block = self._blocks.get((tenant, spelled(query.tool)))
+        return [] if block is None else [block]
+
+    def _wanted(self, query: HybridQuery, sources: frozenset[Source]) -> _Wanted:
+        world, episode = query.environment, query.not_episode
+        return _Wanted(
+            sources=sum(_BITS[source.on_disk] for source in sources),
+            environment=None if world is None else self._names.get(spelled(str(world)), -1),
+            not_episode=None if episode is None else self._names.get(spelled(episode), -1),
+        )
 
     def _refresh(self) -> None:
-        ((version,),) = self._source.select("pragma data_version", ())
+        ((version,),) = self._select("pragma data_version", ())
         if version == self._version:
             return
-        whole = _PAGE
-        fresh: list[int] = []
-        while whole == _PAGE:
-            page = self._source.select(_PLACES, (self._last,))
-            whole, fresh = len(page), [*fresh[: _FRESH + 1], *(row[0] for row in page)]
-            if page:
-                self._add(page)
-        self._read_vectors()
-        self._read_gone()
-        self._count_words(fresh)
+        while page := self._select(_PLACES, (self._last,)):
+            self._add(page)
+            if len(page) < _PAGE:
+                break
+        if self._without:  # vectors that another process made of rows that are known here
+            query = "select seq, vector from vectors where seq >= ? order by seq"
+            self._embed(self._select(query, (self._without[0],)))
+        gone = self._select(
+            "select number, seq from gone where number > ? order by number", (self._last_gone,)
+        )
+        if gone:
+            self._drop([seq for _, seq in gone if isinstance(seq, int)])
+            self._last_gone = gone[-1][0]
+        rows = self._rows
+        if rows <= _SMALL or abs(rows - self._counted[0]) > _STALE * self._counted[0]:
+            self._rows_with = dict(self._select("select term, doc from vocabulary", ()))
+            self._counted = (rows, self._last)
         self._version = version
 
-    def _read_vectors(self) -> None:
-        """Vectors that another process made of rows that are known here."""
-        if self._without:
-            query = "select seq, vector from vectors where seq >= ? order by seq"
-            made = dict(self._source.select(query, (self._without[0],)))
-            for seq, blob in made.items():
-                vector = self._vector(seq, blob)
-                if vector is not None:
-                    self._index.embed(seq, vector)
-            self._without = [seq for seq in self._without if seq not in made]
-
-    def _read_gone(self) -> None:
-        gone = self._source.select("select number, seq from gone where number > ?", (self._last_gone,))
-        if gone:
-            left = {seq for _, seq in gone if isinstance(seq, int)}
-            self._last_gone = max(number for number, _ in gone)
-            self._index.drop(sorted(left))
-            self._without = [seq for seq in self._without if seq not in left]
-
     def _add(self, page: list[tuple[Any, ...]]) -> None:
-        self._check_places(page)
-        for seq, *_ in page:
-            if seq <= self._last:  # pages of a damaged file can point back: without this, for ever
-                raise damaged(self._path, f"row {seq} after row {self._last}")
-            self._last = seq
-        blobs = [(row[0], row[-1]) for row in page if row[-1] is not None]
-        self._without += [row[0] for row in page if row[-1] is None]
-        embedded = np.array([self._embedder is not None and row[-1] is not None for row in page])
-        self._index.extend([Place(*row[:-1]) for row in page], embedded, self._vectors(blobs))
-
-    def _check_places(self, page: list[tuple[Any, ...]]) -> None:
-        """Look at whole columns, and at rows only to say which one is wrong."""
-        *columns, _ = zip(*page, strict=True)
-        right = all(set(map(type, column)) == {kind} for column, kind in zip(columns, _KINDS, strict=True))
-        if right and _SOURCES.issuperset(columns[5]):
-            return
-        for seq, *row in page:
-            types = tuple(map(type, (seq, *row[:-1])))
-            if types != _KINDS or row[4] not in _SOURCES:
+        """Add rows behind those that are there."""
+        groups: dict[tuple[str, str], list[int]] = {}
+        facts, last = [], self._last
+        for at, row in enumerate(page):
+            seq, tenant, world, tool, episode, source, same, terms, _ = row
+            if [*map(type, row[:-1])] != _KINDS or source not in _BITS:
                 raise damaged(self._path, f"row {seq}: no place where it belongs")
+            if seq <= last:  # pages of a damaged file can point back: without this, for ever
+                raise damaged(self._path, f"row {seq} after row {last}")
+            last = seq
+            groups.setdefault((tenant, tool), []).append(at)
+            facts.append((same, terms, self._name(world), self._name(episode), _BITS[source], True))
+        vectors = np.zeros((len(page), self._dimension), dtype=np.float32)
+        if self._embedder is not None:
+            there = [at for at, row in enumerate(page) if row[-1] is not None]
+            vectors[there] = self._vectors([(page[at][0], page[at][-1]) for at in there])
+            self._without += [row[0] for row in page if row[-1] is None]
+        seqs, columns = np.array([row[0] for row in page]), np.array(facts, dtype=_FACTS)
+        for key, its in groups.items():
+            if key not in self._blocks:
+                self._blocks[key] = _Block(self._dimension)
+            block = self._blocks[key]
+            block.seqs.extend(seqs[its])
+            block.facts.extend(columns[its])
+            block.vectors.extend(vectors[its])
+        self._last = last
+        self._rows += len(page)
+        self._terms += int(columns["terms"].sum())
 
-    def _vectors(self, blobs: Sequence[tuple[int, Any]]) -> NDArray[np.float32]:
-        """The vectors of rows, all at once, one after the other where that does not go well."""
-        if self._embedder is None or not blobs:
-            return np.zeros((0, self._embedder.dimension if self._embedder else 0), dtype=np.float32)
-        size = 2 * self._embedder.dimension
-        if all(type(blob) is bytes and len(blob) == size for _, blob in blobs):
-            raw = b"".join([blob for _, blob in blobs])
-            vectors = np.frombuffer(raw, dtype="<f2").astype(np.float32).reshape(len(blobs), -1)
-            if np.abs(vectors).max() <= _MOST:  # no number that is none passes this either
-                return vectors
-        return np.array([self._vector(seq, blob) for seq, blob in blobs])
+    def _name(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names))
 
-    def _vector(self, seq: int, blob: object) -> NDArray[np.float32] | None:
-        if self._embedder is None:
-            return None
-        if not isinstance(blob, bytes) or len(blob) != 2 * self._embedder.dimension:
-            raise damaged(self._path, f"row {seq}: a vector of another size")
-        vector = np.frombuffer(blob, dtype="<f2").astype(np.float32)
-        if not np.isfinite(vector).all() or np.abs(vector).max() > _MOST:
+    def _drop(self, seqs: Sequence[int]) -> None:
+        """Forget rows; their vectors stay where they are and are never found again."""
+        for block in self._blocks.values():
+            _, at = block.find(np.array(seqs, dtype=np.int64))
+            facts = block.facts.used
+            at = at[facts["here"][at]]
+            facts["here"][at] = False
+            self._rows -= len(at)
+            self._terms -= int(facts["terms"][at].sum())
+        left = set(seqs)
+        self._without = [seq for seq in self._without if seq not in left]
+
+    def _embed(self, blobs: Sequence[tuple[int, Any]]) -> None:
+        """Give rows the vectors that they did not have."""
+        vectors, seqs = self._vectors(blobs), np.array([seq for seq, _ in blobs], dtype=np.int64)
+        for block in self._blocks.values():
+            known, at = block.find(seqs)
+            block.vectors.used[at] = vectors[known]
+        made = set(seqs.tolist())
+        self._without = [seq for seq in self._without if seq not in made]
+
+    def _vectors(self, blobs: Sequence[tuple[int, Any]]) -> Vector:
+        """The vectors of rows, as they were written."""
+        for seq, blob in blobs:
+            if not isinstance(blob, bytes) or len(blob) != 2 * self._dimension:
+                raise damaged(self._path, f"row {seq}: a vector of another size")
+        numbers = np.frombuffer(b"".join([blob for _, blob in blobs]), dtype="<f2").astype(np.float32)
+        vectors = numbers.reshape(len(blobs), self._dimension)
+        right = np.abs(vectors).max(axis=1, initial=0) <= _MOST  # no number that is none passes this either
+        if not right.all():
+            seq = blobs[int(right.argmin())][0]
             raise damaged(self._path, f"row {seq}: a vector with a number that no embedder writes")
-        return vector
+        return vectors
 
-    def _embed_missing(self) -> None:
-        if self._embedder is None:
-            return
-        while self._without:
-            seqs = self._without[:_EMBEDDED]
-            rows = self._source.transitions(seqs)
-            if len(rows) < len(seqs):  # evicted by another process just now: the next refresh says which
-                self._version = -1
-                return
-            vectors = self._embedder.embed([search_text(rows[seq]) for seq in seqs])
-            pairs = list(zip(seqs, vectors, strict=True))
-            self._source.keep_vectors(pairs)
-            for seq, vector in pairs:
-                self._index.embed(seq, vector.astype(np.float16).astype(np.float32))
-            self._without = self._without[len(seqs) :]
-
-    def _count_words(self, fresh: Sequence[int]) -> None:
-        """Count all words now and then, those of a few new rows at once."""
-        rows = self._index.rows
-        changed = abs(rows - self._counted_at)
-        known = not self._uncounted
-        self._uncounted = self._uncounted or bool(fresh)  # until it is done: reading may fail
-        if self._counted_at < 0 or rows <= _SMALL or changed > _STALE * self._counted_at:
-            self._rows_with = dict(self._source.select("select term, doc from vocabulary", ()))
-            self._counted_at, self._uncounted = rows, False
-        elif fresh and len(fresh) <= _FRESH:
-            for row in self._source.transitions(fresh).values():
-                for term in terms_of(search_text(row)):
-                    self._rows_with[term] = self._rows_with.get(term, 0) + 1
-            self._uncounted = not known
-
-
-def _wanted(query: HybridQuery, sources: frozenset[Source]) -> Wanted:
-    return Wanted(
-        tenant=spelled(query.tenant),
-        tool=None if query.tool is None else spelled(query.tool),
-        environment=None if query.environment is None else spelled(str(query.environment)),
-        not_episode=None if query.not_episode is None else spelled(query.not_episode),
-        sources=sources,
-    )
-
-
-def _scopes(wanted: Wanted) -> str:
-    real = Source.REAL in wanted.sources
-    words = [scope(wanted.tenant, real, tool=wanted.tool)]
-    if wanted.environment is not None:
-        words.append(scope(wanted.tenant, real, environment=wanted.environment))
-    return " AND ".join(f'"{word}"' for word in words)
+    def _embed_missing(self, embedder: Embedder) -> None:
+        while seqs := self._without[:_EMBEDDED]:
+            rows = self._transitions(seqs)
+            self._drop([seq for seq in seqs if seq not in rows])  # evicted by another process just now
+            seqs = [seq for seq in seqs if seq in rows]
+            vectors = embedder.embed([search_text(rows[seq]) for seq in seqs])
+            self._keep_vectors(list(zip(seqs, vectors, strict=True)))
+            self._embed([(seq, in_halves(vector)) for seq, vector in zip(seqs, vectors, strict=True)])

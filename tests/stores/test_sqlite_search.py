@@ -152,7 +152,9 @@ def test_new_words_are_found_before_words_are_counted_again(tmp_path: Path) -> N
         assert store.search(HybridQuery("xylophone", words_only=True, k=1))[0].transition.step == 3000
 
 
-def test_words_of_a_few_new_rows_count_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_only_new_rows_have_count_as_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_search, "_SMALL", 0)  # as if there were many rows: not counted anew each time
     with closing(SqliteStore(tmp_path / "b.db")) as store:
         store.put([row(step) for step in range(1, 101)])
@@ -160,7 +162,6 @@ def test_words_of_a_few_new_rows_count_at_once(tmp_path: Path, monkeypatch: pyte
         store.put([row(step, "a comet") for step in (101, 102)])
         assert found(store, "comet", k=2) == [101, 102]
         assert store._search._rows_with["comet"] == 2
-        assert not store._search._uncounted
         store.put([row(step, "a quasar") for step in range(103, 124)] + [row(124, "a pulsar")])
         assert found(store, "pulsar") == [124]
 
