@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.stores.eviction_policy import Crowding
-from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
+from dreamgym_kit.adapters.embedders.choosing import FileEmbedder
 from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_file import (
     CACHE_KIB,
@@ -56,7 +55,7 @@ from dreamgym_kit.adapters.stores.sqlite_rows import (
 )
 from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
-from dreamgym_kit.replay.eviction import Kept, to_evict
+from dreamgym_kit.replay.eviction import Crowding, Kept, to_evict
 from dreamgym_kit.replay.retrieval import Vector, fits
 from dreamgym_kit.types import Environment, Source, Transition
 

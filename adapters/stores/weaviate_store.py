@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from dreamgym_kit.adapters.stores.eviction_policy import Crowding
-from dreamgym_kit.adapters.stores.sqlite_embedder import FileEmbedder
+from dreamgym_kit.adapters.embedders.choosing import FileEmbedder
 from dreamgym_kit.adapters.stores.weaviate_reading import Tenant, count, eviction_rows, newest, read_rows
 from dreamgym_kit.adapters.stores.weaviate_rows import Asked, Row, row_of
 from dreamgym_kit.adapters.stores.weaviate_schema import Schema
@@ -23,7 +22,7 @@ from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 from dreamgym_kit.adapters.stores.weaviate_writing import Writer
 from dreamgym_kit.errors import NotSerializable, StoreError, StoreUnavailable, UserError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
-from dreamgym_kit.replay.eviction import to_evict
+from dreamgym_kit.replay.eviction import Crowding, to_evict
 from dreamgym_kit.settings.buffer_url import COLLECTION, TENANT
 from dreamgym_kit.types import Environment, Source, Transition
 

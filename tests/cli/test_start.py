@@ -44,8 +44,8 @@ NEEDED = {
 NEEDED |= {"referencing", "rpds", "shellingham", "typer"}
 AGENTS_OWN = {"agent", "langchain", "langchain_core", "langgraph"}
 UNUSED = (
-    *("adapters.distilling", "adapters.embedders.endpoint", "adapters.embedders.hashed"),
-    *("adapters.embedders.sentences", "adapters.engines", "adapters.langgraph.deploy"),
+    *("adapters.distilling", "adapters.embedders.hashed", "adapters.embedders.models"),
+    *("adapters.engines", "adapters.langgraph.deploy"),
     *("adapters.langgraph.run.worker_spec", "adapters.models.endpoint", "adapters.models.http"),
     *("adapters.models.local", "adapters.models.remote", "adapters.models.vllm", "adapters.otel"),
     *("adapters.plots", "adapters.pytest_plugin", "adapters.stores.sqlite_search"),

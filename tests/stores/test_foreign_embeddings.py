@@ -12,8 +12,8 @@ import pytest
 from embedding_server_double import EmbeddingServerDouble, embedding_server
 from typer.testing import CliRunner
 
-from dreamgym_kit.adapters.embedders import endpoint
-from dreamgym_kit.adapters.embedders.endpoint import EndpointEmbedder
+from dreamgym_kit.adapters.embedders import models
+from dreamgym_kit.adapters.embedders.models import EndpointEmbedder
 from dreamgym_kit.adapters.stores.factory import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.cli.main import app
@@ -39,7 +39,7 @@ def project(tmp_path: Path, server: EmbeddingServerDouble, monkeypatch: pytest.M
             super().__init__(*args, **{**more, "timeout_s": patience_s})
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(endpoint, "EndpointEmbedder", Quick)
+    monkeypatch.setattr(models, "EndpointEmbedder", Quick)
     (tmp_path / "dreamgym.toml").write_text(
         f'[replay]\nembedder = "{server.url}"\nembedder_model = "small"\nembedder_dimension = 3\n'
     )

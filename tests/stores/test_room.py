@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.stores import eviction_policy
 from dreamgym_kit.adapters.stores.factory import opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Room
+from dreamgym_kit.replay import eviction
 from dreamgym_kit.replay.eviction import room_of
 from dreamgym_kit.replay.records import dump_transition
 from dreamgym_kit.settings.load import load_settings, parse_settings
@@ -50,7 +50,7 @@ def test_what_has_no_room_leaves_when_the_store_is_closed_dreamt_rows_first(tmp_
 def test_a_store_that_stays_open_makes_room_every_so_many_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eviction_policy, "CROWD", 10)
+    monkeypatch.setattr(eviction, "CROWD", 10)
     with closing(SqliteStore(tmp_path / "b.db", room=Room(rows=5))) as store:
         most = 0
         for step in range(1, 101):
@@ -82,7 +82,7 @@ def test_old_dreams_leave_and_a_dream_is_never_more_than_its_share(tmp_path: Pat
 def test_rows_that_cannot_leave_do_not_make_a_put_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eviction_policy, "CROWD", 2)
+    monkeypatch.setattr(eviction, "CROWD", 2)
     with closing(SqliteStore(tmp_path / "b.db")) as store:
         store.put([row(1), row(2)])
     with closing(sqlite3.connect(tmp_path / "b.db")) as other:

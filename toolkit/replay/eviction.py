@@ -1,17 +1,20 @@
-"""Which rows leave a buffer that is too old or too full.
+"""Which rows leave a buffer that is too old or too full, and when a store lets them go by itself.
 
 Decides: dreamt rows go first, always. They have a lifetime and may be no more than a share of the rows;
 a real row goes only where a limit on all rows is still passed and no dreamt one is left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import floor
 
+from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Room
 from dreamgym_kit.settings.schema import ReplaySettings
 
 _DAY_S = 86_400.0
+CROWD = 1_000  # rows put between two looks at how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,43 @@ def _most_dreamt(real: int, room: Room) -> int:
     if share >= 1:
         return 2**62
     return floor(real * share / (1 - share) + 1e-9)  # 1e-9: 0.1 / 0.9 is a little less than a ninth
+
+
+class Crowding:
+    """Counts what was put since all had room.
+
+    Args:
+        evict: lets go what has none, as `TransitionStore.evict`.
+        room: how much there is; None: nothing ever leaves.
+    """
+
+    def __init__(self, evict: Callable[[Room], int], room: Room | None) -> None:
+        self._evict = evict
+        self._room = room
+        self._new = 0
+        self._evicted = 0
+
+    def put(self, new: int) -> None:
+        """Rows were stored; they stay so, whatever becomes of others."""
+        self._new += new
+        if self._new >= CROWD:
+            self.relieve_if_it_can()
+
+    def relieve(self) -> int:
+        """Let go what has no room now; gives how many rows did so since the store was opened.
+
+        Also where nothing was put here: others may have put more than there is room for.
+
+        Raises:
+            StoreError: they cannot leave; the next call tries again.
+        """
+        if self._room is not None:
+            self._evicted += self._evict(self._room)
+            self._new = 0
+        return self._evicted
+
+    def relieve_if_it_can(self) -> None:
+        """`relieve` where something was put, by the way: who wants to know of failures calls that."""
+        if self._new:
+            with suppress(StoreError):
+                self.relieve()
