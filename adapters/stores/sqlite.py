@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.embedders.choosing import FileEmbedder
-from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
 from dreamgym_kit.adapters.stores.sqlite_file import (
     CACHE_KIB,
     LOG_PAGES,
@@ -25,23 +24,11 @@ from dreamgym_kit.adapters.stores.sqlite_file import (
     check_own,
     connect,
     connect_to_read,
-    create,
+    damaged,
     is_new,
     is_unsettled,
-    migrate,
+    named,
     write_ahead,
-)
-from dreamgym_kit.adapters.stores.sqlite_places import (
-    Searchable,
-    Vectors,
-    add,
-    all_stay,
-    drop,
-    fill_in,
-    merge_some,
-    scattered,
-    searchable,
-    stored_embedder,
 )
 from dreamgym_kit.adapters.stores.sqlite_rows import (
     CHECKED,
@@ -52,6 +39,19 @@ from dreamgym_kit.adapters.stores.sqlite_rows import (
     read_checked,
     read_row,
     row_of,
+)
+from dreamgym_kit.adapters.stores.sqlite_tables import (
+    Searchable,
+    add,
+    all_stay,
+    create,
+    drop,
+    fill_in,
+    merge_some,
+    migrate,
+    scattered,
+    searchable,
+    stored_embedder,
 )
 from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
@@ -93,7 +93,7 @@ class SqliteStore:
         embedder: Embedder | None = None,
         room: Room | None = None,
     ) -> None:
-        self.path = self._path = Path(path)
+        self.path = Path(path)
         self._read_only = read_only
         self._synchronous = "full" if survive_power_cut else "normal"
         self._lock_wait_s = lock_wait_s
@@ -101,11 +101,15 @@ class SqliteStore:
         self._writing = threading.Lock()
         self._closed = False
         self._writer: sqlite3.Connection | None = None
-        if is_new(self._path) or (not read_only and is_unsettled(self._path)):
-            self._make()
-        self._reader = connect_to_read(self._path, read_only=read_only, lock_wait_s=lock_wait_s)
+        if is_new(self.path) or (not read_only and is_unsettled(self.path)):
+            if read_only:
+                raise StoreError(f"{self.path}: there is no buffer to read; record or import one first")
+            if not self.path.parent.is_dir():
+                raise StoreError(f"{self.path}: its folder does not exist; make it first")
+            create(self.path, lock_wait_s=lock_wait_s)
+        self._reader = connect_to_read(self.path, read_only=read_only, lock_wait_s=lock_wait_s)
         self._newest = False
-        self._embedder = FileEmbedder(self._path, embedder, self._stored_embedder)
+        self._embedder = FileEmbedder(self.path, embedder, self._stored_embedder)
         self._searching = threading.Lock()
         self._search: SqliteSearch | None = None
         self._crowding = Crowding(self.evict, None if read_only else room)
@@ -117,14 +121,20 @@ class SqliteStore:
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
-        if self._read_only:
-            raise StoreError(f"{self._path}: was opened read-only; open it without read_only to add to it")
+        self._check_writable("add to it")
         if not transitions:
             return 0
         rows, searched = self._prepared(transitions)
-        vectors = self._vectors(searched)
-        with self._writing_by() as deadline:
-            new = self._insert(rows, searched, vectors, deadline)
+        embedder, vectors = self._embedder.chosen(), {}
+        if embedder is not None and embedder.local:  # others wait for the first search: no put for a network
+            made = embedder.embed([row.text for row in searched.values()])
+            vectors = dict(zip(searched, made, strict=True))
+        with self._writing_by() as deadline, self._transaction(deadline) as writer:
+            (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
+            new = writer.executemany(INSERT, rows).rowcount
+            added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
+            known = [(seq, searched[id_], vectors.get(id_)) for seq, id_ in added if id_ in searched]
+            add(writer, known, embedder if vectors else None)
         self._crowding.put(new)
         return new
 
@@ -159,8 +169,7 @@ class SqliteStore:
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
         """See `TransitionStore.evict`."""
-        if self._read_only:
-            raise StoreError(f"{self._path}: was opened read-only; open it without read_only to evict rows")
+        self._check_writable("evict rows")
         moment = time.time() if now is None else now
         with self._writing_by() as deadline, self._transaction(deadline) as writer:
             if all_stay(writer, room):
@@ -192,12 +201,9 @@ class SqliteStore:
                 self._writer.close()
             self._reader.close()
 
-    def _make(self) -> None:
+    def _check_writable(self, purpose: str) -> None:
         if self._read_only:
-            raise StoreError(f"{self._path}: there is no buffer to read; record or import one first")
-        if not self._path.parent.is_dir():
-            raise StoreError(f"{self._path}: its folder does not exist; make it first")
-        create(self._path, lock_wait_s=self._lock_wait_s)
+            raise StoreError(f"{self.path}: was opened read-only; open it without read_only to {purpose}")
 
     def _prepared(
         self, transitions: Sequence[Transition]
@@ -212,30 +218,8 @@ class SqliteStore:
                     rows.append(row)
                     searched[row[0]] = searchable(transition, str(row[-1]))
         except NotSerializable as error:
-            raise StoreError(f"{self._path}: a transition cannot be stored, so none was: {error}") from error
+            raise StoreError(f"{self.path}: a transition cannot be stored, so none was: {error}") from error
         return rows, searched
-
-    def _vectors(self, searched: Mapping[object, Searchable]) -> Vectors | None:
-        embedder = self._embedder.chosen()
-        if embedder is None or not embedder.local:
-            return None  # the first search makes the vectors: a put must not wait for a network
-        vectors = embedder.embed([row.text for row in searched.values()])
-        return Vectors(embedder, dict(zip(searched, vectors, strict=True)))
-
-    def _insert(
-        self,
-        rows: list[tuple[object, ...]],
-        searched: Mapping[object, Searchable],
-        vectors: Vectors | None,
-        deadline: float,
-    ) -> int:
-        with self._transaction(deadline) as writer:
-            (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
-            new = writer.executemany(INSERT, rows).rowcount
-            added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
-            known = [(seq, name, searched[name]) for seq, name in added.fetchall() if name in searched]
-            add(writer, known, vectors)
-        return new
 
     def _keep_vectors(self, vectors: Sequence[tuple[int, Vector]]) -> None:
         embedder = self._embedder.chosen()
@@ -249,8 +233,8 @@ class SqliteStore:
             query, _ = page_query(SCHEMA, {})
             row = writer.execute(query, (seq - 1, seq)).fetchone()
             if row is None:
-                raise damaged(self._path, f"row {seq}: it has a place and no content")
-            yield seq, read_row(self._path, SCHEMA, row)
+                raise damaged(self.path, f"row {seq}: it has a place and no content")
+            yield seq, read_row(self.path, SCHEMA, row)
 
     @contextmanager
     def _writing_by(self) -> Iterator[float]:
@@ -258,10 +242,10 @@ class SqliteStore:
         deadline = time.monotonic() + self._lock_wait_s
         if not self._writing.acquire(timeout=self._lock_wait_s):
             raise StoreError(
-                f"{self._path}: other threads have been writing for {self._lock_wait_s:g} s; put less at once"
+                f"{self.path}: other threads have been writing for {self._lock_wait_s:g} s; put less at once"
             )
         try:
-            with named(self._path):
+            with named(self.path):
                 yield deadline
         finally:
             self._writing.release()
@@ -285,14 +269,14 @@ class SqliteStore:
         if self._closed:
             raise self._is_closed()
         if self._writer is None:
-            writer = connect(self._path, "rw", lock_wait_s=self._lock_wait_s)
+            writer = connect(self.path, "rw", lock_wait_s=self._lock_wait_s)
             try:
-                check_own(writer, self._path)
+                check_own(writer, self.path)
                 write_ahead(writer, self._lock_wait_s)
                 writer.execute(f"pragma synchronous = {self._synchronous}")
                 writer.execute(f"pragma cache_size = {-CACHE_KIB}")
                 writer.execute(f"pragma wal_autocheckpoint = {LOG_PAGES}")
-                migrate(writer, self._path)
+                migrate(writer, self.path)
             except BaseException:
                 writer.close()
                 raise
@@ -310,19 +294,17 @@ class SqliteStore:
             page = self._select(query, (seq, last, *values))
             for row in page:
                 if row[0] <= seq:  # pages of a damaged file can point back: without this, for ever
-                    raise damaged(self._path, f"row {row[0]} after row {seq}")
+                    raise damaged(self.path, f"row {row[0]} after row {seq}")
                 seq = row[0]
-                yield read_row(self._path, version, row)
+                yield read_row(self.path, version, row)
             if len(page) < PAGE:
                 return
 
     def _opened_search(self, *, words_only: bool) -> "SqliteSearch":
-        from dreamgym_kit.adapters.stores.sqlite_search import SqliteSearch
-
         if self._version() < 2:
             if self._read_only:
                 raise StoreError(
-                    f"{self._path}: was written by an older dreamgym-kit that kept nothing to search by; "
+                    f"{self.path}: was written by an older dreamgym-kit that kept nothing to search by; "
                     "open it once without read_only"
                 )
             with self._writing_by():
@@ -330,9 +312,11 @@ class SqliteStore:
         embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
+                from dreamgym_kit.adapters.stores.sqlite_search import SqliteSearch
+
                 self._merge_words()
                 self._search = SqliteSearch(
-                    self._path,
+                    self.path,
                     embedder,
                     select=self._select,
                     transitions=self._transitions,
@@ -354,7 +338,7 @@ class SqliteStore:
         if self._version() < 2:
             return None
         facts = self._select("select name, value from facts", ())
-        with named(self._path):
+        with named(self.path):
             return stored_embedder(facts)
 
     def _version(self) -> int:
@@ -367,20 +351,20 @@ class SqliteStore:
 
     def _transitions(self, seqs: Sequence[int]) -> dict[int, Transition]:
         rows = self._select(CHECKED, (json.dumps(list(seqs)),))
-        return {row[0]: read_checked(self._path, row) for row in rows}
+        return {row[0]: read_checked(self.path, row) for row in rows}
 
     def _check_hit(self, transition: Transition, query: HybridQuery) -> None:
         """What the index says of a row is compared with the row itself."""
         if not fits(transition, query):
             raise damaged(
-                self._path, f"transition {transition.id}: its place says something else than its content"
+                self.path, f"transition {transition.id}: its place says something else than its content"
             )
 
     def _select(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        with self._reading, named(self._path):
+        with self._reading, named(self.path):
             if self._closed:
                 raise self._is_closed()
             return self._reader.execute(query, values).fetchall()
 
     def _is_closed(self) -> StoreError:
-        return StoreError(f"{self._path}: this store was closed; open it again")
+        return StoreError(f"{self.path}: this store was closed; open it again")

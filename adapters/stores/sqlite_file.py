@@ -1,31 +1,21 @@
-"""Which file is a buffer: its marks, its tables, and how a connection to it is opened.
+"""Which file is a buffer: its marks, how a connection to it is opened, and what SQLite says about it.
 
-A path is looked at without SQLite first, since opening somebody else's database can already write to
-it (journals, checkpoints). Only an absent or empty file is made into a buffer. The tables are created in
-one transaction with the marks in the header, so a killed process leaves either nothing or a buffer, or a
-journal beside the file that makes it one of these when it is next written to.
+A path is looked at without SQLite first, since opening somebody else's database can already write to it
+(journals, checkpoints). Only an absent or empty file is made into a buffer.
 
-Older buffers become what this version writes by one named function a version, all in one transaction: a
-killed migration leaves the old buffer. Reading needs none; the first write makes it, or the first search.
+Every call into SQLite that the store makes stands inside `named`, which turns its errors into one line that
+names the file, what happened and what to do; nothing of `sqlite3` leaves the store. In each of these cases
+the transaction was rolled back: acknowledged rows are still there.
 """
 
 import sqlite3
 import stat
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from dreamgym_kit.adapters.stores.sqlite_errors import damaged, named
-from dreamgym_kit.adapters.stores.sqlite_places import (
-    COUNT_DREAMT,
-    MERGE_LATER,
-    SEARCH_TABLES,
-    add,
-    searchable,
-)
-from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES, exact_number, packed
-from dreamgym_kit.errors import NotSerializable, StoreError
-from dreamgym_kit.replay.records import load_transition
+from dreamgym_kit.errors import StoreError
 
 APPLICATION_ID = 0x44524D47  # "DRMG", in the file header at byte 68
 SCHEMA = 3  # `user_version`, in the file header at byte 60
@@ -33,13 +23,52 @@ CACHE_KIB = 64 * 1024  # of pages; no memory map, whose reader dies when another
 LOG_PAGES = 4096  # of 4 KiB, then the log is copied back: pages of the indexes change with nearly every put
 _MAGIC = b"SQLite format 3\x00"
 _LOGS = ("wal", "journal")  # what is written before it is in the file; what was in the file before
+_READ_ONLY = "to only read it: read_only=True"
+_KEPT = "what was acknowledged before is kept"
+_WORDS = {
+    sqlite3.SQLITE_BUSY: f"is locked by another process; end that one or try again ({_READ_ONLY})",
+    sqlite3.SQLITE_LOCKED: f"is locked by another process; end that one or try again ({_READ_ONLY})",
+    sqlite3.SQLITE_READONLY: f"cannot be written: it or its folder is read-only; {_READ_ONLY}",
+    sqlite3.SQLITE_PERM: "cannot be opened, access is denied; ask for read and write access to it",
+    sqlite3.SQLITE_CANTOPEN: f"cannot be opened: read-only folder, or too many open files; {_READ_ONLY}",
+    sqlite3.SQLITE_FULL: f"could not grow, the disk is full; {_KEPT}: free some space and repeat",
+    sqlite3.SQLITE_IOERR: f"the disk failed while it was used; {_KEPT}: check the disk and repeat",
+    sqlite3.SQLITE_NOMEM: f"memory ran out while it was used; {_KEPT}: repeat with fewer rows at once",
+    sqlite3.SQLITE_TOOBIG: f"a row is too large for SQLite; {_KEPT}: leave that row out",
+}
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # ERROR: "no such column"
+_PRIMARY = 0xFF  # the low byte of an extended result code names its family
 
-_TABLES = (
-    *ROW_TABLES,
-    *SEARCH_TABLES,
-    f"pragma application_id = {APPLICATION_ID}",
-    f"pragma user_version = {SCHEMA}",
-)
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite into `StoreError`s that name `path`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: {_words(error)}") from error
+    except UnicodeDecodeError as error:  # SQLite quotes bytes of a damaged schema in its own messages
+        raise damaged(path, "text that is not UTF-8") from error
+
+
+def damaged(path: Path, problem: object) -> StoreError:
+    """Say that the file is not what was written into it."""
+    return StoreError(f"{path}: {_damaged(problem)}")
+
+
+def _words(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY  # none: text is not UTF-8
+    if code in _DAMAGE:
+        return _damaged(error)
+    return _WORDS.get(code) or f"failed ({_short(error)}); {_KEPT}: repeat"
+
+
+def _short(problem: object) -> str:
+    return " ".join(str(problem).split())[:200]
+
+
+def _damaged(problem: object) -> str:
+    return f"is damaged ({_short(problem)}); nothing was changed: import your last export into a new one"
 
 
 def is_new(path: Path) -> bool:
@@ -62,17 +91,6 @@ def is_new(path: Path) -> bool:
 def is_unsettled(path: Path) -> bool:
     """Whether a buffer may be one only until it is next written to: the process that made it was killed."""
     return _lies_beside(path, "journal")
-
-
-def create(path: Path, *, lock_wait_s: float) -> None:
-    """Make an absent, empty or unsettled file into a buffer; does nothing when another process was first."""
-    with named(path), closing(connect(path, "rwc", lock_wait_s=lock_wait_s)) as connection:
-        connection.execute("begin immediate")
-        if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
-            for statement in _TABLES:
-                connection.execute(statement)
-        connection.execute("commit")
-        write_ahead(connection, lock_wait_s)
 
 
 def connect(path: Path, mode: str, *, lock_wait_s: float) -> sqlite3.Connection:
@@ -198,89 +216,3 @@ def _check_marks(path: Path, application: int, schema: int) -> None:
         )
     if schema < 1:
         raise damaged(path, f"schema {schema}")
-
-
-_PAGE = 256
-_OLD_ROWS = """select seq, id, tenant, world, tool, key, payload from old_transitions
-    where seq > ? order by seq limit ?"""
-
-
-def migrate(writer: sqlite3.Connection, path: Path) -> None:
-    """Bring a buffer to the newest version; does nothing where it is, also by another process.
-
-    Raises:
-        StoreError: a row cannot be read; the buffer is left as it was.
-    """
-    if _version(writer) >= SCHEMA:
-        return
-    writer.execute("begin immediate")
-    try:
-        version = _version(writer)  # asked again: now nobody else can write
-        if version < 2:
-            add_search(writer, path)
-        if version < 3:
-            shorten_indexes(writer, path)
-        writer.execute(f"pragma user_version = {SCHEMA}")
-        writer.execute("commit")
-    except BaseException:
-        if writer.in_transaction:
-            writer.execute("rollback")
-        raise
-
-
-def add_search(writer: sqlite3.Connection, path: Path) -> None:
-    """Version 1 to 2: places, words and the tables of vectors; the vectors come with the first search."""
-    for statement in SEARCH_TABLES:
-        writer.execute(statement)
-    seq = 0
-    while True:
-        page = writer.execute(
-            "select seq, payload from transitions where seq > ? order by seq limit ?", (seq, _PAGE)
-        ).fetchall()
-        rows = []
-        for number, payload in page:
-            if not isinstance(number, int) or number <= seq:
-                raise damaged(path, f"row {number} after row {seq}")
-            seq = number
-            try:
-                transition = load_transition(payload)
-                rows.append((number, None, searchable(transition, payload)))
-            except (NotSerializable, TypeError) as error:
-                raise damaged(path, f"row {number}: {error}") from error
-        add(writer, rows, None)
-        if len(page) < _PAGE:
-            return
-
-
-def shorten_indexes(writer: sqlite3.Connection, path: Path) -> None:
-    """Version 2 to 3: ids of 16 bytes and one number for where a call belongs, where there was text."""
-    sequence = "select coalesce(max(seq), 0) from sqlite_sequence where name = 'transitions'"
-    (last,) = writer.execute(sequence).fetchone()
-    writer.execute("drop index transitions_exact")
-    writer.execute("alter table transitions rename to old_transitions")
-    for statement in ROW_TABLES:
-        writer.execute(statement)
-    seq = 0
-    while True:
-        page = writer.execute(_OLD_ROWS, (seq, _PAGE)).fetchall()
-        rows = []
-        for number, name, *names, payload in page:
-            if not isinstance(number, int) or number <= seq:
-                raise damaged(path, f"row {number} after row {seq}")
-            seq = number
-            try:
-                rows.append((number, packed(name), exact_number(*names), *names, payload))
-            except (ValueError, AttributeError) as error:
-                raise damaged(path, f"row {number}: no id") from error
-        writer.executemany("insert into transitions values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        if len(page) < _PAGE:
-            break
-    writer.execute("drop table old_transitions")
-    writer.execute("delete from sqlite_sequence where name = 'transitions'")
-    writer.execute("insert into sqlite_sequence values ('transitions', ?)", (last,))
-    writer.execute(MERGE_LATER)
-    writer.execute(COUNT_DREAMT)
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("pragma user_version").fetchone()[0])

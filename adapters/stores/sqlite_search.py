@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.stores.sqlite_errors import damaged
-from dreamgym_kit.adapters.stores.sqlite_places import in_halves, scope
+from dreamgym_kit.adapters.stores.sqlite_file import damaged
 from dreamgym_kit.adapters.stores.sqlite_rows import spelled
+from dreamgym_kit.adapters.stores.sqlite_tables import in_halves, scope
 from dreamgym_kit.interfaces import Embedder, HybridQuery
 from dreamgym_kit.replay.retrieval import Fused, Numbers, Vector, best, retrieve, score_words
 from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.adapters.stores import sqlite, sqlite_file
+from dreamgym_kit.adapters.stores import sqlite, sqlite_file, sqlite_tables
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import HybridQuery
@@ -100,6 +100,7 @@ def test_an_error_that_is_not_turned_into_words_is_found_out(
 ) -> None:
     monkeypatch.setattr(sqlite, "named", lambda path: nullcontext())
     monkeypatch.setattr(sqlite_file, "named", lambda path: nullcontext())
+    monkeypatch.setattr(sqlite_tables, "named", lambda path: nullcontext())
     assert any(outcome.startswith("traceback") for outcome in count_outcomes(tmp_path, healthy, 100, seed=1))
 
 

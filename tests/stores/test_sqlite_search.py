@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.adapters.stores import sqlite_file, sqlite_search
+from dreamgym_kit.adapters.stores import sqlite_search, sqlite_tables
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import HybridQuery, Room
@@ -103,7 +103,7 @@ def test_a_migration_that_fails_leaves_the_old_buffer(old: Path, monkeypatch: py
 
     with closing(SqliteStore(old)) as store:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(sqlite_file, "add", fail)
+            patched.setattr(sqlite_tables, "add", fail)
             store.put([row(400)])
         assert version(old) == 1
         assert store.count() == 300

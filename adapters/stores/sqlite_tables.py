@@ -1,32 +1,50 @@
-"""What the file keeps for search beside the rows themselves: places, words, vectors, rows that left.
+"""The tables of the file: what search keeps beside the rows, and how older files become new ones.
 
-Everything here can be made again from the rows, and is written in the same transaction as they are. Held-out
-rows get a place (eviction counts them) but no words and no vector, so that no search can find them.
-Vectors cover the rows up to some row and none after it, so that a process without the embedder may add rows
-and another fills the rest in.
+Beside the rows are places, words, vectors and rows that left. All of it can be made again from the rows, and
+is written in the same transaction as they are. Held-out rows get a place (eviction counts them) but no words
+and no vector, so that no search can find them. Vectors cover the rows up to some row and none after it, so
+that a process without the embedder may add rows and another fills the rest in.
+
+The tables are created in one transaction with the marks in the header, so a killed process leaves either
+nothing or a buffer, or a journal beside the file that makes it one of these when it is next written to. Older
+buffers become new ones by one named function a version, all in one transaction: a killed migration leaves the
+old buffer. Reading needs none; the first write makes it, or the first search.
 """
 
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.stores.sqlite_rows import checksum, spelled
+from dreamgym_kit.adapters.stores.sqlite_file import (
+    APPLICATION_ID,
+    SCHEMA,
+    connect,
+    damaged,
+    named,
+    write_ahead,
+)
+from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES, checksum, exact_number, packed, spelled
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Embedder, Room
+from dreamgym_kit.replay.records import load_transition
 from dreamgym_kit.replay.retrieval import Vector, may_be_found, sameness
 from dreamgym_kit.replay.terms import search_text, terms_of
 from dreamgym_kit.types import Source, Transition
 
 # `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
 # own terms go in, so SQLite only has to split at blanks. `gone` tells other processes which rows left.
-MERGE_LATER = "insert into words (words, rank) values ('automerge', 8)"  # 4 merges, and so writes, more often
-COUNT_DREAMT = "create index if not exists places_dreamt on places (seq) where provenance <> 'real'"
-SEARCH_TABLES = (
+_MERGE_LATER = (
+    "insert into words (words, rank) values ('automerge', 8)"  # 4 merges, and so writes, more often
+)
+_COUNT_DREAMT = "create index if not exists places_dreamt on places (seq) where provenance <> 'real'"
+_SEARCH_TABLES = (
     """create table places (
         seq integer primary key,
         tenant text not null,
@@ -43,8 +61,8 @@ SEARCH_TABLES = (
     """create virtual table words using fts5(
         text, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '-_@.'"
     )""",
-    MERGE_LATER,
-    COUNT_DREAMT,
+    _MERGE_LATER,
+    _COUNT_DREAMT,
     "create virtual table vocabulary using fts5vocab(words, row)",
     "create table vectors (seq integer primary key, vector blob not null)",
     "create table gone (number integer primary key autoincrement, seq integer not null)",
@@ -60,6 +78,19 @@ _WITHOUT_VECTOR = """select seq from places
 _MARK = "§"  # no term has it: a question cannot ask for another tenant's rows
 
 
+def create(path: Path, *, lock_wait_s: float) -> None:
+    """Make an absent, empty or unsettled file into a buffer; does nothing when another process was first."""
+    with named(path), closing(connect(path, "rwc", lock_wait_s=lock_wait_s)) as connection:
+        connection.execute("begin immediate")
+        if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
+            for statement in (*ROW_TABLES, *_SEARCH_TABLES):
+                connection.execute(statement)
+            connection.execute(f"pragma application_id = {APPLICATION_ID}")
+            connection.execute(f"pragma user_version = {SCHEMA}")
+        connection.execute("commit")
+        write_ahead(connection, lock_wait_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Searchable:
     """What is kept for search of one transition, apart from its vector."""
@@ -67,14 +98,6 @@ class Searchable:
     place: tuple[object, ...]  # without seq
     words: str | None  # None: never found
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Vectors:
-    """Vectors of new rows by their id, and who made them."""
-
-    embedder: Embedder
-    of: Mapping[object, Vector]
 
 
 def searchable(transition: Transition, payload: str) -> Searchable:
@@ -104,18 +127,20 @@ def searchable(transition: Transition, payload: str) -> Searchable:
 
 
 def add(
-    connection: sqlite3.Connection, rows: Sequence[tuple[int, object, Searchable]], vectors: Vectors | None
+    connection: sqlite3.Connection,
+    rows: "Sequence[tuple[int, Searchable, Vector | None]]",
+    embedder: Embedder | None,
 ) -> None:
-    """Write what is kept of new rows (number, id, this), within the caller's transaction.
+    """Write what is kept of new rows, within the caller's transaction.
 
     Vectors only where no earlier row waits for its own, and where the file keeps those of this embedder.
     """
-    whole = vectors is not None and not any_without_vector(connection)
-    connection.executemany(_ADD_PLACE, ((seq, *row.place) for seq, _, row in rows))
-    worded = [(seq, name, row.words) for seq, name, row in rows if row.words is not None]
-    connection.executemany(_ADD_WORDS, ((seq, words) for seq, _, words in worded))
-    if whole and worded and vectors is not None and _keeps(connection, vectors.embedder):
-        _add_vectors(connection, ((seq, vectors.of[name]) for seq, name, _ in worded))
+    waiting = connection.execute(f"{_WITHOUT_VECTOR} limit 1").fetchone()
+    connection.executemany(_ADD_PLACE, ((seq, *row.place) for seq, row, _ in rows))
+    worded = [(seq, row.words, vector) for seq, row, vector in rows if row.words is not None]
+    connection.executemany(_ADD_WORDS, ((seq, words) for seq, words, _ in worded))
+    if worded and waiting is None and embedder is not None and _keeps(connection, embedder):
+        _add_vectors(connection, ((seq, vector) for seq, _, vector in worded if vector is not None))
 
 
 def fill_in(
@@ -163,11 +188,6 @@ def _keeps(connection: sqlite3.Connection, embedder: Embedder) -> bool:
     return stored in (None, (embedder.name, embedder.dimension))
 
 
-def any_without_vector(connection: sqlite3.Connection) -> bool:
-    """Whether a row that may be found has no vector yet."""
-    return connection.execute(f"{_WITHOUT_VECTOR} limit 1").fetchone() is not None
-
-
 def all_stay(connection: sqlite3.Connection, room: Room) -> bool:
     """Whether a look at two counts tells that all rows have room: no dreamt ones, and no more than may be."""
     dreamt = connection.execute("select 1 from places where provenance <> 'real' limit 1").fetchone()
@@ -198,8 +218,8 @@ def scope(tenant: str, real: bool, *, tool: str | None = None, environment: str 
     return _MARK + hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
 
 
-# A put is quicker when SQLite merges seldom (`MERGE_LATER`), a question when there is little to look into. So
-# who opens a search of a file that it may write merges what others left; whoever cannot, asks the parts.
+# A put is quicker when SQLite merges seldom (`_MERGE_LATER`), a question when there is little to look into.
+# So who opens a search of a file that it may write merges what others left; whoever cannot, asks the parts.
 _PARTS = 4  # with so many nothing is merged: one of each size is what merging leaves
 _PAGES = 500  # of some 4 KB, written at once: others wait for a put's time, not for the whole
 
@@ -219,3 +239,84 @@ def merge_some(writer: sqlite3.Connection) -> bool:
     before = writer.total_changes
     writer.execute(_MERGE)
     return writer.total_changes - before > 1  # SQLite counts one for the command itself
+
+
+_PAGE = 256
+_OLD_PAYLOADS = "select seq, payload from transitions where seq > ? order by seq limit ?"
+_OLD_ROWS = """select seq, id, tenant, world, tool, key, payload from old_transitions
+    where seq > ? order by seq limit ?"""
+
+
+def migrate(writer: sqlite3.Connection, path: Path) -> None:
+    """Bring a buffer to the newest version; does nothing where it is, also by another process.
+
+    Raises:
+        StoreError: a row cannot be read; the buffer is left as it was.
+    """
+    if _version(writer) >= SCHEMA:
+        return
+    writer.execute("begin immediate")
+    try:
+        version = _version(writer)  # asked again: now nobody else can write
+        if version < 2:
+            add_search(writer, path)
+        if version < 3:
+            shorten_indexes(writer, path)
+        writer.execute(f"pragma user_version = {SCHEMA}")
+        writer.execute("commit")
+    except BaseException:
+        if writer.in_transaction:
+            writer.execute("rollback")
+        raise
+
+
+def add_search(writer: sqlite3.Connection, path: Path) -> None:
+    """Version 1 to 2: places, words and the tables of vectors; the vectors come with the first search."""
+    for statement in _SEARCH_TABLES:
+        writer.execute(statement)
+    for page in _pages(writer, path, _OLD_PAYLOADS):
+        rows = []
+        for seq, payload in page:
+            try:
+                rows.append((seq, searchable(load_transition(payload), payload), None))
+            except (NotSerializable, TypeError) as error:
+                raise damaged(path, f"row {seq}: {error}") from error
+        add(writer, rows, None)
+
+
+def shorten_indexes(writer: sqlite3.Connection, path: Path) -> None:
+    """Version 2 to 3: ids of 16 bytes and one number for where a call belongs, where there was text."""
+    sequence = "select coalesce(max(seq), 0) from sqlite_sequence where name = 'transitions'"
+    (last,) = writer.execute(sequence).fetchone()
+    writer.execute("drop index transitions_exact")
+    writer.execute("alter table transitions rename to old_transitions")
+    for statement in ROW_TABLES:
+        writer.execute(statement)
+    for page in _pages(writer, path, _OLD_ROWS):
+        rows = []
+        for seq, name, *names, payload in page:
+            try:
+                rows.append((seq, packed(name), exact_number(*names), *names, payload))
+            except (ValueError, AttributeError) as error:
+                raise damaged(path, f"row {seq}: no id") from error
+        writer.executemany("insert into transitions values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    writer.execute("drop table old_transitions")
+    writer.execute("delete from sqlite_sequence where name = 'transitions'")
+    writer.execute("insert into sqlite_sequence values ('transitions', ?)", (last,))
+    writer.execute(_MERGE_LATER)
+    writer.execute(_COUNT_DREAMT)
+
+
+def _pages(writer: sqlite3.Connection, path: Path, query: str) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of an older buffer, some at a time."""
+    seq = 0
+    while page := writer.execute(query, (seq, _PAGE)).fetchall():
+        for number, *_ in page:
+            if not isinstance(number, int) or number <= seq:
+                raise damaged(path, f"row {number} after row {seq}")
+            seq = number
+        yield page
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("pragma user_version").fetchone()[0])
