@@ -121,7 +121,7 @@ def open_away(
 
 def behind_addresses(patch: pytest.MonkeyPatch, **servers: AwayServerDouble) -> None:
     """Put servers behind `weaviate://NAME` for one test."""
-    patch.setattr(factory, "_ADAPTERS", {"weaviate": factory._Adapter(__name__, "open_away", "")})
+    patch.setattr(factory, "_ADAPTERS", {"weaviate": (__name__, "open_away", "")})
     patch.setitem(errors._PACKAGES, "", ())
     for name, server in servers.items():
         patch.setitem(SERVERS, name, server)

@@ -8,53 +8,25 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from dreamgym_kit.adapters.embedders.choosing import embedder_of
-from dreamgym_kit.adapters.stores.buffered_store import BufferedStore, warned
-from dreamgym_kit.adapters.stores.outbox import Spool
+from dreamgym_kit.adapters.stores.outbox import BufferedStore, Spool, warned
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.interfaces import Embedder, Room, TransitionStore
 from dreamgym_kit.replay.eviction import room_of
-from dreamgym_kit.settings.buffer_url import Address, Place, place_of
+from dreamgym_kit.settings.buffer_url import SCHEMES, Address, Place, place_of
 from dreamgym_kit.settings.schema import Settings
 
-
-class OpensAddress(Protocol):
-    """What the adapter of a scheme offers under the name that `_ADAPTERS` gives.
-
-    It connects before it returns. Raises `StoreUnavailable` where no server answers in time, another
-    `StoreError` or `UserError` where asking again cannot help: a wrong key, a tenant that there is not.
-    """
-
-    def __call__(
-        self,
-        address: Address,
-        settings: Settings,
-        *,
-        read_only: bool,
-        embedder: Embedder | None,
-        room: Room | None,
-    ) -> TransitionStore:
-        """Open the buffer at an address."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Adapter:
-    module: str
-    function: str
-    extra: str  # that brings what it imports
-
-
-_WEAVIATE = _Adapter("dreamgym_kit.adapters.stores.weaviate", "open_weaviate", "weaviate")
-_ADAPTERS = {"weaviate": _WEAVIATE, "weaviates": _WEAVIATE, "weaviate+embedded": _WEAVIATE}
-
+# Module, function and extra of what opens the addresses of a scheme. It is given what `open_store` is given,
+# and connects before it returns. It raises `StoreUnavailable` where no server answers in time, another
+# `StoreError` or `UserError` where asking again cannot help: a wrong key, a tenant that there is not.
+_WEAVIATE = ("dreamgym_kit.adapters.stores.weaviate", "open_weaviate", "weaviate")
+_ADAPTERS = dict.fromkeys(SCHEMES, _WEAVIATE)
 
 SPOOLS = ".spool"  # a folder beside the runs
 _ADDRESSES: WeakKeyDictionary[TransitionStore, Address] = WeakKeyDictionary()  # of what was opened here
@@ -76,9 +48,9 @@ def open_store(
     """
     if not isinstance(place, Address):
         return SqliteStore(place, read_only=read_only, embedder=embedder, room=room)
-    adapter = _ADAPTERS[place.scheme]
-    require_extra(adapter.extra, needed_by=f"the buffer {place}")
-    opens: OpensAddress = getattr(import_module(adapter.module), adapter.function)
+    module, function, extra = _ADAPTERS[place.scheme]
+    require_extra(extra, needed_by=f"the buffer {place}")
+    opens: Callable[..., TransitionStore] = getattr(import_module(module), function)
     opened = opens(place, settings, read_only=read_only, embedder=embedder, room=room)
     _ADDRESSES[opened] = place
     return opened
@@ -110,33 +82,21 @@ def spool_of(address: Address, settings: Settings) -> Spool:
     return Spool(settings.resolve(settings.runs) / SPOOLS / f"{address.name}.jsonl")
 
 
-def open_to_add(
-    place: Place, settings: Settings, *, tell: Callable[[str], None] | None = None
-) -> SqliteStore | BufferedStore:
-    """Open a buffer to add rows, with the room that settings give it; what waits for its server is delivered.
-
-    A server that is away is no error: rows wait in a file until it answers.
-
-    Raises:
-        StoreError: see `open_to_search`.
-        UserError: see `open_to_search`.
-    """
-    return _open_to_add(place, settings, room=room_of(settings.replay), tell=tell or warned)
-
-
 @contextmanager
 def opened_to_add(
     place: Place, settings: Settings, *, tell: Callable[[str], None] | None = None
 ) -> Iterator[SqliteStore | BufferedStore]:
-    """`open_to_add` for a while; what has no room leaves at the latest when this ends, and is told.
+    """Open a buffer to add rows, with the room that settings give it; what waits for its server is delivered.
 
-    So is what still waits for a server then, with what to type.
+    A server that is away is no error: rows wait in a file until it answers. What has no room leaves at the
+    latest when this ends, and is told; so is what still waits for a server then, with what to type.
 
     Raises:
         StoreError: see `open_to_search`.
         UserError: see `open_to_search`.
     """
-    with closing(open_to_add(place, settings, tell=tell)) as store:
+    opened = _open_to_add(place, settings, room=room_of(settings.replay), tell=tell or warned)
+    with closing(opened) as store:
         yield store
         left = store.make_room()
         if left and tell is not None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
-from dreamgym_kit.replay.records import dump_transition, load_transition
+from dreamgym_kit.replay.records import dump_transition, load_transition, storable
 from dreamgym_kit.replay.retrieval import Fused, best, fits, may_be_found, retrieve, sameness, score_words
 from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
 from dreamgym_kit.types import Environment, Source, Transition
@@ -38,12 +38,10 @@ class MemoryStore:
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
-        try:
-            rows: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}
+        rows: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}
+        with storable("memory"):
             for row in transitions:
                 rows.setdefault(row.id, (_place(row), dump_transition(row)))
-        except NotSerializable as error:
-            raise StoreError(f"memory: a transition cannot be stored, so none was: {error}") from error
         with self._lock:
             self._refuse_closed()
             new = {name: row for name, row in rows.items() if name not in self._lines}

@@ -53,9 +53,10 @@ from dreamgym_kit.adapters.stores.sqlite_tables import (
     searchable,
     stored_embedder,
 )
-from dreamgym_kit.errors import NotSerializable, StoreError
+from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Crowding, Kept, to_evict
+from dreamgym_kit.replay.records import storable
 from dreamgym_kit.replay.retrieval import Vector, fits
 from dreamgym_kit.types import Environment, Source, Transition
 
@@ -211,14 +212,12 @@ class SqliteStore:
         """Rows, and what search keeps of them by their id; made before anybody has to wait for a lock."""
         rows: list[tuple[object, ...]] = []
         searched: dict[object, Searchable] = {}
-        try:
+        with storable(self.path):
             for transition in transitions:
                 row = row_of(transition)
                 if row[0] not in searched:  # of two with one id, the first is kept
                     rows.append(row)
                     searched[row[0]] = searchable(transition, str(row[-1]))
-        except NotSerializable as error:
-            raise StoreError(f"{self.path}: a transition cannot be stored, so none was: {error}") from error
         return rows, searched
 
     def _keep_vectors(self, vectors: Sequence[tuple[int, Vector]]) -> None:

@@ -31,7 +31,7 @@ def open_weaviate(
     embedder: Embedder | None,
     room: Room | None,
 ) -> WeaviateStore:
-    """Open the buffer at an address; see `opening.OpensAddress` and docs/weaviate.md.
+    """Open the buffer at an address; see docs/weaviate.md.
 
     Raises:
         StoreUnavailable: no server answers.

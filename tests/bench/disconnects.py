@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from cut_line import CutLine
 
 from dreamgym_kit.adapters.stores import outbox
-from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
 from dreamgym_kit.adapters.stores.factory import open_store, spool_of
+from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.settings.buffer_url import Address, place_of
 from dreamgym_kit.settings.schema import Settings

@@ -10,9 +10,8 @@ from away_double import AwayServerDouble, AwayStoreDouble, Fault, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.stores.outbox import Spool
+from dreamgym_kit.adapters.stores.outbox import BufferedStore, Spool
 from dreamgym_kit.errors import StoreError, StoreUnavailable
 from dreamgym_kit.interfaces import HybridQuery, Room
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
@@ -109,7 +108,7 @@ def test_a_server_that_is_silent_for_long_is_asked_seldom(
             return super().put(transitions)
 
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr("dreamgym_kit.adapters.stores.buffered_store.time", clock)
+    monkeypatch.setattr("dreamgym_kit.adapters.stores.outbox.time", clock)
     server = AwayServerDouble()
     store = BufferedStore(lambda: Slow(server), spool, tell=list[str]().append)
     server.faults = iter([Fault.AWAY] * 100)

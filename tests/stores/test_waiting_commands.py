@@ -9,9 +9,9 @@ from away_double import AwayServerDouble, Fault, behind_addresses, seen
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
 from dreamgym_kit.adapters.stores.factory import address_of, open_store, opened_again, opened_to_add
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UserError
 from dreamgym_kit.replay.transfer import export_jsonl

@@ -5,11 +5,12 @@ it is there. Whatever is written here can be read here: the writer reads its own
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from dreamgym_kit.bounded_json import check_bounds, read_json
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import SCHEMA_VERSION, Transition
 
@@ -64,3 +65,12 @@ def dump_record(record: Mapping[str, JsonValue]) -> str:
 def load_transition(text: str | bytes) -> Transition:
     """Read one line of JSON; see `transition_from_record`, and `read_json` for its bounds."""
     return transition_from_record(read_json(text))
+
+
+@contextmanager
+def storable(place: object) -> Iterator[None]:
+    """Refuse, for the buffer at a place, a put of what has no JSON form."""
+    try:
+        yield
+    except NotSerializable as error:
+        raise StoreError(f"{place}: a transition cannot be stored, so none was: {error}") from error

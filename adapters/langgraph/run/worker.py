@@ -15,8 +15,8 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
 from dreamgym_kit.adapters.models.named_models import opened_policy
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
 from dreamgym_kit.adapters.stores.factory import opened_again
+from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.llm_calibration import ReasonedTrial

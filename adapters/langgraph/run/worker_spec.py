@@ -9,8 +9,8 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
 from dreamgym_kit.adapters.models.local import LocalPolicy
 from dreamgym_kit.adapters.models.named_models import NamedPolicy
 from dreamgym_kit.adapters.models.remote import RemotePolicy
-from dreamgym_kit.adapters.stores.buffered_store import BufferedStore
 from dreamgym_kit.adapters.stores.factory import address_of
+from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.llm_calibration import ReasonedTrial
 from dreamgym_kit.errors import UserError
