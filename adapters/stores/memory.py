@@ -16,8 +16,19 @@ from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.records import dump_transition, load_transition, storable
-from dreamgym_kit.replay.retrieval import Fused, best, fits, may_be_found, retrieve, sameness, score_words
-from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
+from dreamgym_kit.replay.retrieval import (
+    Fused,
+    best,
+    fits,
+    may_be_found,
+    rarest,
+    rarity,
+    retrieve,
+    sameness,
+    score_words,
+    search_text,
+    terms_of,
+)
 from dreamgym_kit.types import Environment, Source, Transition
 
 

@@ -24,8 +24,18 @@ from dreamgym_kit.adapters.stores.sqlite_file import damaged
 from dreamgym_kit.adapters.stores.sqlite_rows import spelled
 from dreamgym_kit.adapters.stores.sqlite_tables import in_halves, scope
 from dreamgym_kit.interfaces import Embedder, HybridQuery
-from dreamgym_kit.replay.retrieval import Fused, Numbers, Vector, best, retrieve, score_words
-from dreamgym_kit.replay.terms import rarest, rarity, search_text, terms_of
+from dreamgym_kit.replay.retrieval import (
+    Fused,
+    Numbers,
+    Vector,
+    best,
+    rarest,
+    rarity,
+    retrieve,
+    score_words,
+    search_text,
+    terms_of,
+)
 from dreamgym_kit.types import Source, Transition
 
 _PAGE = 4096

@@ -34,8 +34,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Embedder, Room
 from dreamgym_kit.replay.records import load_transition
-from dreamgym_kit.replay.retrieval import Vector, may_be_found, sameness
-from dreamgym_kit.replay.terms import search_text, terms_of
+from dreamgym_kit.replay.retrieval import Vector, may_be_found, sameness, search_text, terms_of
 from dreamgym_kit.types import Source, Transition
 
 # `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our

@@ -2,7 +2,7 @@
 
 What a row says is its payload, text with a checksum. Names that rows are found by are JSON strings, quotes
 and all: the server trims what it filters by, is given UTF-8 only, and so no name meets another, whatever is
-in it. Words are split here (`replay.terms`), with blanks between them: the server splits at blanks and does
+in it. Words are split here (`terms_of`), with blanks between them: the server splits at blanks and does
 nothing else. What search may not find has neither words nor a vector.
 """
 
@@ -17,8 +17,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
-from dreamgym_kit.replay.retrieval import fits, may_be_found
-from dreamgym_kit.replay.terms import search_text, terms_of
+from dreamgym_kit.replay.retrieval import fits, may_be_found, search_text, terms_of
 from dreamgym_kit.types import Environment, Source, Split, Transition
 
 VECTOR = "text"  # the name of the vector, after what it is made of

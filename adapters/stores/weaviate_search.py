@@ -21,8 +21,7 @@ from dreamgym_kit.adapters.stores.weaviate_rows import (
     read_object,
 )
 from dreamgym_kit.interfaces import Hit, HybridQuery
-from dreamgym_kit.replay.retrieval import retrieve, sameness
-from dreamgym_kit.replay.terms import terms_of
+from dreamgym_kit.replay.retrieval import retrieve, sameness, terms_of
 from dreamgym_kit.types import Source, Transition
 
 _MAX_TERMS = 64  # of a question, the most telling parts come first; the server skips what cannot win

@@ -116,7 +116,7 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
     from dreamgym_kit.findings import values, words
     from dreamgym_kit.replay.masking import Masker
     from dreamgym_kit.replay.redaction import Redactor, parse_rules
-    from dreamgym_kit.replay.terms import terms_of
+    from dreamgym_kit.replay.retrieval import terms_of
     from dreamgym_kit.report import markdown
     from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.settings.secrets import looks_secret

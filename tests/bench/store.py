@@ -140,7 +140,7 @@ def _word(number: int) -> str:
 
 def _hybrid(store: "object", asked: "Sequence[object]") -> None:
     from dreamgym_kit.interfaces import HybridQuery
-    from dreamgym_kit.replay.terms import search_text
+    from dreamgym_kit.replay.retrieval import search_text
 
     for one in asked:
         hits = store.search(HybridQuery(search_text(one), tool=one.call.tool, not_episode=one.episode, k=K))
@@ -255,7 +255,7 @@ def _lancedb_python(folder: Path) -> Path | None:
 def _export(path: Path, store: "object", seed: int, rows: int) -> None:
     """The same rows, questions and vectors, for a Python that has no dreamgym-kit."""
     from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-    from dreamgym_kit.replay.terms import rarest, search_text, terms_of
+    from dreamgym_kit.replay.retrieval import rarest, search_text, terms_of
 
     embedder, rows_with = HashedEmbedder(), store._search._rows_with
     with path.open("w") as file:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.replay.terms import ASKED, MAX_TERM, MAX_TEXT, rarest, rarity, search_text, terms_of
+from dreamgym_kit.replay.retrieval import ASKED, MAX_TERM, MAX_TEXT, rarest, rarity, search_text, terms_of
 from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 

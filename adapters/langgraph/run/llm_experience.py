@@ -16,7 +16,7 @@ from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
-from dreamgym_kit.replay.terms import question_text
+from dreamgym_kit.replay.retrieval import question_text
 from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.settings.schema import Settings
