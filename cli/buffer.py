@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dreamgym_kit.interfaces import Hit, HybridQuery, TransitionStore
-    from dreamgym_kit.replay.stats import StoreStats
+    from dreamgym_kit.replay.transfer import StoreStats
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.types import Environment
 
@@ -135,7 +135,7 @@ def stats_command(
     """Count what the buffer holds, by tool, world and tenant."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.cli.flushing import tell_waiting
-    from dreamgym_kit.replay.stats import count_transitions
+    from dreamgym_kit.replay.transfer import count_transitions
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     settings = options.settings_for(None, {"buffer": buffer})
@@ -199,7 +199,7 @@ def search_command(
 def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") -> None:
     """Nothing was found: is there such a tool, world or tenant at all?"""
     from dreamgym_kit.errors import UnknownName
-    from dreamgym_kit.replay.stats import count_transitions
+    from dreamgym_kit.replay.transfer import count_transitions
 
     environment = (
         None if query.environment is None else query.environment.name

@@ -1,4 +1,4 @@
-"""Transitions in and out of a store: JSON lines (a record each, in the form of `records`), or another store.
+"""All of a store: in and out as JSON lines (a record each, in the form of `records`), copied, counted.
 
 Reading goes line by line and is bounded, whatever the file is: what can be read is kept, what cannot is
 listed with its line and field. Empty lines are passed over. Writing gives a whole file or none.
@@ -12,7 +12,8 @@ import codecs
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from dreamgym_kit.errors import NotSerializable, StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.records import dump_transition, load_transition
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Transition
+from dreamgym_kit.types import Effect, Transition
 
 MAX_PROBLEMS = 20
 _BATCH_ROWS = 500
@@ -94,15 +95,32 @@ def import_jsonl(path: Path, store: TransitionStore) -> ImportReport:
         UserError: the file cannot be opened or read.
         StoreError: the store failed; says how many rows were kept before.
     """
-    counts = _Counts(path)
+    read = new = unread = 0
+    problems: list[str] = []
+
+    def readable(stream: BinaryIO) -> Iterator[tuple[Transition, int]]:
+        nonlocal unread
+        for item in read_lines(stream):
+            if isinstance(item, Row):
+                yield item.transition, item.size
+                continue
+            unread += 1
+            if len(problems) < MAX_PROBLEMS:
+                problems.append(f"{path}:{item.line}: {item.why}")
+
     try:
         with path.open("rb") as stream:
-            for batch in batches(counts.readable(stream), _BATCH_ROWS):
-                counts.put(store, batch)
+            for batch in batches(readable(stream), _BATCH_ROWS):
+                try:
+                    new += store.put(batch)
+                except StoreError as error:
+                    rest = f"{read} transitions of {path} are in it; import again for the rest"
+                    raise StoreError(f"{error} ({rest})") from error
+                read += len(batch)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot be read ({reason}); {counts.read} transitions were kept") from error
-    return counts.report()
+        raise UserError(f"{path}: cannot be read ({reason}); {read} transitions were kept") from error
+    return ImportReport(read, new, read - new, unread, tuple(problems))
 
 
 def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False) -> int:
@@ -136,39 +154,6 @@ def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False)
         with suppress(OSError, ValueError):
             beside.unlink()
     return count
-
-
-class _Counts:
-    """What an import has done so far."""
-
-    def __init__(self, path: Path) -> None:
-        self.read = 0
-        self._path = path
-        self._new = 0
-        self._unread = 0
-        self._problems: list[str] = []
-
-    def readable(self, stream: BinaryIO) -> Iterator[tuple[Transition, int]]:
-        for item in read_lines(stream):
-            if isinstance(item, Row):
-                yield item.transition, item.size
-                continue
-            self._unread += 1
-            if len(self._problems) < MAX_PROBLEMS:
-                self._problems.append(f"{self._path}:{item.line}: {item.why}")
-
-    def put(self, store: TransitionStore, batch: list[Transition]) -> None:
-        try:
-            self._new += store.put(batch)
-        except StoreError as error:
-            raise StoreError(
-                f"{error} ({self.read} transitions of {self._path} are in it; import again for the rest)"
-            ) from error
-        self.read += len(batch)
-
-    def report(self) -> ImportReport:
-        duplicates = self.read - self._new
-        return ImportReport(self.read, self._new, duplicates, self._unread, tuple(self._problems))
 
 
 def _read_line(number: int, line: bytes) -> Row | Unreadable:
@@ -317,3 +302,61 @@ def _checksum(digests: Iterable[bytes]) -> str:
     """A sum: the same in any order, and another one with a row twice."""
     total = sum(int.from_bytes(digest, "big") for digest in digests) % 2**256
     return f"{total:064x}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCount:
+    """One tool's recordings."""
+
+    transitions: int
+    calls: int  # different calls: arguments, world and tenant
+    errors: int  # answers that say the tool failed
+    effect: Effect  # of the last recording
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counts over all transitions of a store; the most frequent first."""
+
+    transitions: int
+    episodes: int
+    tools: Mapping[str, ToolCount]
+    environments: Mapping[str, int]
+    tenants: Mapping[str, int]
+    sources: Mapping[str, int]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The same as JSON data, stable for machines."""
+        return _STATS.write(self)
+
+
+_STATS = Codec(StoreStats)
+
+
+def count_transitions(store: TransitionStore) -> StoreStats:
+    """Read a store to its end and count what is in it."""
+    tools, errors, environments, tenants, sources = (Counter[str]() for _ in range(5))
+    effects: dict[str, Effect] = {}
+    episodes: set[tuple[str, str]] = set()
+    calls: dict[str, set[tuple[str, str, str]]] = {}
+    for row in store.scan():
+        tool, environment = row.call.tool, str(row.environment)
+        tools[tool] += 1
+        errors[tool] += row.answer.error is not None
+        environments[environment] += 1
+        tenants[row.tenant] += 1
+        sources[str(row.answer.source)] += 1
+        effects[tool] = row.effect
+        episodes.add((row.tenant, row.episode))
+        calls.setdefault(tool, set()).add((row.tenant, environment, row.call.key))
+    return StoreStats(
+        transitions=tools.total(),
+        episodes=len(episodes),
+        tools={
+            name: ToolCount(count, len(calls[name]), errors[name], effects[name])
+            for name, count in tools.most_common()
+        },
+        environments=dict(environments.most_common()),
+        tenants=dict(tenants.most_common()),
+        sources=dict(sources.most_common()),
+    )
