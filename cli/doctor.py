@@ -98,7 +98,7 @@ def command(
     Imports the graph; runs no tool.
     """
     from dreamgym_kit.cli.running import let_go, prints_on_stderr
-    from dreamgym_kit.replay.masking import masked_text
+    from dreamgym_kit.replay.masking import masked
     from dreamgym_kit.report.terminal import next_steps
 
     flags = {"--tasks": tasks, "--buffer": buffer}
@@ -106,7 +106,7 @@ def command(
     request = _Asked(graph, typed, tools=tools, verbose=verbose > 0)
     with prints_on_stderr():
         unmasked = [*_checks(request), *_servers(servers or ())]
-    checks = [check._replace(text=masked_text(check.text)) for check in unmasked]
+    checks = [check._replace(text=masked(check.text)) for check in unmasked]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
     step = next((check.step for check in checks if check.level == "stop"), None)

@@ -179,11 +179,11 @@ def _flags_of(command: Any, arguments: list[str]) -> list[str]:
 
 def _tell_error(text: str) -> None:
     """One error on stderr, never wrapped: ids, paths and commands stay whole."""
-    from dreamgym_kit.replay.masking import masked_text
+    from dreamgym_kit.replay.masking import masked
     from dreamgym_kit.report.sanitize import clean
 
     word = "\x1b[1;31merror:\x1b[0m" if coloured(sys.stderr) else "error:"
-    tell(f"{word} {clean(masked_text(text))}")
+    tell(f"{word} {clean(masked(text))}")
 
 
 def _crash_log() -> str:
@@ -191,12 +191,12 @@ def _crash_log() -> str:
     import tempfile
     import traceback
 
-    from dreamgym_kit.replay.masking import masked_text
+    from dreamgym_kit.replay.masking import masked
 
     try:
         descriptor, path = tempfile.mkstemp(prefix="dreamgym-crash-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(masked_text(traceback.format_exc()))
+            log.write(masked(traceback.format_exc()))
     except OSError as error:
         return f"the steps that led here (the crash log could not be written: {error.strerror})"
     return path

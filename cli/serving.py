@@ -76,12 +76,12 @@ class _Progress:
         self._next = 0.0
 
     def __call__(self, seconds: float, word: str) -> None:
-        from dreamgym_kit.replay.masking import masked_text
+        from dreamgym_kit.replay.masking import masked
         from dreamgym_kit.report.sanitize import one_line
 
         if seconds >= self._next:
             self._next = seconds + _EVERY_S
-            tell(f"{seconds:4.0f} s  {one_line(masked_text(word))[:90]}")
+            tell(f"{seconds:4.0f} s  {one_line(masked(word))[:90]}")
 
 
 def _format_settings(launch: "Launch", key: Path | None) -> str:

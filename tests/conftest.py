@@ -130,7 +130,7 @@ def _awake_afterwards() -> Iterator[None]:
         fresh.forget_dreams()
     masking = sys.modules.get("dreamgym_kit.replay.masking")
     if masking is not None:
-        masking._CURRENT._until = 0.0
+        masking._PROCESS._until = 0.0
 
 
 @pytest.fixture(scope="session")

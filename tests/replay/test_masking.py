@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.replay.masking import MASK, masked, masked_answer, masked_arguments, masked_text
+from dreamgym_kit.replay.masking import MASK, masked, masked_answer
 from dreamgym_kit.types import Answer
 
 KEY = "sk-planted-abcdefghijklmnop"
@@ -20,8 +20,8 @@ KEY = "sk-planted-abcdefghijklmnop"
     ],
 )
 def test_a_key_of_a_known_form_is_masked(text: str, left: str) -> None:
-    assert masked_text(text) == left
-    assert masked_text(left) == left
+    assert masked(text) == left
+    assert masked(left) == left
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_stands_under_the_name_of_a_secret_is_masked_at_any_depth() -> None
         "secret": 7,
     }
     left = {"user": "ada", "login": [{"password": MASK, "api_key": MASK, "page_token": "p2"}], "secret": 7}
-    assert masked_arguments(given) == left
+    assert masked(given) == left
 
 
 def test_the_value_of_a_secret_variable_is_masked_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,4 +68,4 @@ def test_the_value_of_a_secret_variable_is_masked_wherever_it_stands(monkeypatch
     ids=["tokens", "urls", "dots", "headers"],
 )
 def test_no_text_of_a_tool_holds_the_run_up(text: str) -> None:
-    masked_text(text)
+    masked(text)

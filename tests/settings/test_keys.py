@@ -11,7 +11,7 @@ import pytest
 from dreamgym_kit.adapters.models.addresses import read_key
 from dreamgym_kit.adapters.models.remote import open_remote
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.replay.masking import masked_text, process_masker
+from dreamgym_kit.replay.masking import masked, process_masker
 from dreamgym_kit.settings.keys import key_places, open_key_files
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import PolicySettings
@@ -131,10 +131,10 @@ def test_a_key_of_a_file_is_masked_from_when_settings_name_it(tmp_path: Path) ->
 
 def test_a_key_that_was_read_is_masked_from_then_on() -> None:
     secret = "canarythatwasread77"
-    assert masked_text(secret) == secret
+    assert masked(secret) == secret
     said = PolicySettings(model="m", urls=("http://h/v1",), key_env="NAME")
     open_remote(said, source="x", environ={"NAME": secret}).close()
-    assert masked_text(f"no {secret}") == "no <masked>"
+    assert masked(f"no {secret}") == "no <masked>"
 
 
 def test_a_file_that_everybody_may_read_is_told_of(tmp_path: Path) -> None:

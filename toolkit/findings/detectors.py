@@ -18,7 +18,7 @@ from dreamgym_kit.findings.last_word import contradicting_answer, swallowed_erro
 from dreamgym_kit.findings.repeated import loop, repeated_write
 from dreamgym_kit.findings.ungrounded_write import made_up_argument, write_before_read
 from dreamgym_kit.findings.unwanted_write import unasked_destructive, write_after_refusal
-from dreamgym_kit.replay.masking import masked_text
+from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Finding
 
@@ -117,7 +117,7 @@ def _run(name: str, detector: Detector, case: Case) -> Iterator[Finding]:
             findings.append(_checked(finding, case))
     except (Exception, SystemExit) as error:  # noqa: BLE001  named below; the others still look
         message = " ".join(str(error).split())[:200]
-        yield Finding(FAILED, f"the detector {name} failed: {type(error).__name__}: {masked_text(message)}")
+        yield Finding(FAILED, f"the detector {name} failed: {type(error).__name__}: {masked(message)}")
     if len(findings) > _MOST:
         findings.pop()
         yield Finding(FAILED, f"the detector {name} found more than {_MOST} things; the rest is left out")
@@ -133,4 +133,4 @@ def _checked(finding: object, case: Case) -> Finding:
     known = {step.step for step in case.steps}
     if not all(type(step) is int and step in known for step in steps):
         raise ValueError(f"the steps {list(steps)!a:.60} are none of this episode's")
-    return replace(finding, text=masked_text(str(finding.text))[:_LONGEST], steps=steps)
+    return replace(finding, text=masked(str(finding.text))[:_LONGEST], steps=steps)

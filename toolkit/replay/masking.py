@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.codec import Codec
@@ -26,6 +26,7 @@ from dreamgym_kit.settings.secrets import KEY_FORMS, LOOSE_KEY, looks_secret
 from dreamgym_kit.types import Answer, Nearest
 
 MASK = "<masked>"
+Value = TypeVar("Value")
 
 _LEAST = 6  # characters of a form that is looked for
 _SHORTEST_KEY = 15  # characters of the shortest text that has a published form
@@ -165,7 +166,7 @@ def process_masker(*variables: str | None) -> Masker:
     Args:
         variables: hold secrets whatever their name.
     """
-    _CURRENT.variables.update(filter(None, variables))
+    _PROCESS.variables.update(filter(None, variables))
     return _PROCESS
 
 
@@ -180,19 +181,12 @@ def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> lis
     return [text for text in found if len(text) >= _LEAST]
 
 
-def masked_text(text: str) -> str:
-    """The same text without the secrets of this process."""
-    return _PROCESS.text(text)
+def masked(value: Value) -> Value:
+    """The same text or JSON value without the secrets of this process; the value itself where it holds none.
 
-
-def masked(value: JsonValue) -> JsonValue:
-    """The same JSON value without the secrets of this process; the value itself where it holds none."""
-    return _PROCESS.plain(value)
-
-
-def masked_arguments(arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """The same fields without secrets; a text under a name that asks for one is one."""
-    return dict(_PROCESS.plain(arguments))
+    A text under a name that asks for a secret is one.
+    """
+    return _PROCESS.text(value) if isinstance(value, str) else _PROCESS.plain(value)
 
 
 def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
@@ -217,43 +211,34 @@ def _asks_for_a_secret(name: str) -> bool:
     return _FIELD.search(name) is not None
 
 
-class _Current:
-    """The process's masker, made anew when variables or keys come, and looked at once a second."""
+class _ProcessMasker(Masker):
+    """What is known may become more: looked at once a second, and when variables or keys come."""
+
+    __slots__ = ("_masker", "_secrets", "_sizes", "_until", "variables")
 
     def __init__(self) -> None:
         self.variables: set[str] = set()
-        self._masker, self._sizes, self._until = Masker(), (-1, -1, -1), 0.0
+        self._masker, self._secrets = Masker(), frozenset[str]()
+        self._sizes, self._until = (-1, -1, -1), 0.0
 
-    def masker(self) -> Masker:
+    def text(self, text: str) -> str:
+        return self._current().text(text)
+
+    def plain(self, value: JsonValue) -> JsonValue:
+        return self._current().plain(value)
+
+    def _current(self) -> Masker:
         now = time.monotonic()
         sizes = (len(os.environ), len(self.variables), len(keys.HELD) + len(keys.NAMED))
         if sizes != self._sizes or now > self._until:
             self._sizes, self._until = sizes, now + 1.0
-            names = frozenset(self.variables | keys.NAMED)
-            self._masker = _masker_of(frozenset(os.environ.items()), names, frozenset(keys.HELD))
+            secrets = frozenset([*secrets_in(os.environ, self.variables | keys.NAMED), *keys.HELD])
+            if secrets != self._secrets:
+                self._secrets, self._masker = secrets, Masker(secrets)
         return self._masker
 
 
-class _ProcessMasker(Masker):
-    """Asks for the process's masker each time: what is known may have become more."""
-
-    __slots__ = ()
-
-    def text(self, text: str) -> str:
-        return _CURRENT.masker().text(text)
-
-    def plain(self, value: JsonValue) -> JsonValue:
-        return _CURRENT.masker().plain(value)
-
-
-_CURRENT, _PROCESS = _Current(), _ProcessMasker()
-
-
-@lru_cache(maxsize=8)
-def _masker_of(
-    environ: frozenset[tuple[str, str]], variables: frozenset[str], held: frozenset[str]
-) -> Masker:
-    return Masker([*secrets_in(dict(environ), variables), *held])
+_PROCESS = _ProcessMasker()
 
 
 def _is_telling(text: str) -> bool:

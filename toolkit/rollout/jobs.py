@@ -12,7 +12,7 @@ from typing import Any
 
 from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, NotSerializable, RealCallBlocked
 from dreamgym_kit.interfaces import EpisodeRunner
-from dreamgym_kit.replay.masking import masked_text
+from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.types import Episode, Task, Verdict, error_line
 
@@ -145,7 +145,7 @@ def ended(job: Job, reason: str, stop: str, began: float | None = None) -> Episo
         repeat=job.repeat,
         environment=job.task.environment,
         verdict=verdict_of(stop),
-        reason=masked_text(reason),
+        reason=masked(reason),
         stop=stop,
         attempt=job.attempt,
         started_at=began,

@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import Command, Send
 
-from dreamgym_kit.replay.masking import masked, masked_answer, masked_text
+from dreamgym_kit.replay.masking import masked, masked_answer
 from dreamgym_kit.serialization import MARKS, escaped, to_json
 from dreamgym_kit.types import Answer, Source
 
@@ -46,7 +46,7 @@ def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
         value, artifact = value if len(value) == 2 else (value, None)
     if type(value) not in _SIMPLE and isinstance(value, Command):
         return masked_answer(Answer(update=_encode_command(value), source=Source.REAL))
-    content = masked_text(value) if type(value) is str else masked(_encode(value))
+    content = masked(value if type(value) is str else _encode(value))
     return Answer(content=content, artifact=masked(_encode(artifact)), source=Source.REAL)
 
 

@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.tools.base import FILTERED_ARGS, get_all_basemodel_annotations
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
 
-from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.routing.process import CONFIG_KEY, current
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.serialization import to_json
@@ -116,7 +116,7 @@ def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     if around is not None and around.tool is tool:
         call_id = around.call_id
         around.reached.append(tool)
-    arguments = masked_arguments(bare_arguments(tool, args, kwargs))
+    arguments = masked(bare_arguments(tool, args, kwargs))
     return Call(tool.name, arguments, call_id, metadata_here().get("langgraph_node"))
 
 

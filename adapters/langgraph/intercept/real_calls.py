@@ -32,7 +32,7 @@ from dreamgym_kit.dream.faults import FaultKind, failing, spoiled
 from dreamgym_kit.errors import EpisodeStop, NotSerializable
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.thread_owners import sealed, unsealed
-from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.routing.supervision import (
     CallerApprover,
@@ -147,7 +147,7 @@ def run_supervised(one: GatedCall, place: CallPosition) -> Flow[Callable[[], Any
     session = one.session
     args, kwargs = copied(one.args, one.kwargs, one.own)
     arguments = partial(one.arguments, args, kwargs)
-    call = replace(one.call, args=masked_arguments(arguments()))
+    call = replace(one.call, args=masked(arguments()))
     identity = one.identity(call)
     if session.overseer is None:
         session.refuse(f"{call.tool}: nobody oversees this session's real calls; it did not run")

@@ -24,7 +24,7 @@ from dreamgym_kit.adapters.models.vllm.looking import (
     read_under_way,
 )
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.replay.masking import masked_text
+from dreamgym_kit.replay.masking import masked
 
 READY_S = 1800.0
 DRAIN_S = 120.0
@@ -202,6 +202,6 @@ class VllmServer:
 
     def failure(self, problem: str) -> str:
         """What went wrong, with the last lines of the log."""
-        lines = "\n".join(f"  {masked_text(line)}" for line in self.process.last_lines())
+        lines = "\n".join(f"  {masked(line)}" for line in self.process.last_lines())
         ending = f"; the end of {self.process.log}:\n{lines}" if lines else f"; {self.process.log} is empty"
         return f"serve: {problem}{ending}"
