@@ -17,7 +17,6 @@ from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
 from dreamgym_kit.replay.eviction import Kept, to_evict
 from dreamgym_kit.replay.records import dump_transition, load_transition, storable
 from dreamgym_kit.replay.retrieval import (
-    Fused,
     best,
     fits,
     may_be_found,
@@ -42,7 +41,7 @@ class MemoryStore:
     def __init__(self, *, embedder: Embedder | None = None, path: Path | None = None) -> None:
         """`path`: the file that it stands for, if any; `dreamgym.lock` is beside that."""
         self.path = path
-        self._chosen = embedder
+        self._embedder = embedder
         self._lines: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}  # id -> (place, JSON)
         self._lock = threading.Lock()
         self._closed = False
@@ -78,10 +77,20 @@ class MemoryStore:
         """See `TransitionStore.search`; looks at every row."""
         from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
 
-        if self._chosen is None:
-            self._chosen = HashedEmbedder()
-        rows = {number: load_transition(line) for number, (_, line) in enumerate(self._rows())}
-        matches = search_all(rows, query, self._chosen)
+        embedder = self._embedder = self._embedder or HashedEmbedder()
+        rows = [load_transition(line) for _, line in self._rows()]
+        texts = {number: search_text(row) for number, row in enumerate(rows) if may_be_found(row)}
+        terms = {number: set(terms_of(text)) for number, text in texts.items()}
+
+        def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
+            narrowed = replace(query, sources=sources)
+            allowed = [number for number in texts if fits(rows[number], narrowed)]
+            rankings = {"words": _by_words(query.text, terms, allowed, depth)}
+            if not query.words_only:
+                rankings["vectors"] = _by_vectors(query.text, texts, allowed, embedder, depth)
+            return rankings
+
+        matches = retrieve(query, rank, lambda numbers: [sameness(rows[number]) for number in numbers])
         return [Hit(rows[match.row], match.score, match.places) for match in matches]
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
@@ -121,23 +130,6 @@ class MemoryStore:
 def _place(transition: Transition) -> tuple[str, Environment, str, str]:
     call = transition.call
     return (transition.tenant, transition.environment, call.tool, call.key)
-
-
-def search_all(rows: Mapping[int, Transition], query: HybridQuery, embedder: Embedder | None) -> list[Fused]:
-    """The best rows for a query, by looking at each."""
-    known = {number: row for number, row in rows.items() if may_be_found(row)}
-    texts = {number: search_text(row) for number, row in known.items()}
-    terms = {number: set(terms_of(text)) for number, text in texts.items()}
-
-    def rank(sources: frozenset[Source], depth: int) -> Mapping[str, Sequence[int]]:
-        narrowed = replace(query, sources=sources)
-        allowed = [number for number, row in known.items() if fits(row, narrowed)]
-        rankings = {"words": _by_words(query.text, terms, allowed, depth)}
-        if embedder is not None and not query.words_only:
-            rankings["vectors"] = _by_vectors(query.text, texts, allowed, embedder, depth)
-        return rankings
-
-    return retrieve(query, rank, lambda numbers: [sameness(known[number]) for number in numbers])
 
 
 def _by_words(text: str, terms: Mapping[int, set[str]], allowed: Sequence[int], depth: int) -> list[int]:

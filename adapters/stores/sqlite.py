@@ -125,12 +125,19 @@ class SqliteStore:
         self._check_writable("add to it")
         if not transitions:
             return 0
-        rows, searched = self._prepared(transitions)
+        rows: list[tuple[object, ...]] = []  # made before anybody has to wait for a lock
+        searched: dict[object, Searchable] = {}
+        with storable(self.path):
+            for transition in transitions:
+                row = row_of(transition)
+                if row[0] not in searched:  # of two with one id, the first is kept
+                    rows.append(row)
+                    searched[row[0]] = searchable(transition, str(row[-1]))
         embedder, vectors = self._embedder.chosen(), {}
         if embedder is not None and embedder.local:  # others wait for the first search: no put for a network
             made = embedder.embed([row.text for row in searched.values()])
             vectors = dict(zip(searched, made, strict=True))
-        with self._writing_by() as deadline, self._transaction(deadline) as writer:
+        with self._transaction() as writer:
             (last,) = writer.execute("select coalesce(max(seq), 0) from transitions").fetchone()
             new = writer.executemany(INSERT, rows).rowcount
             added = writer.execute("select seq, id from transitions where seq > ? order by seq", (last,))
@@ -164,15 +171,17 @@ class SqliteStore:
         matches = search.best(query)
         rows = self._transitions([match.row for match in matches])
         hits = [Hit(rows[match.row], match.score, match.places) for match in matches if match.row in rows]
-        for hit in hits:
-            self._check_hit(hit.transition, query)
+        for hit in hits:  # what the index says of a row is compared with the row itself
+            if not fits(hit.transition, query):
+                problem = f"transition {hit.transition.id}: its place says something else than its content"
+                raise damaged(self.path, problem)
         return hits
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
         """See `TransitionStore.evict`."""
         self._check_writable("evict rows")
         moment = time.time() if now is None else now
-        with self._writing_by() as deadline, self._transaction(deadline) as writer:
+        with self._transaction() as writer:
             if all_stay(writer, room):
                 return 0
             rows = writer.execute("select seq, provenance, recorded_at from places order by seq").fetchall()
@@ -206,25 +215,11 @@ class SqliteStore:
         if self._read_only:
             raise StoreError(f"{self.path}: was opened read-only; open it without read_only to {purpose}")
 
-    def _prepared(
-        self, transitions: Sequence[Transition]
-    ) -> tuple[list[tuple[object, ...]], dict[object, Searchable]]:
-        """Rows, and what search keeps of them by their id; made before anybody has to wait for a lock."""
-        rows: list[tuple[object, ...]] = []
-        searched: dict[object, Searchable] = {}
-        with storable(self.path):
-            for transition in transitions:
-                row = row_of(transition)
-                if row[0] not in searched:  # of two with one id, the first is kept
-                    rows.append(row)
-                    searched[row[0]] = searchable(transition, str(row[-1]))
-        return rows, searched
-
     def _keep_vectors(self, vectors: Sequence[tuple[int, Vector]]) -> None:
         embedder = self._embedder.chosen()
         if self._read_only or embedder is None:
             return
-        with self._writing_by() as deadline, self._transaction(deadline) as writer:
+        with self._transaction() as writer:
             fill_in(writer, embedder, vectors)
 
     def _leaving(self, writer: sqlite3.Connection, seqs: Iterable[int]) -> Iterator[tuple[int, Transition]]:
@@ -236,8 +231,8 @@ class SqliteStore:
             yield seq, read_row(self.path, SCHEMA, row)
 
     @contextmanager
-    def _writing_by(self) -> Iterator[float]:
-        """Hold this store's writing; gives the time by which locks of others must be had."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold this store's writing, then the file's; both must be had within `lock_wait_s`."""
         deadline = time.monotonic() + self._lock_wait_s
         if not self._writing.acquire(timeout=self._lock_wait_s):
             raise StoreError(
@@ -245,24 +240,20 @@ class SqliteStore:
             )
         try:
             with named(self.path):
-                yield deadline
+                writer = self._open_writer()
+                waiting_ms = max(0, round((deadline - time.monotonic()) * 1000))
+                writer.execute(f"pragma busy_timeout = {waiting_ms}")
+                try:
+                    # At once the writer: a read that becomes a write fails at once when another was first.
+                    writer.execute("begin immediate")
+                    yield writer
+                    writer.execute("commit")
+                except BaseException:
+                    if writer.in_transaction:  # a full disk has rolled back by itself
+                        writer.execute("rollback")
+                    raise
         finally:
             self._writing.release()
-
-    @contextmanager
-    def _transaction(self, deadline: float) -> Iterator[sqlite3.Connection]:
-        writer = self._open_writer()
-        waiting_ms = max(0, round((deadline - time.monotonic()) * 1000))
-        writer.execute(f"pragma busy_timeout = {waiting_ms}")
-        try:
-            # At once the writer: a read that becomes a write fails without waiting when another was first.
-            writer.execute("begin immediate")
-            yield writer
-            writer.execute("commit")
-        except BaseException:
-            if writer.in_transaction:  # a full disk has rolled back by itself
-                writer.execute("rollback")
-            raise
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._closed:
@@ -306,8 +297,8 @@ class SqliteStore:
                     f"{self.path}: was written by an older dreamgym-kit that kept nothing to search by; "
                     "open it once without read_only"
                 )
-            with self._writing_by():
-                self._open_writer()
+            with self._transaction():
+                pass  # the first to write brings the file to this version
         embedder = self._embedder.to_search(words_only=words_only)
         with self._searching:
             if self._search is None:
@@ -330,7 +321,7 @@ class SqliteStore:
         with suppress(StoreError):
             more = True
             while more:
-                with self._writing_by() as deadline, self._transaction(deadline) as writer:
+                with self._transaction() as writer:
                     more = merge_some(writer)
 
     def _stored_embedder(self) -> tuple[str, int] | None:
@@ -351,13 +342,6 @@ class SqliteStore:
     def _transitions(self, seqs: Sequence[int]) -> dict[int, Transition]:
         rows = self._select(CHECKED, (json.dumps(list(seqs)),))
         return {row[0]: read_checked(self.path, row) for row in rows}
-
-    def _check_hit(self, transition: Transition, query: HybridQuery) -> None:
-        """What the index says of a row is compared with the row itself."""
-        if not fits(transition, query):
-            raise damaged(
-                self.path, f"transition {transition.id}: its place says something else than its content"
-            )
 
     def _select(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         with self._reading, named(self.path):
