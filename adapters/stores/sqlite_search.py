@@ -191,11 +191,10 @@ class SqliteSearch:
                 wanted = self._wanted(query, sources)
                 matches = self._matches(terms, query, real=Source.REAL in sources)
                 rankings = {"words": self._by_words(matches, blocks, wanted, depth)}
-                if vector is not None:
+                if vector is not None and blocks:
                     near = [block.nearest(vector, wanted, depth) for block in blocks]
-                    rankings["vectors"] = (
-                        best(*map(np.concatenate, zip(*near, strict=True)), depth) if near else []
-                    )
+                    rows, scores = map(np.concatenate, zip(*near, strict=True))
+                    rankings["vectors"] = best(rows, scores, depth)
                 return rankings
 
             return retrieve(query, rank, lambda rows: self._same(rows, blocks))

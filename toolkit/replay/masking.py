@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.codec import Codec
@@ -186,7 +186,7 @@ def masked(value: Value) -> Value:
 
     A text under a name that asks for a secret is one.
     """
-    return _PROCESS.text(value) if isinstance(value, str) else _PROCESS.plain(value)
+    return cast("Value", _PROCESS.text(value) if isinstance(value, str) else _PROCESS.plain(value))
 
 
 def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
