@@ -67,7 +67,7 @@ class FileEmbedder:
     Args:
         path: the file (or the address of another kind of buffer), for messages.
         given: the embedder that the caller wants; None leaves it to the file.
-        kept: reads whose vectors the file keeps; None: nobody's yet.
+        saved: reads whose vectors the file keeps; None: nobody's yet.
     """
 
     def __init__(self, path: Path | str, given: Embedder | None, saved: Callable[[], Named | None]) -> None:

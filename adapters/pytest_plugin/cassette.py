@@ -21,7 +21,7 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.codec import Codec, on_disk
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.replay.records import transition_to_record
-from dreamgym_kit.replay.transfer import Row, read_lines
+from dreamgym_kit.replay.transfer import TransitionLine, read_lines
 from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.rollout.lock import locked
 from dreamgym_kit.serialization import JsonValue
@@ -104,7 +104,7 @@ class Cassette:
         calls: list[Transition] = []
         with _reading(self.path) as stream:
             for item in read_lines(stream):
-                if not isinstance(item, Row):
+                if not isinstance(item, TransitionLine):
                     raise UserError(f"{self.path}:{item.line}: {item.why}; record the test again")
                 calls.append(item.transition)
         return calls

@@ -14,7 +14,7 @@ import numpy as np
 
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
-from dreamgym_kit.replay.eviction import Kept, to_evict
+from dreamgym_kit.replay.eviction import StoredRow, to_evict
 from dreamgym_kit.replay.records import dump_transition, load_transition, storable
 from dreamgym_kit.replay.retrieval import (
     best,
@@ -99,7 +99,7 @@ class MemoryStore:
             self._refuse_closed()
             rows = [load_transition(line) for _, line in self._lines.values()]
             candidates = [
-                Kept(number, row.answer.source is Source.REAL, row.recorded_at)
+                StoredRow(number, row.answer.source is Source.REAL, row.recorded_at)
                 for number, row in enumerate(rows)
             ]
             leaving = to_evict(candidates, room, now=time.time() if now is None else now)

@@ -94,8 +94,8 @@ class Spool:
             return None
         return status.st_ino, status.st_size
 
-    def deliver(self, store: TransitionStore, heard: Callable[[int], None] = lambda _: None) -> Delivered:
-        """Put what waits into a store, oldest first, and remove it here; `heard` is told how many so far.
+    def deliver(self, store: TransitionStore, progress: Callable[[int], None] = lambda _: None) -> Delivered:
+        """Put what waits into a store, oldest first, and remove it here; `progress` is told how many so far.
 
         Raises:
             StoreError: the store is away or refused; what it did not acknowledge still waits.
@@ -113,7 +113,7 @@ class Spool:
                     sent += len(rows)
                     unreadable += [line for line in lines if not isinstance(line.row, Transition)]
                     done = lines[-1].end
-                    heard(sent)
+                    progress(sent)
             finally:  # what a store that went away half-way acknowledged is not sent again
                 self._remove(done, unreadable)
         return Delivered(sent, new, tuple(f"{self.path}:{line.number}: {line.row}" for line in unreadable))
@@ -206,7 +206,7 @@ class BufferedStore:
         self._again_at = 0.0
         self._read = spool.state()  # of the spool when `_waiting` was what waits there
         self._waiting = spool.ids()
-        self._told = False
+        self._announced = False
         self._closed = False
         self.added = 0  # rows that puts called new, whether the server has them or they wait
         self._store: TransitionStore | None = None
@@ -221,7 +221,7 @@ class BufferedStore:
     def waiting(self) -> int:
         """How many rows wait now, whichever process keeps them."""
         with self._lock:
-            self._look()
+            self._read_waiting()
             return len(self._waiting)
 
     def put(self, transitions: Sequence[Transition]) -> int:
@@ -316,9 +316,9 @@ class BufferedStore:
                 try:
                     delivered = self._spool.deliver(store)
                 finally:
-                    self._look()
+                    self._read_waiting()
                 if delivered.sent:
-                    self._told = False
+                    self._announced = False
                     self._tell(f"{delivered.sent} recordings that waited were delivered: {self._spool.path}")
             return store
 
@@ -329,7 +329,7 @@ class BufferedStore:
             self._store = self._connect()
         return self._store
 
-    def _look(self) -> None:
+    def _read_waiting(self) -> None:
         """Know what waits; to read thousands of rows at each try in vain takes long."""
         state = self._spool.state()
         if state is None or state != self._read:
@@ -338,6 +338,6 @@ class BufferedStore:
     def _is_away(self, error: Exception, took_s: float) -> None:
         # One that is silent until its deadline holds up who records; asked seldom, it does so little.
         self._again_at = time.monotonic() + self._retry_s * max(1.0, took_s)
-        if not self._told:
-            self._told = True
+        if not self._announced:
+            self._announced = True
             self._tell(f"warning: {error}; what is recorded waits in {self._spool.path} meanwhile")

@@ -55,7 +55,7 @@ from dreamgym_kit.adapters.stores.sqlite_tables import (
 )
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import Embedder, Hit, HybridQuery, Room
-from dreamgym_kit.replay.eviction import Crowding, Kept, to_evict
+from dreamgym_kit.replay.eviction import Crowding, StoredRow, to_evict
 from dreamgym_kit.replay.records import storable
 from dreamgym_kit.replay.retrieval import Vector, fits
 from dreamgym_kit.types import Environment, Source, Transition
@@ -185,7 +185,7 @@ class SqliteStore:
             if all_stay(writer, room):
                 return 0
             rows = writer.execute("select seq, provenance, recorded_at from places order by seq").fetchall()
-            candidates = [Kept(seq, source == Source.REAL, at) for seq, source, at in rows]
+            candidates = [StoredRow(seq, source == Source.REAL, at) for seq, source, at in rows]
             return drop(writer, self._leaving(writer, to_evict(candidates, room, now=moment)))
 
     def make_room(self) -> int:

@@ -212,12 +212,12 @@ class SqliteSearch:
             return []
         table = np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
         weights = np.array(list(matches.values()))[table[:, 0]]
-        found = []
+        fitting = []
         for block in blocks:
             known, at = block.find(table[:, 1])
             fits = block.fits(at, wanted)
-            found.append((table[known, 1][fits], block.facts.used["terms"][at[fits]], weights[known][fits]))
-        rows, lengths, gains = map(np.concatenate, zip(*found, strict=True))
+            fitting.append((table[known, 1][fits], block.facts.used["terms"][at[fits]], weights[known][fits]))
+        rows, lengths, gains = map(np.concatenate, zip(*fitting, strict=True))
         return best(*score_words(rows, lengths, gains, self._terms / max(1, self._rows)), depth)
 
     def _matches(self, terms: Sequence[str], query: HybridQuery, *, real: bool) -> dict[str, float]:

@@ -21,7 +21,7 @@ from dreamgym_kit.adapters.stores.weaviate_rows import (
 from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import HybridQuery
-from dreamgym_kit.replay.eviction import Kept
+from dreamgym_kit.replay.eviction import StoredRow
 from dreamgym_kit.types import Source, Split
 
 PAGE = 256  # rows with their payload
@@ -135,7 +135,7 @@ def without_vectors(at: Tenant) -> list[tuple[Any, Found]]:
     return [(item, read_object(at.server.place, item, Asked())) for item in objects]
 
 
-def eviction_rows(at: Tenant) -> list[tuple[str, Kept]]:
+def eviction_rows(at: Tenant) -> list[tuple[str, StoredRow]]:
     """Of every row, its id and what eviction asks, in the order recorded."""
     from weaviate.classes.query import Filter, Sort
 
@@ -156,7 +156,7 @@ def eviction_rows(at: Tenant) -> list[tuple[str, Kept]]:
             after = max(after, int(order))
         more = len(objects) == _BARE_PAGE and len(rows) > before
     ordered = sorted(rows.items())
-    return [(name, Kept(place, real, at_s)) for place, ((_, name), (real, at_s)) in enumerate(ordered)]
+    return [(name, StoredRow(place, real, at_s)) for place, ((_, name), (real, at_s)) in enumerate(ordered)]
 
 
 def count(at: Tenant, *more: Any) -> int:

@@ -32,7 +32,7 @@ from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.redaction import RedactionRules, Redactor, redact_episode
-from dreamgym_kit.replay.transfer import Row, read_lines
+from dreamgym_kit.replay.transfer import TransitionLine, read_lines
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Transition
 
@@ -230,7 +230,7 @@ def _own(path: Path) -> _Read:
     try:
         with path.open("rb") as stream:
             for item in read_lines(stream):
-                if isinstance(item, Row):
+                if isinstance(item, TransitionLine):
                     read.recorded.append(item.transition)
                     read.formats[Format.TRANSITIONS] += 1
                 else:

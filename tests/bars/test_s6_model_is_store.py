@@ -25,7 +25,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.interfaces import HybridQuery, Room, TransitionStore
-from dreamgym_kit.replay.eviction import Kept, to_evict
+from dreamgym_kit.replay.eviction import StoredRow, to_evict
 from dreamgym_kit.replay.transfer import export_jsonl, import_jsonl
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
@@ -124,7 +124,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def evict(self, rows: int | None, share: float, lifetime: float | None) -> None:
         room = Room(rows, share, lifetime)
         kept = [
-            Kept(number, it.answer.source is Source.REAL, it.recorded_at)
+            StoredRow(number, it.answer.source is Source.REAL, it.recorded_at)
             for number, it in enumerate(self.model.values())
         ]
         names = list(self.model)

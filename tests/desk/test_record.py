@@ -11,7 +11,7 @@ from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.database import OPERATIONS, DeskError, scratch_desk
 from dreamgym_kit.recipes.desk.record import COLLEAGUES, RECORDINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
-from dreamgym_kit.replay.transfer import Row, read_lines
+from dreamgym_kit.replay.transfer import TransitionLine, read_lines
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.types import Source, Transition
 
@@ -19,8 +19,8 @@ from dreamgym_kit.types import Source, Transition
 def rows(path: Path) -> list[Transition]:
     with path.open("rb") as stream:
         read = list(read_lines(stream))
-    assert all(isinstance(row, Row) for row in read)
-    return [row.transition for row in read if isinstance(row, Row)]
+    assert all(isinstance(row, TransitionLine) for row in read)
+    return [row.transition for row in read if isinstance(row, TransitionLine)]
 
 
 SHIPPED = rows(RECORDINGS_FILE)

@@ -18,10 +18,10 @@ CROWD = 1_000  # rows put between two looks at how many there are
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRow:
     """What the decision needs to know of a row."""
 
-    row: int  # rising in the order recorded
+    number: int  # rising in the order recorded
     real: bool
     recorded_at: float  # Unix time, seconds; 0 where nobody knows
 
@@ -32,26 +32,26 @@ def room_of(settings: ReplaySettings) -> Room:
     return Room(settings.rows, settings.dreamt_share, lifetime)
 
 
-def to_evict(rows: Sequence[Kept], room: Room, *, now: float) -> list[int]:
+def to_evict(rows: Sequence[StoredRow], room: Room, *, now: float) -> list[int]:
     """The rows that have to leave, given all there are in the order recorded.
 
     Rows of unknown age outlive any lifetime; the share and the limit on all rows take them in their turn.
     """
     real = [row for row in rows if row.real]
-    dreamt = [kept for kept in rows if not kept.real]
-    young = [kept for kept in dreamt if not _is_old(kept, room, now)]
+    dreamt = [row for row in rows if not row.real]
+    young = [row for row in dreamt if not _is_old(row, room, now)]
     allowed = min(len(young), _most_dreamt(len(real), room))
     if room.rows is not None:
         allowed = min(allowed, max(0, room.rows - len(real)))
     stay = young[len(young) - allowed :]
     too_many = 0 if room.rows is None else max(0, len(real) - room.rows)
-    staying = {kept.row for kept in (*stay, *real[too_many:])}
-    return [kept.row for kept in rows if kept.row not in staying]
+    staying = {row.number for row in (*stay, *real[too_many:])}
+    return [row.number for row in rows if row.number not in staying]
 
 
-def _is_old(kept: Kept, room: Room, now: float) -> bool:
+def _is_old(row: StoredRow, room: Room, now: float) -> bool:
     lifetime = room.dreamt_lifetime_s
-    return lifetime is not None and kept.recorded_at > 0 and now - kept.recorded_at > lifetime
+    return lifetime is not None and row.recorded_at > 0 and now - row.recorded_at > lifetime
 
 
 def _most_dreamt(real: int, room: Room) -> int:

@@ -64,10 +64,10 @@ def forms_of(secret: str) -> list[str]:
     coded = [base64.b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
     safe = [base64.urlsafe_b64encode(b"\0" * shift + raw)[2 * shift : -4].decode() for shift in range(3)]
     urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
-    urls |= {_PERCENT.sub(lambda found: found[0].lower(), url) for url in urls}
+    urls |= {_PERCENT.sub(lambda match: match[0].lower(), url) for url in urls}
     once = json.dumps(secret)
     forms = {secret, *urls, once[1:-1], json.dumps(once)[3:-3]}
-    return sorted((one for one in {*forms, *coded, *safe} if len(one) >= _LEAST), key=len, reverse=True)
+    return sorted((form for form in {*forms, *coded, *safe} if len(form) >= _LEAST), key=len, reverse=True)
 
 
 class Masker:
@@ -172,13 +172,13 @@ def process_masker(*variables: str | None) -> Masker:
 
 def secrets_in(environ: Mapping[str, str], variables: Iterable[str] = ()) -> list[str]:
     """The secrets that environment variables hold."""
-    named, found = set(variables), []
+    named, secrets = set(variables), []
     for name, value in environ.items():
         text = value.strip()
         if name in named or (_VARIABLE.search(name) and _is_telling(text)) or looks_secret(text):
-            found.append(text)
-        found += [password[2] for password in _PASSWORD.finditer(text) if _is_telling(password[2])]
-    return [text for text in found if len(text) >= _LEAST]
+            secrets.append(text)
+        secrets += [password[2] for password in _PASSWORD.finditer(text) if _is_telling(password[2])]
+    return [text for text in secrets if len(text) >= _LEAST]
 
 
 def masked(value: Value) -> Value:
@@ -195,8 +195,8 @@ def masked_answer(answer: Answer, masker: Masker | None = None) -> Answer:
     changed: dict[str, Any] = {}
     for name in _PARTS:
         part = getattr(answer, name)
-        if part and (told := by.plain(part)) is not part:
-            changed[name] = tuple(told) if name == "changes" else told
+        if part and (made := by.plain(part)) is not part:
+            changed[name] = tuple(made) if name == "changes" else made
     if answer.nearest is not None:  # it may hold what nobody knew to be a secret when it was recorded
         changed["nearest"] = _NEAREST.read(by.plain(_NEAREST.write(answer.nearest)), "nearest")
     return replace(answer, **changed) if changed else answer

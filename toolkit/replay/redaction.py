@@ -36,7 +36,7 @@ def _luhn(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TextPattern:
     """What is looked for in texts. Where it has a group `secret`, only that is replaced."""
 
     name: str
@@ -51,10 +51,10 @@ _KEYS = (
 )
 # Begun where a name begins, and nothing of it is given back: else each letter of a long word would be tried.
 _EMAIL = r"(?<![A-Za-z0-9._+-])[A-Za-z0-9._+-]++(?:@|%40)[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++"
-PRESETS: Mapping[str, tuple[Pattern, ...]] = {
-    "email": (Pattern("email", re.compile(_EMAIL)),),
-    "key": tuple(Pattern("key", re.compile(text)) for text in _KEYS),
-    "card": (Pattern("card", re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?!\w)"), _luhn),),
+PRESETS: Mapping[str, tuple[TextPattern, ...]] = {
+    "email": (TextPattern("email", re.compile(_EMAIL)),),
+    "key": tuple(TextPattern("key", re.compile(text)) for text in _KEYS),
+    "card": (TextPattern("card", re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?!\w)"), _luhn),),
 }
 _KEY_FIELDS = frozenset(
     {"api_key", "apikey", "secret", "client_secret", "password", "passwd", "authorization"}
@@ -69,7 +69,7 @@ _KEY_FIELDS = frozenset(
 class RedactionRules:
     """What to take out."""
 
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[TextPattern, ...] = ()
     fields: frozenset[str] = frozenset()  # lower case
 
 
@@ -79,7 +79,7 @@ def parse_rules(words: Sequence[str]) -> RedactionRules:
     Raises:
         UserError: names the rule that is none of these.
     """
-    patterns: list[Pattern] = []
+    patterns: list[TextPattern] = []
     fields: set[str] = set()
     for word in words:
         kind, colon, rest = word.partition(":")
@@ -90,7 +90,7 @@ def parse_rules(words: Sequence[str]) -> RedactionRules:
         elif kind == "field" and rest.strip():
             fields.add(rest.strip().lower())
         elif kind == "regex" and colon:
-            patterns.append(Pattern("redacted", _compiled(rest)))
+            patterns.append(TextPattern("redacted", _compiled(rest)))
         else:
             known = ", ".join((*PRESETS, "all"))
             raise UserError(f"redact: '{word}' is no rule; use {known}, field:NAME or regex:PATTERN.")
@@ -140,8 +140,8 @@ class Redactor:
         elif isinstance(value, str) and inside:
             if (held := _json_in(value)) is not None:
                 self.learn(held, field=field, inside=inside - 1)
-            for found in self._quoted.finditer(value) if self._quoted else ():
-                self._know(found["secret"], found["field"].lower())
+            for match in self._quoted.finditer(value) if self._quoted else ():
+                self._know(match["secret"], match["field"].lower())
 
     def value(self, value: JsonValue, *, field: str | None = None, inside: int = _INSIDE) -> JsonValue:
         """The same value without what the rules take out."""
@@ -160,8 +160,8 @@ class Redactor:
             return self._placeholder(field, str(value)) if str(value) else value
         if isinstance(value, str):
             return self.text(value, inside=inside)
-        said = self.text(str(value), inside=0)  # a card number may be an integer
-        return value if said == str(value) else said
+        text = self.text(str(value), inside=0)  # a card number may be an integer
+        return value if text == str(value) else text
 
     def text(self, text: str, *, inside: int = _INSIDE) -> str:
         """The same text without what the rules take out; JSON in it stays JSON."""
@@ -204,16 +204,15 @@ class Redactor:
 
     def _places(self, text: str) -> list[tuple[int, int, str]]:
         """What to replace, from left to right; what overlaps is taken out as one."""
-        found = sorted(self._found(text), key=lambda place: (place[0], -place[1]))
-        kept: list[tuple[int, int, str]] = []
-        for place in found:
-            if not kept or place[0] >= kept[-1][1]:
-                kept.append(place)
-            elif place[1] > kept[-1][1]:  # reaches further: taken out as one
-                kept[-1] = (kept[-1][0], place[1], kept[-1][2])
-        return kept
+        places: list[tuple[int, int, str]] = []
+        for start, end, name in sorted(self._matches(text), key=lambda match: (match[0], -match[1])):
+            if not places or start >= places[-1][1]:
+                places.append((start, end, name))
+            elif end > places[-1][1]:  # reaches further: taken out as one
+                places[-1] = (places[-1][0], end, places[-1][2])
+        return places
 
-    def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
+    def _matches(self, text: str) -> Iterator[tuple[int, int, str]]:
         for pattern in self._rules.patterns:
             group: str | int = "secret" if "secret" in pattern.regex.groupindex else 0
             for match in pattern.regex.finditer(text):
@@ -241,12 +240,12 @@ def redact_episode(transitions: Sequence[Transition], redactor: Redactor) -> lis
     Arguments that change give calls another key, so the state that a call met gets a new name too: `after`
     is the digest of some first calls that changed the world; it becomes the digest of the same, redacted.
     """
-    ordered = sorted(transitions, key=lambda one: one.step)
-    changed = {one.step: _redacted(one, redactor) for one in ordered}
-    writes = [one for one in ordered if one.effect.changes_environment]
+    ordered = sorted(transitions, key=lambda step: step.step)
+    changed = {step.step: _redacted(step, redactor) for step in ordered}
+    writes = [step for step in ordered if step.effect.changes_environment]
     old = [history_digest([write.call.key for write in writes[:count]]) for count in range(len(writes) + 1)]
     new = [
-        history_digest([changed[one.step].call.key for one in writes[:count]])
+        history_digest([changed[step.step].call.key for step in writes[:count]])
         for count in range(len(writes) + 1)
     ]
     names = dict(zip(reversed(old), reversed(new), strict=True))
@@ -256,10 +255,10 @@ def redact_episode(transitions: Sequence[Transition], redactor: Redactor) -> lis
     ]
 
 
-def _redacted(one: Transition, redactor: Redactor) -> Transition:
-    call = one.call
+def _redacted(transition: Transition, redactor: Redactor) -> Transition:
+    call = transition.call
     return replace(
-        one,
+        transition,
         call=replace(
             call,
             args=redactor.value(dict(call.args)),
@@ -268,9 +267,9 @@ def _redacted(one: Transition, redactor: Redactor) -> Transition:
                 Reply(redactor.value(reply.asked), redactor.value(reply.reply)) for reply in call.replies
             ),
         ),
-        answer=redactor.answer(one.answer),
-        episode=redactor.text(one.episode),
-        task=redactor.text(one.task),
+        answer=redactor.answer(transition.answer),
+        episode=redactor.text(transition.episode),
+        task=redactor.text(transition.task),
     )
 
 
@@ -279,10 +278,10 @@ def _json_in(text: str) -> JsonValue:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        found = read_json(text)
+        value = read_json(text)
     except NotSerializable:
         return None
-    return found if isinstance(found, (dict, list)) else None
+    return value if isinstance(value, (dict, list)) else None
 
 
 def _quoted(fields: frozenset[str]) -> re.Pattern[str] | None:

@@ -51,10 +51,10 @@ def question_text(call: Call, task: str) -> str:
     return _text(call, task)
 
 
-def _text(call: Call, task: str, *said: JsonValue) -> str:
+def _text(call: Call, task: str, *answer: JsonValue) -> str:
     parts = [call.tool, call.tool.replace("_", " "), task]
     size = sum(map(len, parts))
-    for value in (dict(call.args), *said):
+    for value in (dict(call.args), *answer):
         for part in _scalars(value):
             if size > MAX_TEXT:
                 return " ".join(parts)[:MAX_TEXT]
@@ -74,9 +74,9 @@ def terms_of(text: str) -> list[str]:
     else:
         folded = unicodedata.normalize("NFKD", text).casefold()
         words = _TERM.findall("".join(sign for sign in folded if not unicodedata.combining(sign)))
-    found = dict.fromkeys([word.strip(_EDGE)[:MAX_TERM] for word in words])
-    found.pop("", None)
-    return list(found)
+    terms = dict.fromkeys([word.strip(_EDGE)[:MAX_TERM] for word in words])
+    terms.pop("", None)
+    return list(terms)
 
 
 def rarest(terms: Sequence[str], rows_with: Mapping[str, int]) -> list[str]:
@@ -160,15 +160,15 @@ def retrieve(query: HybridQuery, rank: Rank, same: Same) -> list[Fused]:
         rank: rows that may be found, best first.
         same: tells which rows say the same.
     """
-    found: list[Fused] = []
-    said: set[int] = set()
+    matches: list[Fused] = []
+    seen: set[int] = set()
     real = query.sources & {Source.REAL}
     for sources in (real, query.sources - real):
-        if sources and len(found) < query.k:
-            more = _distinct(query.k - len(found), sources, rank, same, said)
-            found += more.values()
-            said |= more.keys()
-    return found
+        if sources and len(matches) < query.k:
+            more = _distinct(query.k - len(matches), sources, rank, same, seen)
+            matches += more.values()
+            seen |= more.keys()
+    return matches
 
 
 def sameness(transition: Transition) -> int:
@@ -195,16 +195,16 @@ def fits(transition: Transition, query: HybridQuery) -> bool:
     )
 
 
-def _distinct(k: int, sources: frozenset[Source], rank: Rank, same: Same, said: set[int]) -> dict[int, Fused]:
-    """The best rows that say something else than what was said, and than each other, by their marks."""
+def _distinct(k: int, sources: frozenset[Source], rank: Rank, same: Same, seen: set[int]) -> dict[int, Fused]:
+    """The best rows that say something else than what was seen, and than each other, by their marks."""
     depth = max(DEPTH, 3 * k)
     while True:
         rankings = rank(sources, depth)
         first: dict[int, Fused] = {}
         fused = fuse(rankings)
-        for one, mark in zip(fused, same([one.row for one in fused]), strict=True):
-            if mark not in said:
-                first.setdefault(mark, one)
+        for match, mark in zip(fused, same([match.row for match in fused]), strict=True):
+            if mark not in seen:
+                first.setdefault(mark, match)
         whole = all(len(rows) < depth for rows in rankings.values())
         if len(first) >= k or whole:
             return dict(islice(first.items(), k))
@@ -233,8 +233,8 @@ def score_words(
     import numpy as np
 
     parts = weights * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / max(average, 1.0)))
-    found, at = np.unique(rows, return_inverse=True)
-    return found, np.bincount(at, weights=parts, minlength=len(found)).astype(np.float64)
+    distinct, at = np.unique(rows, return_inverse=True)
+    return distinct, np.bincount(at, weights=parts, minlength=len(distinct)).astype(np.float64)
 
 
 def best(rows: Numbers, scores: "NDArray[Any]", depth: int) -> list[int]:
@@ -244,8 +244,8 @@ def best(rows: Numbers, scores: "NDArray[Any]", depth: int) -> list[int]:
     rounded = np.round(scores, 5)
     if len(rows) > depth:
         least = np.partition(rounded, len(rows) - depth)[len(rows) - depth]
-        kept = rounded >= least
-        rows, rounded = rows[kept], rounded[kept]
+        high = rounded >= least
+        rows, rounded = rows[high], rounded[high]
     order = np.lexsort((rows, -rounded))[:depth]
-    found: list[int] = rows[order].tolist()
-    return found
+    first: list[int] = rows[order].tolist()
+    return first

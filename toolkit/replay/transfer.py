@@ -53,7 +53,7 @@ _IMPORTS = Codec(ImportReport)
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableLine:
     """A line that is no transition."""
 
     line: int
@@ -61,7 +61,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TransitionLine:
     """A line that is one."""
 
     line: int
@@ -69,19 +69,19 @@ class Row:
     transition: Transition
 
 
-def read_lines(stream: BinaryIO) -> Iterator[Row | Unreadable]:
+def read_lines(stream: BinaryIO) -> Iterator[TransitionLine | UnreadableLine]:
     """Read a stream of JSON lines one at a time, never holding more than one line of 32 MiB."""
     number = 0
     while raw := stream.readline(MAX_BYTES + 1):
         number += 1
         if number == 1:
             if raw.startswith(_UTF16):
-                yield Unreadable(1, "UTF-16 text; save the file as UTF-8")
+                yield UnreadableLine(1, "UTF-16 text; save the file as UTF-8")
                 return
             raw = raw.removeprefix(codecs.BOM_UTF8)
         if len(raw) > MAX_BYTES:
             _skip_line(stream)
-            yield Unreadable(number, f"longer than {MAX_BYTES} bytes")
+            yield UnreadableLine(number, f"longer than {MAX_BYTES} bytes")
         elif line := raw.strip():
             yield _read_line(number, line)
 
@@ -101,7 +101,7 @@ def import_jsonl(path: Path, store: TransitionStore) -> ImportReport:
     def readable(stream: BinaryIO) -> Iterator[tuple[Transition, int]]:
         nonlocal unread
         for item in read_lines(stream):
-            if isinstance(item, Row):
+            if isinstance(item, TransitionLine):
                 yield item.transition, item.size
                 continue
             unread += 1
@@ -156,11 +156,11 @@ def export_jsonl(store: TransitionStore, path: Path, *, overwrite: bool = False)
     return count
 
 
-def _read_line(number: int, line: bytes) -> Row | Unreadable:
+def _read_line(number: int, line: bytes) -> TransitionLine | UnreadableLine:
     try:
-        return Row(number, len(line), load_transition(line))
+        return TransitionLine(number, len(line), load_transition(line))
     except NotSerializable as error:
-        return Unreadable(number, str(error))
+        return UnreadableLine(number, str(error))
 
 
 def _skip_line(stream: BinaryIO) -> None:
@@ -220,9 +220,9 @@ _MIGRATIONS = Codec(MigrationReport)
 
 
 def migrate(
-    source: TransitionStore, target: TransitionStore, heard: Callable[[int], None] = lambda _: None
+    source: TransitionStore, target: TransitionStore, progress: Callable[[int], None] = lambda _: None
 ) -> MigrationReport:
-    """Put all rows of one store into another and read them back; `heard` is told how many were put so far.
+    """Put all rows of one store into another and read them back; `progress` is told how many were put so far.
 
     Raises:
         StoreError: one of them failed; what came over stays, and repeating goes on.
@@ -234,10 +234,10 @@ def migrate(
         try:
             new += target.put(batch)
         except StoreError as error:
-            told = f"{error} ({put} transitions came over; migrate again, it goes on with the rest)"
-            raise type(error)(told) from error
+            text = f"{error} ({put} transitions came over; migrate again, it goes on with the rest)"
+            raise type(error)(text) from error
         put += len(batch)
-        heard(put)
+        progress(put)
     return _compared(sent, new, target.scan())
 
 
@@ -266,7 +266,7 @@ def batches(items: Iterable[tuple[Item, int]], most: int) -> Iterator[list[Item]
 def _compared(sent: dict[str, bytes], new: int, rows: Iterable[Transition]) -> MigrationReport:
     places = {name: place for place, name in enumerate(sent)}
     seen: set[str] = set()
-    found: list[bytes] = []
+    digests: list[bytes] = []
     differing: list[str] = []
     others, last, in_order = 0, -1, True
     for row in rows:
@@ -274,20 +274,20 @@ def _compared(sent: dict[str, bytes], new: int, rows: Iterable[Transition]) -> M
         if place is None:
             others += 1
             continue
-        said = _digest(dump_transition(row))
-        if said != sent[row.id]:
+        digest = _digest(dump_transition(row))
+        if digest != sent[row.id]:
             differing.append(row.id)
         seen.add(row.id)
-        found.append(said)
+        digests.append(digest)
         in_order = in_order and place > last
         last = place
     return MigrationReport(
         rows=len(sent),
         new=new,
-        there=len(found),
+        there=len(digests),
         others=others,
         checksum=_checksum(sent.values()),
-        checksum_there=_checksum(found),
+        checksum_there=_checksum(digests),
         missing=tuple([name for name in sent if name not in seen][:_NAMED]),
         differing=tuple(differing[:_NAMED]),
         in_order=in_order,
