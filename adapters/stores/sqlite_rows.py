@@ -6,7 +6,6 @@ file is named and never answers for another call. Indexes hold numbers of 8 or 1
 digests: each put touches as many pages of an index as it has rows, wherever they lie.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from dreamgym_kit.adapters.stores.sqlite_file import damaged
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
+from dreamgym_kit.replay.retrieval import number_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Environment, Transition
 
@@ -75,16 +75,8 @@ def packed(name: str) -> bytes:
 
 
 def exact_number(tenant: str, environment: str, tool: str, key: str) -> int:
-    """64 bits that rows of the same call in the same world have in common, and hardly any other."""
-    names = (
-        f"{tenant} {environment} {tool} {key}"  # no blank is in a key; rows that meet are told apart by name
-    )
-    return int.from_bytes(hashlib.blake2b(names.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def checksum(payload: str) -> int:
-    """64 bits that tell a damaged row from a whole one, quicker than making its id again."""
-    return int.from_bytes(hashlib.blake2b(payload.encode(), digest_size=8).digest(), "big", signed=True)
+    """What rows of the same call in the same world are found by; rows that meet are told apart by name."""
+    return number_of(f"{tenant} {environment} {tool} {key}")  # no blank is in a key
 
 
 def spelled(text: str) -> str:
@@ -163,7 +155,7 @@ def _read(
     """A transition from its payload, and the id that the payload says."""
     if checked and stored is None:
         raise damaged(path, f"row {seq}: it has content and no place")
-    if not isinstance(payload, str) or (checked and checksum(payload) != stored):
+    if not isinstance(payload, str) or (checked and number_of(payload) != stored):  # quicker than its id
         raise damaged(path, f"row {seq}: its content is not what was written")
     try:
         record = read_json(payload, checked=checked)

@@ -29,12 +29,12 @@ from dreamgym_kit.adapters.stores.sqlite_file import (
     named,
     write_ahead,
 )
-from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES, checksum, exact_number, packed, spelled
+from dreamgym_kit.adapters.stores.sqlite_rows import ROW_TABLES, exact_number, packed, spelled
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Embedder, Room
 from dreamgym_kit.replay.records import load_transition
-from dreamgym_kit.replay.retrieval import Vector, may_be_found, sameness, search_text, terms_of
+from dreamgym_kit.replay.retrieval import Vector, may_be_found, number_of, sameness, search_text, terms_of
 from dreamgym_kit.types import Source, Transition
 
 # `words` keeps no text and no positions: a tenth of the size, and nothing that we ask for is missing. Our
@@ -107,22 +107,12 @@ def searchable(transition: Transition, payload: str) -> Searchable:
     real = transition.answer.source is Source.REAL
     tenant, environment = spelled(transition.tenant), spelled(str(transition.environment))
     tool = spelled(transition.call.tool)
-    scopes = (
-        scope(tenant, real),
-        scope(tenant, real, tool=tool),
-        scope(tenant, real, environment=environment),
-    )
-    place = (
-        *(tenant, environment, tool, spelled(transition.episode), int(findable)),
-        *(
-            transition.answer.source.on_disk,
-            transition.recorded_at,
-            sameness(transition),
-            len(terms),
-            checksum(payload),
-        ),
-    )
-    return Searchable(place, " ".join((*scopes, *terms)) if findable else None, text)
+    by_tool, by_environment = scope(tenant, real, tool=tool), scope(tenant, real, environment=environment)
+    words = " ".join((scope(tenant, real), by_tool, by_environment, *terms))
+    place: tuple[object, ...] = (tenant, environment, tool, spelled(transition.episode), int(findable))
+    place += (transition.answer.source.on_disk, transition.recorded_at)
+    place += (sameness(transition), len(terms), number_of(payload))
+    return Searchable(place, words if findable else None, text)
 
 
 def add(

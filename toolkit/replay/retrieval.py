@@ -172,9 +172,13 @@ def retrieve(query: HybridQuery, rank: Rank, same: Same) -> list[Fused]:
 
 
 def sameness(transition: Transition) -> int:
-    """64 bits that are equal where tool, arguments and answer are: a second copy tells nothing new."""
+    """A number that is equal where tool, arguments and answer are: a second copy tells nothing new."""
     answer = transition.answer
-    text = _spell([transition.call.key, answer.content, answer.error])
+    return number_of(_spell([transition.call.key, answer.content, answer.error]))
+
+
+def number_of(text: str) -> int:
+    """64 bits that equal texts have in common, and hardly any others."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
