@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,46 +21,17 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import ModelSettings
 from dreamgym_kit.types import Episode, Finding, Task, UserTurn, Verdict, format_executed
 
-_MOST = 64_000  # characters
-
-
-class SystemPrompts:
-    """The system messages of one episode, each text once: the policy that its calls are held against.
-
-    Most ways of building an agent put the prompt before the model and not into the graph's messages, so the
-    transcript lacks it. Kept for the episode only, never written down.
-    """
-
-    def __init__(self) -> None:
-        self._texts: dict[str, None] = {}  # in the order heard
-        self._room = _MOST
-        self._lock = threading.Lock()
-
-    @property
-    def text(self) -> str:
-        """All that was heard, one below the other."""
-        return "\n".join(self._texts)
-
-    def take(self, messages: list[list[BaseMessage]]) -> None:
-        """Take in what a model is about to read."""
-        for message in (message for batch in messages for message in batch):
-            if message.type != "system":
-                continue
-            text = str(message.text)[: self._room]
-            with self._lock:
-                if text and text not in self._texts:
-                    self._texts[text] = None
-                    self._room -= len(text)
+_MAX_PROMPTS = 64_000  # characters
 
 
 class UsageCounter(BaseCallbackHandler):
     """Counts one episode's model calls; ends it when the run's spend budget is gone.
 
-    One handler for spend and prompts: the framework goes through all handlers for each event of each node,
-    and asks every one with each model call whether it wants a stream.
-
-    Attributes:
-        heard: the system prompts that the models were given.
+    Keeps the system prompts as well, each text once: the policy that the episode's calls are held against.
+    Most ways of building an agent put the prompt before the model and not into the graph's messages, so the
+    transcript lacks it. Kept for the episode only, never written down. One handler for both: the framework
+    goes through all handlers for each event of each node, and asks every one with each model call whether it
+    wants a stream.
     """
 
     run_inline = True
@@ -70,7 +41,8 @@ class UsageCounter(BaseCallbackHandler):
         self.calls = 0
         self.tokens = 0
         self.cost_usd = 0.0
-        self.heard = SystemPrompts()
+        self._prompts: dict[str, None] = {}  # in the order given
+        self._room = _MAX_PROMPTS
         self._session = session
         self._prices = prices
         self._budget = budget
@@ -82,8 +54,20 @@ class UsageCounter(BaseCallbackHandler):
         messages: list[list[BaseMessage]],
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
-        """Hear what a model is about to read."""
-        self.heard.take(messages)
+        """Take in the system messages that a model is about to read."""
+        for message in (message for batch in messages for message in batch):
+            if message.type != "system":
+                continue
+            text = str(message.text)[: self._room]
+            with self._lock:
+                if text and text not in self._prompts:
+                    self._prompts[text] = None
+                    self._room -= len(text)
+
+    @property
+    def prompts(self) -> str:
+        """The system prompts that the models were given, one below the other."""
+        return "\n".join(self._prompts)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:  # noqa: ARG002  the framework's form
         """Take in one model call's usage."""
@@ -126,47 +110,35 @@ def _of_policy(response: LLMResult) -> bool:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class EpisodeState:
-    """What became of one drive through the graph."""
-
-    transcript: Transcript
-    values: Any = None
-    stop: str = "finished"
-    reason: str = ""
-    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
-    ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
-    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
-    heard: SystemPrompts = field(default_factory=SystemPrompts)
-    replies: list[Asked] = field(default_factory=list)  # interrupts and their answers
-    calls: Callable[[], int] = field(default=lambda: 0)  # made so far
-    hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says
-    interrupted: Callable[[JsonValue], None] = field(default=lambda _: None)  # the graph asks a person
-    over: Callable[[], bool] = field(default=lambda: False)  # the episode was stopped
-    turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
-
-    def add_turn(self, kind: str, by: str, question: JsonValue = None, answer: JsonValue = None) -> None:
-        """Keep what somebody is told, or is about to be, in place of a user."""
-        place = len(self.transcript.records)
-        self.turns.append(UserTurn(kind, by, place, self.calls(), question, answer))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
-    """One episode so far."""
+    """One episode so far: what was said and asked in it, and how it ended."""
 
     task: Task
     repeat: int
     attempt: int
     session: Session
     usage: UsageCounter
-    course: EpisodeState
+    transcript: Transcript = field(default_factory=Transcript)
+    values: Any = None
+    stop: str = "finished"
+    reason: str = ""
+    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
+    ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
+    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
+    replies: list[Asked] = field(default_factory=list)  # interrupts and their answers
+    turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
 
-    def episode(self, judgement: Judgement, findings: Sequence[Finding]) -> Episode:
-        """The record, secrets in its texts included."""
-        session, usage, course, task = self.session, self.usage, self.course, self.task
+    def add_turn(self, kind: str, by: str, question: JsonValue = None, answer: JsonValue = None) -> None:
+        """Keep what somebody is told, or is about to be, in place of a user."""
+        place = len(self.transcript.records)
+        self.turns.append(UserTurn(kind, by, place, len(self.session.ledger), question, answer))
+
+    def record(self, judgement: Judgement, findings: Sequence[Finding]) -> Episode:
+        """The episode's record, secrets in its texts included."""
+        session, usage, task = self.session, self.usage, self.task
         return Episode(
             id=f"{task.id}.{self.repeat}",
             task=task.id,
@@ -176,8 +148,8 @@ class Lived:
             reason=judgement.reason,
             reward=judgement.reward,
             transitions=session.ledger.transitions(),
-            messages=tuple(course.transcript.records),
-            stop=course.stop,
+            messages=tuple(self.transcript.records),
+            stop=self.stop,
             violations=tuple(session.violations),
             executed=tuple(session.executed),
             findings=tuple(findings),
@@ -188,14 +160,13 @@ class Lived:
             started_at=self.started,
             elapsed_s=time.perf_counter() - self.clock,
             counts=dict(session.counts),
-            final=final_state(course.values),
+            final=final_state(self.values),
             dream_spend=dict(sorted(session.spends.items())),
-            user_turns=tuple(course.turns),
-            traceback=course.traceback,
+            user_turns=tuple(self.turns),
+            traceback=self.traceback,
         )
 
-    def executed(self) -> Episode:
+    def executed_record(self) -> Episode:
         """The record of an episode in which real calls ran: a failure, whatever else it was."""
-        reason = format_executed(self.session.executed)
-        self.course.stop, self.course.reason = "executed", reason
-        return self.episode(Judgement(Verdict.FAILED, reason, 0.0), ())
+        self.stop, self.reason = "executed", format_executed(self.session.executed)
+        return self.record(Judgement(Verdict.FAILED, self.reason, 0.0), ())

@@ -34,56 +34,49 @@ _NO_CLIENTS = frozenset({"builtins", "langchain", "langchain_core", "langgraph",
 
 
 def classify_error(
-    course: EpisodeState,
-    error: BaseException,
-    last: Sequence[Transition],
-    *,
-    of_model: Sequence[BaseException],
-    recovered: bool,
-    wants_context: bool,
-    timed_out: bool,
+    state: EpisodeState, error: BaseException, *, wants_context: bool, timed_out: bool
 ) -> None:
     """What an exception that came out of the graph says about the episode.
 
     Args:
-        course: of the episode.
+        state: of the episode.
         error: what came out.
-        last: the episode's last call.
-        of_model: what came out of the agent's chat models.
-        recovered: a model answered after all of that.
         timed_out: the episode's own time is over.
         wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
     """
+    session = state.session
+    of_model, last = session.model_errors, session.ledger.transitions()[-1:]
+    recovered = session.model_answers > 0 and session.unrecovered is None
     first = _first_leaf(error)
     text = error_text(first)
     raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
     if isinstance(first, GraphRecursionError):
-        course.stop, course.reason = "limit", "the graph's recursion limit was reached"
-        course.ran_on = True
+        state.stop, state.reason = "limit", "the graph's recursion limit was reached"
+        state.ran_on = True
     elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
-        course.stop, course.reason = "crashed", raised
+        state.stop, state.reason = "crashed", raised
     elif timed_out and isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
-        course.stop, course.reason = "limit", "the episode's time limit was reached"
+        state.stop, state.reason = "limit", "the episode's time limit was reached"
     elif isinstance(first, UserFailed):
-        course.stop = "interrupted" if isinstance(first, UserSilent) else "error"
-        course.reason = f"the simulated user failed: {text}"
+        state.stop = "interrupted" if isinstance(first, UserSilent) else "error"
+        state.reason = f"the simulated user failed: {text}"
     elif isinstance(first, EpisodeStop):
-        classify_stop(course, first)
+        classify_stop(state, first)
     elif _of_endpoint(first, of_model) and not (recovered and raised_by_agent(first)):
-        course.stop, course.reason = (
+        state.stop, state.reason = (
             "error",
             f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
         )
     elif raised_by_us(first):
-        course.stop, course.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
+        state.stop, state.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
     elif wants_context:  # a fault of the agent's own looks the same
-        course.stop = "error"
-        course.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
+        state.stop = "error"
+        state.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
     else:
-        course.stop, course.reason = "crashed", raised
-    if course.stop == "crashed" or (wants_context and course.stop == "error"):  # else no code is at fault
+        state.stop, state.reason = "crashed", raised
+    if state.stop == "crashed" or (wants_context and state.stop == "error"):  # else no code is at fault
         # a group's leaf, or an error that the framework made of the agent's, may have none of its own
-        course.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
+        state.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
 
 
 def declares_context(graph: Any) -> bool:
@@ -92,17 +85,17 @@ def declares_context(graph: Any) -> bool:
     return any(getattr(part, "context_schema", None) is not None for part in (graph, *inner))
 
 
-def say_model_down(course: EpisodeState, unrecovered: BaseException | None) -> None:
+def say_model_down(state: EpisodeState) -> None:
     """End an episode as an error if the agent caught an endpoint's failure and no model answered after it.
 
     Args:
-        course: of an episode that ended by itself, at a limit, at a question or by an exception.
-        unrecovered: what came out of the chat model call.
+        state: of an episode that ended by itself, at a limit, at a question or by an exception.
     """
+    unrecovered = state.session.unrecovered
     if unrecovered is not None and _of_endpoint(unrecovered, [unrecovered]):
         named = f"{type(unrecovered).__name__}: {error_text(unrecovered)}"
-        course.stop = "error"
-        course.reason = f"the agent's model did not answer: {named}; the agent caught it"
+        state.stop = "error"
+        state.reason = f"the agent's model did not answer: {named}; the agent caught it"
 
 
 def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
@@ -171,22 +164,22 @@ def _first_leaf(error: BaseException) -> BaseException:
     return error
 
 
-def classify_stop(course: EpisodeState, stop: EpisodeStop) -> None:
+def classify_stop(state: EpisodeState, stop: EpisodeStop) -> None:
     """How an episode ended that was stopped, and why."""
-    course.reason, course.ran_on = str(stop), False
+    state.reason, state.ran_on = str(stop), False
     if isinstance(stop, RealCallBlocked):
-        course.stop = "violation"
+        state.stop = "violation"
     elif isinstance(stop, RealCallExecuted):
-        course.stop = "executed"
+        state.stop = "executed"
     elif isinstance(stop, RealCallRefused):
-        course.stop = "refused"
+        state.stop = "refused"
     elif isinstance(stop, CallUnanswered):
-        course.stop = "abstained"
+        state.stop = "abstained"
     elif isinstance(stop, EpisodeTimeout):
-        course.stop = "limit"
+        state.stop = "limit"
     elif isinstance(stop, ContextFull):
-        course.stop, course.ran_on = "limit", True
+        state.stop, state.ran_on = "limit", True
     elif isinstance(stop, BudgetExceeded) and stop.what == "tool calls of one episode":
-        course.stop, course.reason, course.ran_on = "limit", f"more than {stop.limit:g} tool calls", True
+        state.stop, state.reason, state.ran_on = "limit", f"more than {stop.limit:g} tool calls", True
     else:
-        course.stop = "budget" if isinstance(stop, BudgetExceeded) else "error"
+        state.stop = "budget" if isinstance(stop, BudgetExceeded) else "error"
