@@ -488,10 +488,6 @@ def _covers(rule: int | None, port: int | None) -> bool:
     return rule is None or port is None or rule == port
 
 
-def _lies_in(folder: str, path: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def _same_program(entry: str, program: str) -> bool:
     if entry == program:
         return True

@@ -255,7 +255,7 @@ class LangGraphRunner:
         async with self.model_policy.lives(episode):
             with captured(self.model_policy, state.session, episode) as capture:
                 await self._drive(state, configurable)
-        if capture is not None and self.on_turns is not None:
+        if self.on_turns is not None:
             self.on_turns(episode, capture.turns())
 
     async def _drive(self, state: EpisodeState, configurable: dict[str, Any]) -> None:
@@ -292,14 +292,9 @@ class LangGraphRunner:
         session = state.session
         reconciled = reconcile(
             state.transcript.records,
-            held_call_ids=session.held_call_ids | session.excused,
-            passed_over=session.passed_over,
-            held_without_id=session.held_without_id,
-            unknown_names=session.unknown_names,
-            intercepted=len(session.ledger),
+            session,
             known_tools=HOLDINGS.names | hooked_names(),
             structured=HOLDINGS.structured | self.policy.structured,
-            asked_tools=session.asked_tools,
         )
         if reconciled.bad_arguments:
             session.count("bad_arguments", reconciled.bad_arguments)

@@ -49,7 +49,7 @@ async def follow(
     """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
     given: Any = dict(state.task.input)
     replies = list(state.task.replies)
-    config["configurable"].update(hearing_nested_graphs(graph, state.transcript.take))
+    config["configurable"].update(_nested_updates(graph, state.transcript.take))
     while True:
         at_breakpoint = await _step(graph, given, config, state, in_thread=in_thread)
         if state.session.stopped is not None:
@@ -80,7 +80,7 @@ async def _step(
 ) -> bool:
     """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
     state.waiting, at_breakpoint = [], False
-    async for mode, part in stream_graph(graph, given, config, in_thread=in_thread):
+    async for mode, part in _stream(graph, given, config, in_thread=in_thread):
         if mode == "updates":
             if isinstance(part, Mapping) and "__interrupt__" in part:
                 known = {interrupt.id for interrupt in state.waiting}
@@ -141,7 +141,7 @@ def _played_by(user: SimulatedUser) -> str:
     return "script" if isinstance(user, ScriptedUser) else "persona"
 
 
-async def stream_graph(
+async def _stream(
     graph: Pregel[Any], given: Any, config: RunnableConfig, *, in_thread: bool
 ) -> AsyncIterator[tuple[str, Any]]:
     """Updates and values of one run, each with its mode."""
@@ -204,7 +204,7 @@ def _within(value: Any) -> list[Any]:
     return list(value) if type(value) in (list, tuple) else []
 
 
-def hearing_nested_graphs(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
+def _nested_updates(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
     """Entries for `config["configurable"]` of `graph`: `take` is given each update of a graph within it.
 
     `astream(subgraphs=True)` would tell it too, at the price of a task and a wake-up for every step of every

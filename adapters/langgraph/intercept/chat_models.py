@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, name_of, own_entry
-from dreamgym_kit.adapters.langgraph.intercept.call_context import session_key
+from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, session_key
 from dreamgym_kit.adapters.langgraph.intercept.functions import (
     forget_cached,
     hook_made_around,
@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import (
     registered,
 )
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import turn_of
-from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.intercept.patches import of_same_kind, plain_wrapper
 from dreamgym_kit.adapters.langgraph.intercept.provider_tools import provider_tools, without_left_out
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import (
     answers_unknown_names,
@@ -155,23 +155,8 @@ def binding(real: Any) -> Any:
 
 
 def uncached(real: Any) -> Any:
-    """Wrap `_generate_with_cache`: inside a session no LLM cache is read or filled."""
-
-    @functools.wraps(real)
-    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
-        return real(_without_cache(self), *args, **kwargs)
-
-    return plain_wrapper(wrapper, real)
-
-
-def uncached_async(real: Any) -> Any:
-    """Wrap `_agenerate_with_cache`."""
-
-    @functools.wraps(real)
-    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
-        return await real(_without_cache(self), *args, **kwargs)
-
-    return plain_wrapper(wrapper, real)
+    """Wrap `_generate_with_cache` or `_agenerate_with_cache`: in a session no LLM cache is read or filled."""
+    return of_same_kind(real, lambda model, *_: (real, _without_cache(model)))
 
 
 def stopping_async(real: Any) -> Any:
@@ -228,8 +213,6 @@ def _answered(session: Session | None) -> None:
 def _session(model: BaseChatModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     if not PROCESS.armed and current.get() is None:
         return None
-    from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here
-
     session = find(session_key(config_here()), "a chat model")
     if session is not None:
         session.check_open("a chat model")

@@ -36,7 +36,6 @@ from dreamgym_kit.adapters.langgraph.intercept.chat_models import (
     streaming,
     streaming_async,
     uncached,
-    uncached_async,
 )
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook, hook_twins, met_again, unhook_all
@@ -183,7 +182,7 @@ def _guard_loading(patches: PatchSet) -> None:
 def _guard_model_entries(patches: PatchSet) -> None:
     wrappers = {
         "_generate_with_cache": uncached,
-        "_agenerate_with_cache": uncached_async,
+        "_agenerate_with_cache": uncached,
         "agenerate": stopping_async,
     }
     for name, wrap in wrappers.items():

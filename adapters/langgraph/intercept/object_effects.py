@@ -68,9 +68,39 @@ class ObjectEffects:
         return _described(called, name, self._said(called, name))
 
     def _said(self, called: object, name: str) -> Said:
-        return effect_said(called, name, self._settings, meant=lambda: self._means(name, called))
+        """What settings, the author, the framework or a guess say of one object, in this order.
+
+        `[tools]` is by name, `[functions]` by the function that was found under it.
+        """
+        settings, served = self._settings, is_served(called)
+
+        def believed(effect: Effect) -> bool:
+            return not (effect.runs_in_dream and served)
+
+        entry = settings.tools.get(name)
+        if (
+            entry is not None
+            and believed(entry.effect)
+            and (not entry.effect.runs_in_dream or self._means(name, called))
+        ):
+            return _of_settings(name, settings)
+        own = hook_of(called)
+        registered = settings.functions.get(own.reference) if own is not None else None
+        if registered is not None:
+            return registered.effect, "declared", ""
+        by_author, whole = _by_author(called)
+        if by_author is not None and whole and believed(by_author):
+            return by_author, "decorator", "@effect"
+        if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
+            return Effect.CONTROL, "framework", what
+        told = {field: getattr(called, field, None) for field in ("metadata", "extras")}
+        guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=told)
+        if by_author is not None and power(by_author) > power(guessed):
+            return by_author, "decorator", "@effect"
+        return guessed, "guessed", reason
 
     def _means(self, name: str, called: object) -> bool:
+        """Whether an entry that lets a name run in a dream means this object."""
         if name not in self._meant:
             self.mean(name, bearers_of(name))
         return self._meant[name] == {body_of(called)}
@@ -119,39 +149,6 @@ def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
 def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
     acting = [one for one, bodies in bearers if not all(map(is_empty, bodies))]
     return acting or [one for one, _ in bearers]
-
-
-def effect_said(called: object, name: str, settings: Settings, *, meant: Callable[[], bool]) -> Said:
-    """What settings, the author, the framework or a guess say of one object, in this order.
-
-    Args:
-        called: a tool, or a function that was hooked.
-        name: what its calls go by.
-        settings: `[tools]` is by name, `[functions]` by the function that was found under it.
-        meant: asked whether an entry that lets it run in a dream means this object.
-    """
-    served = is_served(called)
-
-    def believed(effect: Effect) -> bool:
-        return not (effect.runs_in_dream and served)
-
-    entry = settings.tools.get(name)
-    if entry is not None and believed(entry.effect) and (not entry.effect.runs_in_dream or meant()):
-        return _of_settings(name, settings)
-    own = hook_of(called)
-    registered = settings.functions.get(own.reference) if own is not None else None
-    if registered is not None:
-        return registered.effect, "declared", ""
-    by_author, whole = _by_author(called)
-    if by_author is not None and whole and believed(by_author):
-        return by_author, "decorator", "@effect"
-    if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
-        return Effect.CONTROL, "framework", what
-    told = {field: getattr(called, field, None) for field in ("metadata", "extras")}
-    guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=told)
-    if by_author is not None and power(by_author) > power(guessed):
-        return by_author, "decorator", "@effect"
-    return guessed, "guessed", reason
 
 
 def _by_author(called: object) -> tuple[Effect | None, bool]:

@@ -281,16 +281,11 @@ _CAPTURES: dict[str, Capture] = {}
 
 
 @contextmanager
-def captured(
-    policy: ModelPolicy | None, session: Session, episode: str | None = None
-) -> Iterator[Capture | None]:
+def captured(policy: ModelPolicy, session: Session, episode: str | None = None) -> Iterator[Capture]:
     """In the block, the chat models of the session's graph are answered by the policy.
 
     `episode`: its id in the turns; the session's own where that is left out.
     """
-    if policy is None:
-        yield None
-        return
     capture = _CAPTURES[session.id] = Capture(policy, session, episode or session.episode)
     try:
         yield capture
