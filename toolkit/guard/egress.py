@@ -32,9 +32,8 @@ from weakref import WeakSet
 from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.guard import thread_owners
 from dreamgym_kit.guard.audit_events import READERS, AuditedAction, Setting, plain_address
-from dreamgym_kit.guard.callers import IMPORTING, Caller, acting, caller
 from dreamgym_kit.guard.connections import KNOWN_GAPS, foreign_connections
-from dreamgym_kit.guard.thread_owners import Owner, exempt
+from dreamgym_kit.guard.thread_owners import IMPORTING, Caller, Owner, acting, caller, exempt
 from dreamgym_kit.settings import advice
 
 __all__ = [

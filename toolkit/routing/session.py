@@ -36,8 +36,7 @@ from dreamgym_kit.errors import (
     RealCallBlocked,
     RealCallExecuted,
 )
-from dreamgym_kit.guard.callers import acting
-from dreamgym_kit.guard.thread_owners import within
+from dreamgym_kit.guard.thread_owners import acting, within
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.routing.router import CallRouter, Mode, Route

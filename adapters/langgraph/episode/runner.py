@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState, UsageCounter
-from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
+from dreamgym_kit.adapters.langgraph.episode.state import (
+    EpisodeState,
+    UsageCounter,
     classify_error,
     classify_stop,
     declares_context,
@@ -37,7 +38,7 @@ from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
 from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
-from dreamgym_kit.guard.callers import acting
+from dreamgym_kit.guard.thread_owners import acting
 from dreamgym_kit.interfaces import (
     ChatEndpoint,
     Checker,

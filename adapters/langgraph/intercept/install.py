@@ -39,7 +39,6 @@ from dreamgym_kit.adapters.langgraph.intercept.chat_models import (
 )
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook, hook_twins, met_again, unhook_all
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import hear_interrupts
 from dreamgym_kit.adapters.langgraph.intercept.mcp import guard_late_imports, guard_mcp_sessions
 from dreamgym_kit.adapters.langgraph.intercept.memory import guard_memory, no_llm_cache, patch_memory
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
@@ -49,6 +48,7 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
     plain_wrapper,
     subclasses,
 )
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import hear_interrupts
 from dreamgym_kit.adapters.langgraph.intercept.threads import guard_threads
 from dreamgym_kit.adapters.langgraph.intercept.tools import (
     LEAVES,
@@ -57,9 +57,8 @@ from dreamgym_kit.adapters.langgraph.intercept.tools import (
     guard_tool_class,
 )
 from dreamgym_kit.guard import egress
-from dreamgym_kit.guard.callers import acting
 from dreamgym_kit.guard.connections import foreign_connections
-from dreamgym_kit.guard.thread_owners import guarded
+from dreamgym_kit.guard.thread_owners import acting, guarded
 from dreamgym_kit.routing.effects import HEARS_MARKS
 from dreamgym_kit.routing.process import PROCESS, current, holding, keep_stray, live_sessions
 from dreamgym_kit.routing.router import Mode

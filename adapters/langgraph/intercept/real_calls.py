@@ -2,14 +2,21 @@
 
 In a session on the way to the real tools a body runs under its overseer and nowhere else. While a tool that
 reads runs, it is noted that it does: what its body calls may not change the world.
+
+A real body that asks a person (LangGraph's `interrupt()`) is recorded with the question and the reply, since
+its answer depends on them. In a dream the recorded question is asked again. `interrupt` gets a code object of
+ours, as hooked functions do, so that it is heard under any name that it was imported by, and in graphs that a
+tool runs.
 """
 
 import copy
 import inspect
 import threading
 import time
+import types
 from collections.abc import Callable, Container, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -25,14 +32,14 @@ from dreamgym_kit.adapters.langgraph.intercept.answers import (
     encode_failure,
 )
 from dreamgym_kit.adapters.langgraph.intercept.call_context import letting_through
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
+from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, reroute
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.faults import FaultKind, failing, spoiled
 from dreamgym_kit.errors import EpisodeStop, NotSerializable
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.thread_owners import sealed, unsealed
-from dreamgym_kit.replay.masking import masked_arguments
+from dreamgym_kit.replay.masking import masked, masked_arguments
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.routing.supervision import (
     CallerApprover,
@@ -44,7 +51,7 @@ from dreamgym_kit.routing.supervision import (
     Step,
     Throttle,
 )
-from dreamgym_kit.serialization import is_exact, to_json
+from dreamgym_kit.serialization import JsonValue, is_exact, to_json
 from dreamgym_kit.supervision.session import effect_of, reading
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Reply
 
@@ -285,3 +292,51 @@ def _own(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001  something in it cannot be copied: that it did not change is looked at
         return value
+
+
+_HEARING: ContextVar[list[Reply] | None] = ContextVar("dreamgym_hearing", default=None)
+_REAL: list[types.FunctionType] = []  # `interrupt` as it was, while ours stands in its place
+
+
+@contextmanager
+def hearing() -> Iterator[list[Reply]]:
+    """Give the questions of the block that got a reply, in order; those of inner blocks too."""
+    around, heard = _HEARING.get(), list[Reply]()
+    token = _HEARING.set(heard)
+    try:
+        yield heard
+    finally:
+        _HEARING.reset(token)
+        if around is not None:
+            around += heard
+
+
+def ask_person(asked: JsonValue) -> JsonValue:
+    """Ask whoever answers this graph's interrupts; the first time the graph stops here.
+
+    Raises:
+        GraphInterrupt: there is no reply yet; the node runs again when there is.
+    """
+    return to_json(interrupt(asked))
+
+
+def hear_interrupts(patches: PatchSet) -> None:
+    """Put ours into `interrupt`, until `patches` is undone."""
+    real, put_back = reroute(interrupt, f"{__name__}:_interrupted", 0)
+    _REAL[:] = [real]
+
+    def undo() -> None:
+        put_back()
+        _REAL.clear()
+
+    patches.on_undo(undo)
+
+
+def _interrupted(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where calls of `interrupt` arrive."""
+    reply = _REAL[0](*args, **kwargs)
+    listening = _HEARING.get()
+    if listening is not None:
+        asked = args[0] if args else kwargs.get("value")
+        listening.append(Reply(masked(to_json(asked)), masked(to_json(reply))))
+    return reply

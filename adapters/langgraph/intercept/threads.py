@@ -22,8 +22,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, plain_wrapper
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.guard import thread_owners
-from dreamgym_kit.guard.callers import handed_over
-from dreamgym_kit.guard.thread_owners import Owner, carried, seal, within
+from dreamgym_kit.guard.thread_owners import Owner, carried, handed_over, seal, within
 from dreamgym_kit.routing.process import current
 from dreamgym_kit.routing.session import Session
 

@@ -29,7 +29,6 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     running,
     session_key,
 )
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
     OURS,
     PatchSet,
@@ -39,7 +38,12 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
     of_same_kind,
     plain_wrapper,
 )
-from dreamgym_kit.adapters.langgraph.intercept.real_calls import GatedCall, run_real, run_supervised
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import (
+    GatedCall,
+    ask_person,
+    run_real,
+    run_supervised,
+)
 from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_outside, unowned_call
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem

@@ -18,8 +18,14 @@ from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
 
-from dreamgym_kit.adapters.langgraph.episode.call_site import CallSite, CallSites, path_of
-from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, metadata_here, session_key
+from dreamgym_kit.adapters.langgraph.intercept.call_context import (
+    CallSite,
+    CallSites,
+    config_here,
+    metadata_here,
+    path_of,
+    session_key,
+)
 from dreamgym_kit.adapters.langgraph.policy.requests import PolicyAsked, policy_prompt
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.errors import ContextFull, EndpointError, EpisodeStop
