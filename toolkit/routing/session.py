@@ -372,7 +372,7 @@ class Session:
                 situation = replace(situation, history=(), after="", seen=0)
             if fault is not None and fault.kind is FaultKind.SLOW:
                 yield Throttle(fault.wait_s)
-            answer: Answer = yield Predict(call, situation)
+            answer = yield Predict(call, situation)
             while answer.asks:
                 call = self._replied(call, answer.asks[0], person)
                 again = self.situation(call, place, after)

@@ -180,8 +180,8 @@ def run_supervised(gated: GatedCall, place: CallPosition) -> Flow[Callable[[], A
             answer: Answer = done.value
     if given:
         return given[0]
-    for reply in answer.replies:  # the graph counts the questions of a node
-        ask_person(reply.asked)
+    for given_before in answer.replies:  # the graph counts the questions of a node
+        ask_person(given_before.asked)
     return partial(deliver, gated.tool, answer, call.call_id)
 
 
@@ -271,7 +271,7 @@ def shown(held: HeldCall) -> dict[str, Any]:
     }
 
 
-def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[Any, Any]:
+def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Container[str]) -> tuple[Any, Any]:
     """Arguments that nobody else holds: the call's own lists and objects are copied, the rest handed on."""
     return tuple(_own(value) for value in args), {
         name: _own(value) if name in names else value for name, value in kwargs.items()
