@@ -105,11 +105,13 @@ def streaming(real: Any) -> Any:
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            for place, part in enumerate(turn.parts() or turn.keeping(leaf.parts_now(events=events))):
+            for place, part in enumerate(turn.parts() or leaf.parts_now(events=events)):
                 if not place:  # the caller may stop reading here
                     _answered(session)
                 _hear_part(session, self, part, kwargs, asked)
+                turn.add(part)
                 yield part
+            turn.end()
         asked.announce(session)
 
     return plain_wrapper(wrapper, real)
@@ -126,17 +128,25 @@ def streaming_async(real: Any) -> Any:
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             begun = False
-            async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
+            parts = turn.parts()
+            async for part in _one_by_one(parts) if parts else leaf.parts(events=events):
                 if not begun:
                     begun = True
                     _answered(session)
                 if session is not None:
                     _hear_part(session, self, part, kwargs, asked)
+                turn.add(part)
                 yield part
+            turn.end()
         if session is not None:
             asked.announce(session)
 
     return plain_wrapper(wrapper, real)
+
+
+async def _one_by_one(parts: Iterable[Any]) -> AsyncIterator[Any]:
+    for part in parts:
+        yield part
 
 
 def binding(real: Any) -> Any:

@@ -216,13 +216,8 @@ def dreaming_process(
         for connection in foreign_connections()
     ]
     scratch.mkdir(parents=True, exist_ok=True)
-    allowance = egress.Allowance(
-        hosts=frozenset(settings.guard.allow_hosts),
-        paths=(scratch, *writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
-        commands=settings.guard.allow_commands,
-    )
     with _kept_to_itself(scratch), guarded(), holding():
-        egress.arm(allowance, _latch, _owner)
+        egress.arm(_allowance(settings, scratch, *writable), _latch, _owner)
         try:
             with no_llm_cache():
                 yield warnings
@@ -240,16 +235,19 @@ def watched_loading(settings: Settings) -> Iterator[list[str]]:
     install()
     noted: list[str] = []
     with tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder, _kept_to_itself(Path(folder)):
-        allowance = egress.Allowance(
-            hosts=frozenset(settings.guard.allow_hosts),
-            paths=(Path(folder), *(settings.resolve(path) for path in settings.guard.allow_paths)),
-            commands=settings.guard.allow_commands,
-        )
         try:
-            with holding(), egress.watching(allowance) as trips:
+            with holding(), egress.watching(_allowance(settings, Path(folder))) as trips:
                 yield noted
         finally:
             noted += dict.fromkeys(trip.message for trip in trips)
+
+
+def _allowance(settings: Settings, *writable: Path) -> egress.Allowance:
+    return egress.Allowance(
+        hosts=frozenset(settings.guard.allow_hosts),
+        paths=(*writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
+        commands=settings.guard.allow_commands,
+    )
 
 
 @contextmanager
