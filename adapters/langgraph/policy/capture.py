@@ -129,7 +129,7 @@ class PolicyReply:
     """An answer with what the graph's model class wants to find in it."""
 
     reply: ChatReply
-    parsed: bool
+    parsed: bool  # the answer's JSON stands beside its text as well
 
 
 class Capture:
