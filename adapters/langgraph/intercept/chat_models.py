@@ -329,7 +329,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     """
     if session.mode.bare or name in session.policy.structured:
         return
-    known = HOLDINGS.told(model)
+    known = HOLDINGS.binding_of(model)
     seen = known is not None and known.knows_what_runs(name)
     if registered(name):
         if not seen:

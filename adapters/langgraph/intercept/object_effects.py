@@ -37,7 +37,7 @@ from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Effect, ToolSpec
 
-Said = tuple[Effect, str, str]  # effect, source, reason
+Statement = tuple[Effect, str, str]  # effect, source, reason
 _POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
 
 
@@ -59,15 +59,15 @@ class ObjectEffects:
 
     def __call__(self, called: object, known: ToolSpec) -> ToolSpec:
         """`known`, what its name says, where that holds for the object itself; else its own."""
-        said = self._said(called, known.name)
-        alike = said[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
-        return known if alike else _described(called, known.name, said)
+        stated = self._stated(called, known.name)
+        alike = stated[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
+        return known if alike else _described(called, known.name, stated)
 
     def spec(self, called: object, name: str) -> ToolSpec:
         """One tool or function as the gate will treat it, and who said so."""
-        return _described(called, name, self._said(called, name))
+        return _described(called, name, self._stated(called, name))
 
-    def _said(self, called: object, name: str) -> Said:
+    def _stated(self, called: object, name: str) -> Statement:
         """What settings, the author, the framework or a guess say of one object, in this order.
 
         `[tools]` is by name, `[functions]` by the function that was found under it.
@@ -93,8 +93,8 @@ class ObjectEffects:
             return by_author, "decorator", "@effect"
         if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
             return Effect.CONTROL, "framework", what
-        told = {field: getattr(called, field, None) for field in ("metadata", "extras")}
-        guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=told)
+        hints = {field: getattr(called, field, None) for field in ("metadata", "extras")}
+        guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=hints)
         if by_author is not None and power(by_author) > power(guessed):
             return by_author, "decorator", "@effect"
         return guessed, "guessed", reason
@@ -114,17 +114,17 @@ def bearers_of(name: str) -> list[object]:
 def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
     """The same of some names; all found again where those of a name differ, unless none can be litter."""
     names = list(names)
-    found = _bearers(names)
+    bearers_by_name = _bearers(names)
     kept = ids_kept()
     if any(
         len(set(map(body_of, bearers))) > 1
         and not all(id(bearer) in kept or _in_module(bearer) for bearer in bearers)
-        for bearers in found.values()
+        for bearers in bearers_by_name.values()
     ):
-        del found
+        del bearers_by_name
         gc.collect()
-        found = _bearers(names)
-    return found
+        bearers_by_name = _bearers(names)
+    return bearers_by_name
 
 
 def _in_module(bearer: object) -> bool:
@@ -137,13 +137,13 @@ def _in_module(bearer: object) -> bool:
 
 def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
     """Stubs, which a model is only told of, are left out where something else bears the name."""
-    found: dict[str, list[tuple[object, list[Any]]]] = {name: [] for name in names}
+    bearers_by_name: dict[str, list[tuple[object, list[Any]]]] = {name: [] for name in names}
     for tool in HOLDINGS.tools():
-        if tool.name in found:
-            found[tool.name].append((tool, bodies_of(tool)))
-    for name, bearers in found.items():
+        if tool.name in bearers_by_name:
+            bearers_by_name[tool.name].append((tool, bodies_of(tool)))
+    for name, bearers in bearers_by_name.items():
         bearers += [(one.function, [one.function]) for one in hooked_as(name)]
-    return {name: _acting(bearers) for name, bearers in found.items()}
+    return {name: _acting(bearers) for name, bearers in bearers_by_name.items()}
 
 
 def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
@@ -153,15 +153,15 @@ def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
 
 def _by_author(called: object) -> tuple[Effect | None, bool]:
     """What `@effect` says, and whether it says so of all that may run."""
-    said = declared_effect(called)
-    if said is not None or type(called) not in (StructuredTool, Tool):
-        return said, True
+    stated = declared_effect(called)
+    if stated is not None or type(called) not in (StructuredTool, Tool):
+        return stated, True
     marks = [declared_effect(body) for body in bodies_of(called)]  # type: ignore[arg-type]
     known = [mark for mark in marks if mark is not None]
     return max(known, key=power, default=None), len(known) == len(marks)
 
 
-def _of_settings(name: str, settings: Settings) -> Said:
+def _of_settings(name: str, settings: Settings) -> Statement:
     """What a person wrote, or `init` whom nobody has confirmed."""
     entry = settings.tools[name]
     return entry.effect, "guessed" if entry.guessed else "declared", settings.where("tools", name)
@@ -183,8 +183,8 @@ def function_spec(name: str, settings: Settings) -> ToolSpec:
     return ToolSpec(name, effect, source=source, reason=reason, kind="function")
 
 
-def _described(called: object, name: str, said: Said) -> ToolSpec:
-    effect, source, reason = said
+def _described(called: object, name: str, stated: Statement) -> ToolSpec:
+    effect, source, reason = stated
     if not isinstance(called, BaseTool):
         return ToolSpec(name, effect, source=source, reason=reason, kind="function")
     answer_schema, answer_form = declared_answer(called)

@@ -15,7 +15,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from dreamgym_kit.adapters.langgraph.intercept.provider_tools import told
+from dreamgym_kit.adapters.langgraph.intercept.provider_tools import allowed_arguments
 from dreamgym_kit.adapters.langgraph.policy.capture import Capture, PolicyReply, capture_of
 from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.routing.session import Session
@@ -133,7 +133,7 @@ class Leaf:
         self._named: dict[str, Any] = {}
         self._capture = self._taking(capture_of(session))
         if self._capture is None:  # a policy that answers in its place runs no tool of the provider's
-            self._kwargs = told(session, model, dict(kwargs))
+            self._kwargs = allowed_arguments(session, model, dict(kwargs))
 
     def result_now(self) -> ChatResult:
         """The answer, whole, from sync code."""
