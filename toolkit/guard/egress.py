@@ -5,7 +5,7 @@ client in a closure) meets this guard: one audit hook (PEP 578), in every thread
 refuses connections, programs and changes to files unless a person allowed them. Reading files is free.
 
 A tripwire, not a sandbox: `KNOWN_GAPS` says what it cannot see. Where a guarantee is needed, run the
-dream in a container or a network namespace as well. What an event asks for is read in `attempts`;
+dream in a container or a network namespace as well. What an event asks for is read in `audit_events`;
 what is open already when a dream begins is listed by `connections`.
 """
 

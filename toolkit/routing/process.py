@@ -4,7 +4,7 @@ A session is found by context (a contextvar) and by a second key that travels in
 where both are there they must agree. While a dream is open the process is held: a gated call without a
 session is refused, whoever makes it. A thread of the caller's own, begun before the dream, is no exception:
 an agent may have handed it work through a queue, and nothing tells that from the caller's own. Afterwards
-such calls run for real again, but for those of what an episode began (see `begun`): they never do.
+such calls run for real again, but for those of what an episode began (see `thread_owners`): they never do.
 """
 
 import threading

@@ -3,7 +3,7 @@
 Here a model's tool calls are announced to the session (their order is what later makes parallel calls
 deterministic), and a call to a bound name that the gate does not hold is refused: some node would run
 a function by itself. Answers from an LLM cache are switched off: a dream must neither read nor fill it.
-Where the episode has a policy, that is asked in the model's place (`policy_leaf`).
+Where the episode has a policy, that is asked in the model's place (`policy.responses.Leaf`).
 """
 
 import functools

@@ -3,7 +3,7 @@
 Each fact stands here once: the gate takes from here what to patch, `doctor` and docs/safety.md what was
 tried. Before anything runs, `check_foreign_names` looks whether all of it is still there. A name that
 vanished would otherwise leave a door open without a word. Nothing is imported for it: what is not loaded
-is looked at when it is (`late_imports`).
+is looked at when it is (`mcp.LateImports`).
 """
 
 import sys

@@ -3,7 +3,7 @@
 A pool is handed one piece of work after another: each goes along with the session of whoever handed it
 over, so that its calls are answered in a dream and kept in a recording. A bare thread may serve several
 episodes: the gate asks it for the config's key. It is only marked as begun by its episode (see
-`gate.begun`), as is what it hands on in turn.
+`guard.thread_owners`), as is what it hands on in turn.
 
 A pool of `multiprocessing` hands on an `Exception` only; by anything else its thread ends, and whoever waits
 for the work does so forever. So a refusal travels in one, and comes out of it where it is waited for.

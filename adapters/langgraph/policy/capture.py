@@ -1,6 +1,6 @@
 """One episode's turns: its graph's chat models are answered by the policy, and what was sampled is kept.
 
-The graph runs unchanged; at the leaf of its chat models (`models`) the policy is asked instead, exactly,
+The graph runs unchanged; at the leaf of its chat models (`chat_models`) the policy is asked instead, exactly,
 and each answer is kept as a `Turn`. What an answer is drawn with follows from the seed, the episode, the
 place in the graph and the request, never from which of two parallel calls came first; so does the order
 of the turns.
