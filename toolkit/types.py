@@ -25,15 +25,9 @@ class Effect(StrEnum):
     WRITE = "write"  # changes the world, can be undone
     DESTRUCTIVE = "destructive"  # cannot be undone: mail, payment, delete
 
-    @property
-    def runs_in_dream(self) -> bool:
-        """Only these two ever run for real while dreaming."""
-        return self in (Effect.PURE, Effect.CONTROL)
-
-    @property
-    def changes_environment(self) -> bool:
-        """Whether later answers may differ because of such a call."""
-        return self in (Effect.WRITE, Effect.DESTRUCTIVE)
+    def __init__(self, value: str) -> None:
+        self.runs_in_dream = value in ("pure", "control")  # only these two ever run for real while dreaming
+        self.changes_environment = value in ("write", "destructive")  # later answers may differ
 
 
 class Source(StrEnum):

@@ -15,7 +15,7 @@ from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
 
-from dreamgym_kit.adapters.langgraph.intercept.model_replay import Asked, of_provider
+from dreamgym_kit.adapters.langgraph.intercept.model_replay import ModelQuery, of_provider
 from dreamgym_kit.adapters.pytest_plugin.cassette import ModelTurn
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.fallback import FallbackChain
@@ -155,11 +155,11 @@ class RecordingTape:
         """See `ModelTape.takes`."""
         return _wanted(model, self._models)
 
-    def play(self, query: Asked) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  it only keeps
+    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  it only keeps
         """See `ModelTape.play`."""
         return None
 
-    def keep(self, query: Asked, answer: Mapping[str, JsonValue]) -> None:
+    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
         """See `ModelTape.keep`."""
         query = masked(query, self._masker)
         with self._lock:
@@ -209,7 +209,7 @@ class PlayingTape:
         """See `ModelTape.takes`."""
         return _wanted(model, self._models)
 
-    def play(self, query: Asked) -> Mapping[str, JsonValue] | None:
+    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:
         """See `ModelTape.play`."""
         query = masked(query, self._masker)
         sent = tuple(name_of_message(message) for message in query.messages)
@@ -223,11 +223,11 @@ class PlayingTape:
             self._played[request] += 1
             return turn.answer
 
-    def keep(self, query: Asked, answer: Mapping[str, JsonValue]) -> None:
+    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
         """See `ModelTape.keep`."""
 
 
-def masked(query: Asked, masker: Masker) -> Asked:
+def masked(query: ModelQuery, masker: Masker) -> ModelQuery:
     """A request as it is kept and compared: without secrets."""
     return replace(query, messages=tuple(masker.plain(dict(message)) for message in query.messages))
 
@@ -242,7 +242,7 @@ def name_of_message(message: Mapping[str, JsonValue]) -> str:
 
 
 def _model_miss(
-    query: Asked,
+    query: ModelQuery,
     sent: Sequence[str],
     turns: Sequence[ModelTurn],
     spelt: Mapping[str, Mapping[str, JsonValue]],

@@ -33,6 +33,7 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
         "deployment/evidence.py",
         "deployment/model_registry.py",
     ),
+    "training": ("adapters/langgraph/training",),
 }
 COMMANDS = (
     ("init",),

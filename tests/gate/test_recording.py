@@ -16,6 +16,7 @@ from shapes.models import asks
 from shapes.stage import HELLO, Shape, tool_messages
 from shapes.tools import KINDS, add_tool
 
+from dreamgym_kit.adapters.langgraph.intercept.functions import hook
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
@@ -79,6 +80,24 @@ def test_a_failure_is_kept_and_still_raised() -> None:
         fails.invoke({"a": 1})
     (entry,) = session.ledger.transitions()
     assert (entry.answer.error, entry.answer.error_type) == ("no such order", "ValueError")
+
+
+@pytest.mark.parametrize("kind", ["tool", "hooked function"])
+def test_a_body_that_ends_in_stop_iteration_fails_with_just_that(kind: str) -> None:
+    """What an empty `next(...)` raises: no generator of ours may turn it into another exception."""
+
+    def fails(a: int) -> str:
+        """Fail."""
+        return str(next(item for item in [] if item == a))
+
+    made = tool(fails)
+    session = recording()
+    if kind == "hooked function":
+        hook(fails, "fails")
+    with entered(session), pytest.raises(StopIteration) as raised:
+        made.invoke({"a": 1}) if kind == "tool" else fails(1)
+    assert raised.value.__context__ is None
+    assert [entry.answer.error_type for entry in session.ledger.transitions()] == ["StopIteration"]
 
 
 def test_an_interrupt_is_no_failure_and_the_resumed_body_is_kept_once(canary: Canary) -> None:

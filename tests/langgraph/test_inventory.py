@@ -11,7 +11,7 @@ import pytest
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
-from dreamgym_kit.adapters.langgraph.analysis.inventory import inventory, taken
+from dreamgym_kit.adapters.langgraph.analysis.inventory import taken
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UnsupportedGraph, UserError
 from dreamgym_kit.interfaces import Situation
@@ -233,9 +233,9 @@ def test_the_inventory_is_the_same_each_time_and_says_who_decided(project: Any) 
     )
     module = __import__(project.module)
     settings = parse_settings(f'[functions."{project.module}:acts"]\neffect = "write"\n')
-    first = inventory(module.graph, settings)
+    first = taken(module.graph, settings).entries
     inspect_compiled(module.graph, settings)  # hooks them
-    assert inventory(module.graph, settings) == first
+    assert taken(module.graph, settings).entries == first
     assert [(one.reference, one.confirmed, one.effect.value) for one in first] == [
         (f"{project.module}:<lambda>", False, "destructive"),
         (f"{project.module}:acts", True, "write"),

@@ -99,10 +99,6 @@ def _host_text(host: str | bytes) -> str:
     return plain_address(name) or name
 
 
-def _connect(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _to_address("connect to", args[1])
-
-
 def _send(args: Sequence[Any]) -> Sequence[AuditedAction]:
     return _send_over(args) if args[1] is None else _to_address("send to", args[1])
 
@@ -135,10 +131,6 @@ def _look_up_name(args: Sequence[Any]) -> Sequence[AuditedAction]:
 def _is_loopback(host: str) -> bool:
     address = plain_address(host)
     return host == "localhost" if address is None else ipaddress.ip_address(address).is_loopback
-
-
-def _log(_: Sequence[Any]) -> Sequence[AuditedAction]:
-    return [AuditedAction(Setting.PATHS, "/dev/log", "write to the system's log")]
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -201,40 +193,14 @@ def _open(args: Sequence[Any]) -> Sequence[AuditedAction]:
     return _touch("write", _at(path, follow=True))
 
 
-def _remove(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _touch("remove", _at(args[0], args[1]))
-
-
 def _make_folder(args: Sequence[Any]) -> Sequence[AuditedAction]:
     path = _at(args[0], args[2])
     # makedirs(exist_ok=True) asks for folders that are there; such a call changes nothing.
     return () if path is not None and os.path.lexists(path) else _touch("make the folder", path)
 
 
-def _rename(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _touch("rename", _at(args[0], args[2]), _at(args[1], args[3]))
-
-
-def _link(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    # Both ends: writing to the new name changes the old file.
-    return _touch("link", _at(args[0], args[2]), _at(args[1], args[3]))
-
-
-def _symlink(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _touch("link", _at(args[1], args[2]))
-
-
 def _truncate(args: Sequence[Any]) -> Sequence[AuditedAction]:
     return () if isinstance(args[0], int) else _touch("truncate", _at(args[0], follow=True))
-
-
-def _change(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    """chmod, chown and utime: the folder comes last."""
-    return _touch("change", _at(args[0], args[-1], follow=True))
-
-
-def _change_attribute(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _touch("change", _at(args[0], follow=True))
 
 
 def _open_database(args: Sequence[Any]) -> Sequence[AuditedAction]:
@@ -266,18 +232,6 @@ def _command_line(argv: Any) -> str:
 
 def _run_program(args: Sequence[Any]) -> Sequence[AuditedAction]:
     return _run(_text(args[0]), _command_line(args[1]))
-
-
-def _run_shell(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _run("/bin/sh", _command_line(args[0]))
-
-
-def _fork(_: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _run("fork", "a copy of this process (fork)")
-
-
-def _end_process(_: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _run("exit", "end this process (os._exit)")
 
 
 def _kill(args: Sequence[Any]) -> Sequence[AuditedAction]:
@@ -329,12 +283,8 @@ def _frames() -> Iterable[FrameType]:
         frame = frame.f_back
 
 
-def _load_extension(args: Sequence[Any]) -> Sequence[AuditedAction]:
-    return _touch("load the SQLite extension", _at(args[1], follow=True))
-
-
 READERS: dict[str, Reader] = {
-    "socket.connect": _connect,
+    "socket.connect": lambda args: _to_address("connect to", args[1]),
     "socket.sendto": _send,
     "socket.sendmsg": _send,
     "socket.bind": _bind,
@@ -342,34 +292,36 @@ READERS: dict[str, Reader] = {
     "socket.gethostbyname": _look_up_name,
     "socket.gethostbyaddr": _look_up,
     "socket.getnameinfo": _look_up,
-    "syslog.syslog": _log,
+    "syslog.syslog": lambda _: [AuditedAction(Setting.PATHS, "/dev/log", "write to the system's log")],
     "open": _open,
-    "os.remove": _remove,
-    "os.rmdir": _remove,
+    "os.remove": lambda args: _touch("remove", _at(args[0], args[1])),
+    "os.rmdir": lambda args: _touch("remove", _at(args[0], args[1])),
     "os.mkdir": _make_folder,
-    "os.rename": _rename,
-    "os.link": _link,
-    "os.symlink": _symlink,
+    "os.rename": lambda args: _touch("rename", _at(args[0], args[2]), _at(args[1], args[3])),
+    # both ends: writing to the new name changes the old file
+    "os.link": lambda args: _touch("link", _at(args[0], args[2]), _at(args[1], args[3])),
+    "os.symlink": lambda args: _touch("link", _at(args[1], args[2])),
     "os.truncate": _truncate,
-    "os.chmod": _change,
-    "os.chown": _change,
-    "os.utime": _change,
-    "os.setxattr": _change_attribute,
-    "os.removexattr": _change_attribute,
+    # of these three the folder comes last
+    "os.chmod": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
+    "os.chown": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
+    "os.utime": lambda args: _touch("change", _at(args[0], args[-1], follow=True)),
+    "os.setxattr": lambda args: _touch("change", _at(args[0], follow=True)),
+    "os.removexattr": lambda args: _touch("change", _at(args[0], follow=True)),
     "sqlite3.connect": _open_database,
-    "sqlite3.load_extension": _load_extension,
+    "sqlite3.load_extension": lambda args: _touch("load the SQLite extension", _at(args[1], follow=True)),
     "subprocess.Popen": _run_program,
     "os.posix_spawn": _run_program,
     "os.exec": _run_program,
     "os.spawn": lambda args: _run_program(args[1:]),
-    "os.startfile": _run_shell,
-    "os.system": _run_shell,
-    "os.fork": _fork,
-    "os.forkpty": _fork,
+    "os.startfile": lambda args: _run("/bin/sh", _command_line(args[0])),
+    "os.system": lambda args: _run("/bin/sh", _command_line(args[0])),
+    "os.fork": lambda _: _run("fork", "a copy of this process (fork)"),
+    "os.forkpty": lambda _: _run("fork", "a copy of this process (fork)"),
     "os.kill": _kill,
     "os.killpg": _kill,
     "dreamgym_kit.spawn": _run_program,
-    "dreamgym_kit.exit": _end_process,
+    "dreamgym_kit.exit": lambda _: _run("exit", "end this process (os._exit)"),
     "dreamgym_kit.send": _send_over,
     "ctypes.dlopen": _load_library,
     "ctypes.dlsym": _look_up_function,

@@ -5,7 +5,7 @@ client in a closure) meets this guard: one audit hook (PEP 578), in every thread
 refuses connections, programs and changes to files unless a person allowed them. Reading files is free.
 
 A tripwire, not a sandbox: `KNOWN_GAPS` says what it cannot see. Where a guarantee is needed, run the
-dream in a container or a network namespace as well. What an event asks for is read in `attempts`;
+dream in a container or a network namespace as well. What an event asks for is read in `audit_events`;
 what is open already when a dream begins is listed by `connections`.
 """
 
@@ -32,9 +32,8 @@ from weakref import WeakSet
 from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.guard import thread_owners
 from dreamgym_kit.guard.audit_events import READERS, AuditedAction, Setting, plain_address
-from dreamgym_kit.guard.callers import IMPORTING, Caller, acting, caller
 from dreamgym_kit.guard.connections import KNOWN_GAPS, foreign_connections
-from dreamgym_kit.guard.thread_owners import Owner, exempt
+from dreamgym_kit.guard.thread_owners import IMPORTING, Caller, Owner, acting, caller, exempt
 from dreamgym_kit.settings import advice
 
 __all__ = [
@@ -486,10 +485,6 @@ def _by_name_first(host: str) -> tuple[bool, str]:
 
 def _covers(rule: int | None, port: int | None) -> bool:
     return rule is None or port is None or rule == port
-
-
-def _lies_in(folder: str, path: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _same_program(entry: str, program: str) -> bool:

@@ -4,7 +4,7 @@ A session is found by context (a contextvar) and by a second key that travels in
 where both are there they must agree. While a dream is open the process is held: a gated call without a
 session is refused, whoever makes it. A thread of the caller's own, begun before the dream, is no exception:
 an agent may have handed it work through a queue, and nothing tells that from the caller's own. Afterwards
-such calls run for real again, but for those of what an episode began (see `begun`): they never do.
+such calls run for real again, but for those of what an episode began (see `thread_owners`): they never do.
 """
 
 import threading
@@ -16,7 +16,7 @@ from typing import NoReturn
 from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.guard import egress, thread_owners
 from dreamgym_kit.routing.router import Mode
-from dreamgym_kit.routing.session import MAX_TOLD, Session
+from dreamgym_kit.routing.session import Refusals, Session
 
 CONFIG_KEY = "__dreamgym_session"
 """In `config["configurable"]`. Keys that begin with `__` stay out of checkpoints and traces."""
@@ -33,7 +33,7 @@ class _Process:
     attribute, no lock. `held`: how many dreams are open, or are about to be.
     """
 
-    __slots__ = ("armed", "held", "lock", "on_stray", "refusal", "sessions", "strays", "untold")
+    __slots__ = ("armed", "held", "lock", "on_stray", "refusal", "sessions", "strays")
 
     def __init__(self) -> None:
         self.armed = False
@@ -41,30 +41,24 @@ class _Process:
         self.lock = threading.Lock()
         self.refusal: type[RealCallBlocked] = RealCallBlocked  # what a stray call meets
         self.sessions: dict[str, Session] = {}
-        self.strays: list[str] = []
-        self.untold = 0
+        self.strays = Refusals()
         self.on_stray: Callable[[str], object] = str  # writes it down, at once
 
     def hold(self, more: int) -> None:
         """Count a dream that begins or ends; strays are those since the first of the open ones began."""
         with self.lock:
             if not self.held:
-                self.strays.clear()
-                self.untold = 0
+                self.strays = Refusals()
             self.held += more
             self.armed = self.armed or self.held > 0
 
     def told(self, *, once: bool = False) -> list[str]:
-        """The refused calls that belonged to no episode; the last line counts what is not told one by one.
-
-        `once`: they are not told again.
-        """
+        """The refused calls that belonged to no episode. `once`: they are not told again."""
         with self.lock:
-            told = [*self.strays, *([f"and {self.untold} more refusals"] if self.untold else ())]
+            strays = list(self.strays)
             if once:
-                self.strays.clear()
-                self.untold = 0
-        return told
+                self.strays = Refusals()
+        return strays
 
 
 PROCESS = _Process()
@@ -220,12 +214,9 @@ def unowned_call(why: str) -> NoReturn:
 def keep_stray(why: str) -> None:
     """Keep that something was refused that belongs to no open episode."""
     with PROCESS.lock:
-        if len(PROCESS.strays) < MAX_TOLD:
-            PROCESS.strays.append(why)
-        else:
-            PROCESS.untold += 1
-            return
-    PROCESS.on_stray(why)
+        listed = PROCESS.strays.add(why)
+    if listed:
+        PROCESS.on_stray(why)
 
 
 def _began() -> Session | None:

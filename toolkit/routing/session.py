@@ -36,8 +36,7 @@ from dreamgym_kit.errors import (
     RealCallBlocked,
     RealCallExecuted,
 )
-from dreamgym_kit.guard.callers import acting
-from dreamgym_kit.guard.thread_owners import within
+from dreamgym_kit.guard.thread_owners import acting, within
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.routing.router import CallRouter, Mode, Route
@@ -74,8 +73,25 @@ Identity = tuple[str, str]
 UNANSWERED = "(unanswered)"
 """What stands in for an answer until the other calls of the turn are asked; no model reads it."""
 
-MAX_TOLD = 20
-"""Refusals that are told one by one; the rest are counted: an agent must not flood a terminal with them."""
+_MAX_REFUSALS = 20  # that are listed one by one
+
+
+class Refusals(list[str]):
+    """Refusals in order; the last line counts those beyond a limit: an agent must not flood a terminal."""
+
+    _more = 0
+
+    def add(self, why: str) -> bool:
+        """Add one; gives whether it is listed, not counted."""
+        if self._more == 0 and len(self) < _MAX_REFUSALS:
+            self.append(why)
+            return True
+        if self._more:
+            self.remove(f"and {self._more} more refusals")
+        self._more += 1
+        self.append(f"and {self._more} more refusals")
+        return False
+
 
 Person = Callable[[JsonValue], JsonValue]
 """Replies to what a tool asks a person; raises what stops the graph where there is no reply yet."""
@@ -150,12 +166,11 @@ class Session:
         self.open = True
         self.stopped: EpisodeStop | None = None
         self._stopped_at: CallPosition | None = None  # the unanswered call that stopped it
-        self.violations: list[str] = []
+        self.violations = Refusals()
         self.beside: list[str] = []  # what a part of the user's set-up was refused
         self.broken_off = False  # it ended by an exception or a limit, so other calls may be under way
         self.executed: list[Executed] = []  # ran for real; `violations` were refused
         self.on_executed: Callable[[], object] = lambda: None  # writes them down, at once
-        self._untold = 0
         self.on_refusal: Callable[[], None] = lambda: None  # called in the thread that was refused
         self.notes: list[str] = []
         self.model_errors: list[BaseException] = []  # that came out of the agent's chat models
@@ -229,7 +244,7 @@ class Session:
             if acting.get():
                 self.beside.append(why)
             elif why not in self.violations:
-                self._tell(why)
+                self.violations.add(why)
             self.stopped = self.stopped or refusal
         self.on_refusal()
         return refusal
@@ -252,14 +267,6 @@ class Session:
             self.stopped = stop  # whatever else ended it
         self.on_executed()
         return stop
-
-    def _tell(self, why: str) -> None:
-        if self._untold == 0 and len(self.violations) < MAX_TOLD:
-            self.violations.append(why)
-            return
-        before, self._untold = f"and {self._untold} more refusals", self._untold + 1
-        after = f"and {self._untold} more refusals"
-        self.violations[:] = [violation for violation in self.violations if violation != before] + [after]
 
     def refuse(self, why: str) -> NoReturn:
         """Latch the session and end the episode."""
@@ -373,7 +380,7 @@ class Session:
                 situation = replace(situation, history=(), after="", seen=0)
             if fault is not None and fault.kind is FaultKind.SLOW:
                 yield Throttle(fault.wait_s)
-            answer: Answer = yield Predict(call, situation)
+            answer = yield Predict(call, situation)
             while answer.asks:
                 call = self._replied(call, answer.asks[0], person)
                 again = self.situation(call, place, after)

@@ -7,6 +7,7 @@ either a middleware answered by itself (its code ran for real) or something ran 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Executed
 
@@ -28,33 +29,24 @@ class Reconciliation:
 
 def reconcile(
     messages: Sequence[Mapping[str, JsonValue]],
+    session: Session,
     *,
-    held_call_ids: Collection[str],
-    held_without_id: Mapping[str, int],
-    passed_over: Mapping[str, str],
-    unknown_names: Collection[str],
-    intercepted: int,
     known_tools: Collection[str],
     structured: Collection[str],
-    asked_tools: Sequence[str],
 ) -> Reconciliation:
     """Compare a transcript with the gate's own log.
 
     Args:
         messages: the episode's transcript, from the update stream.
-        held_call_ids: framework call ids that passed the gate.
-        held_without_id: how many calls passed it without such an id, by tool.
-        passed_over: calls that got no answer, though their conversation went on (id -> tool name).
-        unknown_names: names that models asked for and under which nothing could run.
-        intercepted: how many calls the gate saw, with or without an id.
+        session: the episode's, which has the log.
         known_tools: names of tools and hooked functions.
         structured: names that only shape an answer.
-        asked_tools: tool names that models asked for, as heard at the model's leaf.
     """
     asked = _asked_calls(messages)
     names = {call_id: name for call_id, (name, _) in asked.items()}
     executed = []
-    without_id = dict(held_without_id)
+    held_call_ids = session.held_call_ids | session.excused
+    without_id = dict(session.held_without_id)
     failed: set[str] = set()
     bad_arguments = 0
     for message in messages:
@@ -68,17 +60,17 @@ def reconcile(
         name = str(message.get("name") or names.get(call_id) or "")
         if call_id in held_call_ids or name in structured or name.startswith(_HANDED_BACK):
             continue
-        if name in unknown_names:
+        if name in session.unknown_names:
             continue  # a node of the agent's own says that there is no such tool
         if without_id.get(name):
             without_id[name] -= 1
             continue
         executed.append(Executed(name or "a tool", asked.get(call_id, ("", {}))[1], PAST_THE_GATE))
-    dropped = _unanswered(messages, passed_over, held_call_ids, without_id)
+    dropped = _unanswered(messages, session.passed_over, held_call_ids, without_id)
     violations = tuple(map(_format_dropped, dict.fromkeys(dropped)))
-    wanted = [name for name in asked_tools if name not in structured and name in known_tools]
+    wanted = [name for name in session.asked_tools if name not in structured and name in known_tools]
     answered_badly = sum(1 for call_id in failed if names.get(call_id) in known_tools)
-    if wanted and intercepted == 0 and answered_badly == 0 and not (executed or violations):
+    if wanted and not len(session.ledger) and answered_badly == 0 and not (executed or violations):
         missed = f"the model asked for {len(wanted)} tool call(s) ({wanted[0]}, ...) and the gate saw none"
         return Reconciliation((), (), (missed,), bad_arguments)
     return Reconciliation(tuple(executed), violations, (), bad_arguments)

@@ -93,14 +93,14 @@ async def look_at_graph(spec: str, settings: Settings) -> GraphInspection:
     return facts
 
 
-async def inspect_graph(spec: str, settings: Settings, *, folder: Path | None = None) -> GraphInspection:
+async def inspect_graph(spec: str, settings: Settings) -> GraphInspection:
     """Load a graph and read it; nothing is run but the module's import and the graph's factory.
 
     Raises:
         UserError: see `loading.open_graph`; or settings name a tool or node that is not there.
     """
     install()
-    async with open_graph(spec, folder=folder or settings.folder) as graph:
+    async with open_graph(spec, folder=settings.folder) as graph:
         facts = inspect_compiled(graph, settings, living=register_functions(settings))
         facts.example = _example(graph)
         return facts

@@ -64,11 +64,6 @@ class Inventory:
     scopes: list[dict[str, Any]]  # the global names of all functions that the graph is seen to run
 
 
-def inventory(graph: Pregel[Any], settings: Settings) -> list[InventoryEntry]:
-    """What can cause an effect beside the tools, by reference; what settings name is confirmed."""
-    return taken(graph, settings).entries
-
-
 def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
     """The whole inventory of a graph; nothing is called, nothing is hooked."""
     walk = _Walk(settings)

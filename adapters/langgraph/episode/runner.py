@@ -15,30 +15,30 @@ from typing import Any, TypeVar
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
-from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState, Lived, UsageCounter
-from dreamgym_kit.adapters.langgraph.episode.stop_reason import (
+from dreamgym_kit.adapters.langgraph.episode.state import (
+    EpisodeState,
+    UsageCounter,
     classify_error,
     classify_stop,
     declares_context,
     say_model_down,
 )
 from dreamgym_kit.adapters.langgraph.episode.streaming import follow
-from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript, final_state
+from dreamgym_kit.adapters.langgraph.episode.transcript import final_state
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.memory import own_graph
-from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.grading import judge_cut_off
-from dreamgym_kit.dream.judge import ModelJudge, TwoJudgements, judge_twice
+from dreamgym_kit.dream.judge import ModelJudge, judge_twice
 from dreamgym_kit.dream.structured_output import CountedEndpoint
-from dreamgym_kit.dream.user import SimulatedUser, user_of
+from dreamgym_kit.dream.user import user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
 from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.values import leaves
-from dreamgym_kit.guard.callers import acting
+from dreamgym_kit.guard.thread_owners import acting
 from dreamgym_kit.interfaces import (
     ChatEndpoint,
     Checker,
@@ -127,43 +127,37 @@ class LangGraphRunner:
         if self.policy.writes_are_real:
             self.unended.append(session)
         usage = UsageCounter(session, self.settings.model, self.budget)
-        course = EpisodeState(
-            Transcript(), heard=usage.heard, calls=lambda: len(session.ledger), hear=session.hear
-        )
-        lived = Lived(task=task, repeat=repeat, attempt=attempt, session=session, usage=usage, course=course)
-        session.on_executed = lambda: self._keep_executed(lived)
+        state = EpisodeState(task=task, repeat=repeat, attempt=attempt, session=session, usage=usage)
+        session.on_executed = lambda: self._keep_executed(state)
         place = self.prefix + episode
         real = self.policy.mode is not Mode.DREAM
         not_closed = ""
         try:
-            configurable, failed = await _set_up(
-                environment, task, place, real=real, session=session, course=course
-            )
+            configurable, failed = await _set_up(environment, state, place, real=real)
             if failed:
-                course.stop, course.reason = "error", failed
+                state.stop, state.reason = "error", failed
             else:
-                await self._driven(task, episode, session, usage, course, configurable)
-                await self._real_writes_ended(session, course)
-                self._reconcile(session, course)
+                await self._driven(state, episode, configurable)
+                await self._real_writes_ended(state)
+                self._reconcile(state)
             if session.executed:
-                return self._keep_executed(lived)
-            detected = self._look(task, session, course)
-            judgement, alarms = await self._judge(task, session, course, configurable)
+                return self._keep_executed(state)
+            detected = self._look(state)
+            judgement, alarms = await self._judge(state, configurable)
         finally:
             session.close()
             if real and environment is not None:
                 not_closed = await _closed(environment, task, place)
         if not_closed:
-            course.stop = "error"
+            state.stop = "error"
             reason = f"{not_closed}; before that the episode was {judgement.verdict}: {judgement.reason}"
             judgement = Judgement(Verdict.ERROR, reason)
-        transitions = session.ledger.transitions()
-        judgement = _under_faults(judgement, transitions, session)
+        judgement = _under_faults(judgement, session)
         findings = (*detected, *alarms)
         if session.executed:
-            return self._keep_executed(lived)
+            return self._keep_executed(state)
         self._tell(episode, session, findings)
-        return masked_episode(lived.episode(judgement, findings), self.masker)
+        return masked_episode(state.record(judgement, findings), self.masker)
 
     def _unended(self, environment: EnvironmentProvider | None) -> str:
         """Why no episode may begin on a system that an earlier one still writes to, or ""."""
@@ -173,8 +167,9 @@ class LangGraphRunner:
         writes = [f"{tool} of {earlier.episode}" for earlier in self.unended for tool in earlier.running[:1]]
         return f"not begun: a real write of an earlier episode is still running ({'; '.join(writes)})"
 
-    async def _real_writes_ended(self, session: Session, course: EpisodeState) -> None:
+    async def _real_writes_ended(self, state: EpisodeState) -> None:
         """Wait for real writes that outlive their episode in threads: the next one has the same system."""
+        session = state.session
         if not session.running:
             return
         session.stopped = session.stopped or EpisodeTimeout(
@@ -186,15 +181,15 @@ class LangGraphRunner:
             await asyncio.sleep(0.02)
         if session.running:
             tools = ", ".join(sorted(set(session.running)))
-            course.reason = (
+            state.reason = (
                 f"a real call of {tools} was still running {LATE_WRITE_S:g} s after its episode had ended; "
                 "it is cut short where it still runs when this process ends"
             )
-            course.stop = "error"
+            state.stop = "error"
 
-    def _keep_executed(self, lived: Lived) -> Episode:
+    def _keep_executed(self, state: EpisodeState) -> Episode:
         """Have it written down that something real ran; gives the episode, which is over."""
-        episode = masked_episode(lived.executed(), self.masker)
+        episode = masked_episode(state.executed_record(), self.masker)
         if self.on_executed is not None:
             self.on_executed(episode)
         return episode
@@ -208,20 +203,20 @@ class LangGraphRunner:
                 "finding", episode=episode, finding=finding.kind, text=finding.text, steps=list(finding.steps)
             )
 
-    def _look(self, task: Task, session: Session, course: EpisodeState) -> tuple[Finding, ...]:
+    def _look(self, state: EpisodeState) -> tuple[Finding, ...]:
         """What the detectors find; a call that one of them makes is refused, and this episode's."""
         case = Case(
-            task=task,
-            steps=session.ledger.transitions(),
-            messages=tuple(course.transcript.records),
+            task=state.task,
+            steps=state.session.ledger.transitions(),
+            messages=tuple(state.transcript.records),
             specs=self.policy.specs,
-            policy=course.heard.text,
-            asked=tuple(course.replies),
+            policy=state.usage.prompts,
+            asked=tuple(state.replies),
             approval=self.settings.findings.approval,
-            stop=course.stop,
+            stop=state.stop,
             shared=self.lore,
         )
-        with _beside_the_agent("a detector", session, course):
+        with _beside_the_agent("a detector", state):
             return self.detectors.look(case)
         return ()
 
@@ -253,85 +248,54 @@ class LangGraphRunner:
             overseer=self.overseer,
         )
 
-    async def _driven(
-        self,
-        task: Task,
-        episode: str,
-        session: Session,
-        usage: UsageCounter,
-        course: EpisodeState,
-        configurable: dict[str, Any],
-    ) -> None:
+    async def _driven(self, state: EpisodeState, episode: str, configurable: dict[str, Any]) -> None:
         """Drive the graph, its models answered by the policy where there is one."""
         if self.model_policy is None:
-            await self._drive(task, session, usage, course, configurable)
+            await self._drive(state, configurable)
             return
         async with self.model_policy.lives(episode):
-            with captured(self.model_policy, session, episode) as capture:
-                await self._drive(task, session, usage, course, configurable)
-        if capture is not None and self.on_turns is not None:
+            with captured(self.model_policy, state.session, episode) as capture:
+                await self._drive(state, configurable)
+        if self.on_turns is not None:
             self.on_turns(episode, capture.turns())
 
-    async def _drive(
-        self,
-        task: Task,
-        session: Session,
-        usage: UsageCounter,
-        course: EpisodeState,
-        configurable: dict[str, Any],
-    ) -> None:
-        course.interrupted = lambda question: excuse(session, question)
-        course.over = lambda: session.stopped is not None
-        course.hear(map(str, leaves(dict(task.input))))
-        course.transcript.start(task)
+    async def _drive(self, state: EpisodeState, configurable: dict[str, Any]) -> None:
+        task, session = state.task, state.session
+        session.hear(map(str, leaves(dict(task.input))))
+        state.transcript.start(task)
         needs_saver = bool(task.replies or task.meta.get("user"))
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
         config: RunnableConfig = {
             "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
             "recursion_limit": self.settings.limits.recursion_limit,
-            "callbacks": [usage],
+            "callbacks": [state.usage],
         }
         limit = asyncio.timeout(self.settings.limits.max_seconds)
         try:
             with entered(session):
                 async with limit:
                     session.on_refusal = _soon_over(limit)
-                    user = self._user(task, session)
-                    await follow(graph, task, config, course, user, in_thread=self.in_thread)
+                    chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
+                    await follow(graph, config, state, user_of(task, chat), in_thread=self.in_thread)
         except asyncio.CancelledError:
             if session.stopped is None:
-                self._reconcile(session, course)  # what ran has run, though its episode is dropped
+                self._reconcile(state)  # what ran has run, though its episode is dropped
                 raise
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            classify_error(
-                course,
-                error,
-                session.ledger.transitions()[-1:],
-                of_model=session.model_errors,
-                recovered=session.model_answers > 0 and session.unrecovered is None,
-                wants_context=declares_context(self.graph),
-                timed_out=limit.expired(),
-            )
+            wants_context = declares_context(self.graph)
+            classify_error(state, error, wants_context=wants_context, timed_out=limit.expired())
         if session.stopped is not None:
-            classify_stop(course, session.stopped)
+            classify_stop(state, session.stopped)
 
-    def _user(self, task: Task, session: Session) -> SimulatedUser | None:
-        chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
-        return user_of(task, chat)
-
-    def _reconcile(self, session: Session, course: EpisodeState) -> None:
+    def _reconcile(self, state: EpisodeState) -> None:
+        session = state.session
         reconciled = reconcile(
-            course.transcript.records,
-            held_call_ids=session.held_call_ids | session.excused,
-            passed_over=session.passed_over,
-            held_without_id=session.held_without_id,
-            unknown_names=session.unknown_names,
-            intercepted=len(session.ledger),
+            state.transcript.records,
+            session,
             known_tools=HOLDINGS.names | hooked_names(),
             structured=HOLDINGS.structured | self.policy.structured,
-            asked_tools=session.asked_tools,
         )
         if reconciled.bad_arguments:
             session.count("bad_arguments", reconciled.bad_arguments)
@@ -339,72 +303,58 @@ class LangGraphRunner:
             session.ran(reconciled.executed)
         if not self.policy.mode.bare:
             session.violations.extend(reconciled.violations)
-        if course.stop == "finished" and reconciled.errors:
+        if state.stop == "finished" and reconciled.errors:
             session.violations.extend(reconciled.errors)
         if session.violations:
-            course.stop, course.reason = "violation", session.violations[0]
+            state.stop, state.reason = "violation", session.violations[0]
 
     async def _judge(
-        self, task: Task, session: Session, course: EpisodeState, configurable: Mapping[str, Any]
+        self, state: EpisodeState, configurable: Mapping[str, Any]
     ) -> tuple[Judgement, Sequence[Finding]]:
-        if session.model_errors and course.stop in ("finished", "limit", "interrupted", "crashed"):
+        task, session = state.task, state.session
+        if session.model_errors and state.stop in ("finished", "limit", "interrupted", "crashed"):
             session.count("model_errors", len(session.model_errors))
-            say_model_down(course, session.unrecovered)
-        if course.stop in ("finished", "crashed", "abstained") and (unanswered := _unanswered(session)):
-            crash = f"; then {course.reason}" if course.stop == "crashed" else ""
-            course.stop, course.reason = "abstained", unanswered + crash
-        if course.stop == "crashed":
-            course.stop = "error"
-            return Judgement(Verdict.FAILED, course.reason, 0.0), ()
-        if course.stop == "limit" and course.ran_on and self.model_policy is not None:
-            return Judgement(Verdict.FAILED, course.reason, 0.0), ()  # else going in circles costs nothing
-        if course.stop not in ("finished", "abstained"):
-            return Judgement(verdict_of(course.stop), course.reason), ()
+            say_model_down(state)
+        if state.stop in ("finished", "crashed", "abstained") and (unanswered := _unanswered(session)):
+            crash = f"; then {state.reason}" if state.stop == "crashed" else ""
+            state.stop, state.reason = "abstained", unanswered + crash
+        if state.stop == "crashed":
+            state.stop = "error"
+            return Judgement(Verdict.FAILED, state.reason, 0.0), ()
+        if state.stop == "limit" and state.ran_on and self.model_policy is not None:
+            return Judgement(Verdict.FAILED, state.reason, 0.0), ()  # else going in circles costs nothing
+        if state.stop not in ("finished", "abstained"):
+            return Judgement(verdict_of(state.stop), state.reason), ()
         outcome = Outcome(
             task=task,
             transitions=session.ledger.transitions(),
-            messages=course.transcript.records,
-            final=final_state(course.values),
+            messages=state.transcript.records,
+            final=final_state(state.values),
             real=self.policy.writes_are_real,
             configurable=configurable,
         )
         checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
-        if course.stop == "abstained":
+        if state.stop == "abstained":
             # what an agent does after an answer that nobody gave proves nothing
             cut = replace(outcome, transitions=_to_the_unanswered(session))
-            return await self._cut_off(cut, checker, session, course), ()
-        both = await self._ask_checker(outcome, checker, session, course)
+            judged = await _held(judge_cut_off(cut, checker, state.reason), cut, state)
+            return judged or Judgement(Verdict.ERROR, state.reason), ()
+        both = await _held(judge_twice(outcome, checker, self.second, session), outcome, state)
         if both is None:
-            return Judgement(Verdict.ERROR, course.reason), ()
+            return Judgement(Verdict.ERROR, state.reason), ()
         if both.agree is not None:
             session.count("judges_agree" if both.agree else "judges_disagree")
         return both.settled, () if both.alarm is None else (both.alarm,)
 
-    async def _cut_off(
-        self, outcome: Outcome, checker: Checker | None, session: Session, course: EpisodeState
-    ) -> Judgement:
-        """What the dream could not go on with is inconclusive, unless it was lost before."""
-        judging = judge_cut_off(outcome, checker, course.reason)
-        judged = await self._held(judging, outcome, session, course)
-        return judged or Judgement(Verdict.ERROR, course.reason)
 
-    async def _ask_checker(
-        self, outcome: Outcome, checker: Checker | None, session: Session, course: EpisodeState
-    ) -> TwoJudgements | None:
-        """Both judges' words; None where the checker did what it must not in a dream."""
-        judging = judge_twice(outcome, checker, self.second, session)
-        return await self._held(judging, outcome, session, course)
-
-    async def _held(
-        self, judging: Awaitable[_Word], outcome: Outcome, session: Session, course: EpisodeState
-    ) -> _Word | None:
-        """What a checker says, inside the gate; None where it did what it must not in a dream."""
-        if outcome.real:
-            return await judging
-        judgement: _Word | None = None
-        with _beside_the_agent("the checker", session, course) as refused:
-            judgement = await judging
-        return None if refused else judgement
+async def _held(judging: Awaitable[_Word], outcome: Outcome, state: EpisodeState) -> _Word | None:
+    """What a checker says, inside the gate; None where it did what it must not in a dream."""
+    if outcome.real:
+        return await judging
+    judgement: _Word | None = None
+    with _beside_the_agent("the checker", state) as refused:
+        judgement = await judging
+    return None if refused else judgement
 
 
 def _unanswered(session: Session) -> str:
@@ -429,12 +379,13 @@ def _to_the_unanswered(session: Session) -> tuple[Transition, ...]:
 
 
 @contextmanager
-def _beside_the_agent(part: str, session: Session, course: EpisodeState) -> Iterator[list[str]]:
+def _beside_the_agent(part: str, state: EpisodeState) -> Iterator[list[str]]:
     """Run a user's own part of the set-up in a dream; what it is refused makes the episode an error.
 
     It is no call of the agent's, so it is not counted as blocked. The refusals are in the list afterwards.
     """
-    before, refused = len(session.beside), list[str]()
+    session, refused = state.session, list[str]()
+    before = len(session.beside)
     tokens = current.set(session), acting.set(part)
     try:
         yield refused
@@ -444,20 +395,15 @@ def _beside_the_agent(part: str, session: Session, course: EpisodeState) -> Iter
         current.reset(tokens[0])
         acting.reset(tokens[1])
         refused += [why for why in session.beside[before:] if why not in refused]
-        if refused and course.stop != "violation":  # what the agent was refused weighs more
-            course.stop, course.reason = "error", f"{part} was refused: {refused[0]}"
+        if refused and state.stop != "violation":  # what the agent was refused weighs more
+            state.stop, state.reason = "error", f"{part} was refused: {refused[0]}"
 
 
 async def _set_up(
-    environment: EnvironmentProvider | None,
-    task: Task,
-    place: str,
-    *,
-    real: bool,
-    session: Session,
-    course: EpisodeState,
+    environment: EnvironmentProvider | None, state: EpisodeState, place: str, *, real: bool
 ) -> tuple[dict[str, Any], str]:
     """Set an episode's environment up; gives what the graph is configured with, and why that failed or ""."""
+    task = state.task
     if environment is None:
         return {}, ""
     try:
@@ -467,7 +413,7 @@ async def _set_up(
             return configurable, ""
         part = f'the environment "{task.environment.name}"'
         configurable = {}
-        with _beside_the_agent(part, session, course) as refused:
+        with _beside_the_agent(part, state) as refused:
             configurable = config_values(environment, task.environment, place)
         return configurable, f"{part} was refused: {refused[0]}" if refused else ""
     except (Exception, SystemExit) as error:  # noqa: BLE001  a user's class may raise anything
@@ -500,9 +446,9 @@ def _soon_over(limit: asyncio.Timeout) -> Callable[[], None]:
     return refused
 
 
-def _under_faults(judgement: Judgement, transitions: Sequence[Transition], session: Session) -> Judgement:
+def _under_faults(judgement: Judgement, session: Session) -> Judgement:
     """Say with the verdict that tools were made to fail: the agent's own failures are told apart from it."""
-    faults = faults_of(transitions)
+    faults = faults_of(session.ledger.transitions())
     if not faults:
         return judgement
     for kind, times in faults.items():

@@ -1,66 +1,63 @@
 """What is known of an episode while it runs: prompts, spend, what was said, how it ended; and its record."""
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
+from langgraph.errors import GraphRecursionError
 
+from dreamgym_kit.adapters.langgraph.analysis.import_errors import own_frames, raised_by_agent, raised_by_us
 from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript, final_state
+from dreamgym_kit.adapters.langgraph.intercept.answers import is_of_tool
+from dreamgym_kit.adapters.langgraph.intercept.functions import of_library
 from dreamgym_kit.adapters.langgraph.policy.responses import PROVIDER
-from dreamgym_kit.errors import BudgetExceeded
+from dreamgym_kit.dream.user import UserFailed, UserSilent
+from dreamgym_kit.errors import (
+    BudgetExceeded,
+    CallUnanswered,
+    ContextFull,
+    EndpointError,
+    EpisodeStop,
+    EpisodeTimeout,
+    RealCallBlocked,
+    RealCallExecuted,
+)
 from dreamgym_kit.findings.case import Asked
 from dreamgym_kit.interfaces import Judgement
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import ModelSettings
-from dreamgym_kit.types import Episode, Finding, Task, UserTurn, Verdict, format_executed
+from dreamgym_kit.supervision.limits import RealCallRefused
+from dreamgym_kit.types import (
+    Episode,
+    Finding,
+    Task,
+    Transition,
+    UserTurn,
+    Verdict,
+    error_text,
+    format_executed,
+)
 
-_MOST = 64_000  # characters
-
-
-class SystemPrompts:
-    """The system messages of one episode, each text once: the policy that its calls are held against.
-
-    Most ways of building an agent put the prompt before the model and not into the graph's messages, so the
-    transcript lacks it. Kept for the episode only, never written down.
-    """
-
-    def __init__(self) -> None:
-        self._texts: dict[str, None] = {}  # in the order heard
-        self._room = _MOST
-        self._lock = threading.Lock()
-
-    @property
-    def text(self) -> str:
-        """All that was heard, one below the other."""
-        return "\n".join(self._texts)
-
-    def take(self, messages: list[list[BaseMessage]]) -> None:
-        """Take in what a model is about to read."""
-        for message in (message for batch in messages for message in batch):
-            if message.type != "system":
-                continue
-            text = str(message.text)[: self._room]
-            with self._lock:
-                if text and text not in self._texts:
-                    self._texts[text] = None
-                    self._room -= len(text)
+_MAX_PROMPTS = 64_000  # characters
 
 
 class UsageCounter(BaseCallbackHandler):
     """Counts one episode's model calls; ends it when the run's spend budget is gone.
 
-    One handler for spend and prompts: the framework goes through all handlers for each event of each node,
-    and asks every one with each model call whether it wants a stream.
-
-    Attributes:
-        heard: the system prompts that the models were given.
+    Keeps the system prompts as well, each text once: the policy that the episode's calls are held against.
+    Most ways of building an agent put the prompt before the model and not into the graph's messages, so the
+    transcript lacks it. Kept for the episode only, never written down. One handler for both: the framework
+    goes through all handlers for each event of each node, and asks every one with each model call whether it
+    wants a stream.
     """
 
     run_inline = True
@@ -70,7 +67,8 @@ class UsageCounter(BaseCallbackHandler):
         self.calls = 0
         self.tokens = 0
         self.cost_usd = 0.0
-        self.heard = SystemPrompts()
+        self._prompts: dict[str, None] = {}  # in the order given
+        self._room = _MAX_PROMPTS
         self._session = session
         self._prices = prices
         self._budget = budget
@@ -82,8 +80,20 @@ class UsageCounter(BaseCallbackHandler):
         messages: list[list[BaseMessage]],
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
-        """Hear what a model is about to read."""
-        self.heard.take(messages)
+        """Take in the system messages that a model is about to read."""
+        for message in (message for batch in messages for message in batch):
+            if message.type != "system":
+                continue
+            text = str(message.text)[: self._room]
+            with self._lock:
+                if text and text not in self._prompts:
+                    self._prompts[text] = None
+                    self._room -= len(text)
+
+    @property
+    def prompts(self) -> str:
+        """The system prompts that the models were given, one below the other."""
+        return "\n".join(self._prompts)
 
     def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:  # noqa: ARG002  the framework's form
         """Take in one model call's usage."""
@@ -126,47 +136,35 @@ def _of_policy(response: LLMResult) -> bool:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class EpisodeState:
-    """What became of one drive through the graph."""
-
-    transcript: Transcript
-    values: Any = None
-    stop: str = "finished"
-    reason: str = ""
-    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
-    ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
-    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
-    heard: SystemPrompts = field(default_factory=SystemPrompts)
-    replies: list[Asked] = field(default_factory=list)  # interrupts and their answers
-    calls: Callable[[], int] = field(default=lambda: 0)  # made so far
-    hear: Callable[[Iterable[str]], None] = field(default=lambda _: None)  # what the user says
-    interrupted: Callable[[JsonValue], None] = field(default=lambda _: None)  # the graph asks a person
-    over: Callable[[], bool] = field(default=lambda: False)  # the episode was stopped
-    turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
-
-    def add_turn(self, kind: str, by: str, question: JsonValue = None, answer: JsonValue = None) -> None:
-        """Keep what somebody is told, or is about to be, in place of a user."""
-        place = len(self.transcript.records)
-        self.turns.append(UserTurn(kind, by, place, self.calls(), question, answer))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
-    """One episode so far."""
+    """One episode so far: what was said and asked in it, and how it ended."""
 
     task: Task
     repeat: int
     attempt: int
     session: Session
     usage: UsageCounter
-    course: EpisodeState
+    transcript: Transcript = field(default_factory=Transcript)
+    values: Any = None
+    stop: str = "finished"
+    reason: str = ""
+    traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
+    ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
+    waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
+    replies: list[Asked] = field(default_factory=list)  # interrupts and their answers
+    turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
 
-    def episode(self, judgement: Judgement, findings: Sequence[Finding]) -> Episode:
-        """The record, secrets in its texts included."""
-        session, usage, course, task = self.session, self.usage, self.course, self.task
+    def add_turn(self, kind: str, by: str, question: JsonValue = None, answer: JsonValue = None) -> None:
+        """Keep what somebody is told, or is about to be, in place of a user."""
+        place = len(self.transcript.records)
+        self.turns.append(UserTurn(kind, by, place, len(self.session.ledger), question, answer))
+
+    def record(self, judgement: Judgement, findings: Sequence[Finding]) -> Episode:
+        """The episode's record, secrets in its texts included."""
+        session, usage, task = self.session, self.usage, self.task
         return Episode(
             id=f"{task.id}.{self.repeat}",
             task=task.id,
@@ -176,8 +174,8 @@ class Lived:
             reason=judgement.reason,
             reward=judgement.reward,
             transitions=session.ledger.transitions(),
-            messages=tuple(course.transcript.records),
-            stop=course.stop,
+            messages=tuple(self.transcript.records),
+            stop=self.stop,
             violations=tuple(session.violations),
             executed=tuple(session.executed),
             findings=tuple(findings),
@@ -188,14 +186,173 @@ class Lived:
             started_at=self.started,
             elapsed_s=time.perf_counter() - self.clock,
             counts=dict(session.counts),
-            final=final_state(course.values),
+            final=final_state(self.values),
             dream_spend=dict(sorted(session.spends.items())),
-            user_turns=tuple(course.turns),
-            traceback=course.traceback,
+            user_turns=tuple(self.turns),
+            traceback=self.traceback,
         )
 
-    def executed(self) -> Episode:
+    def executed_record(self) -> Episode:
         """The record of an episode in which real calls ran: a failure, whatever else it was."""
-        reason = format_executed(self.session.executed)
-        self.course.stop, self.course.reason = "executed", reason
-        return self.episode(Judgement(Verdict.FAILED, reason, 0.0), ())
+        self.stop, self.reason = "executed", format_executed(self.session.executed)
+        return self.record(Judgement(Verdict.FAILED, self.reason, 0.0), ())
+
+
+_MODEL_CLIENTS = frozenset(
+    {"anthropic", "cohere", "google.genai", "groq", "litellm", "mistralai", "ollama", "openai", "together"}
+)
+"""Libraries that ask a model and nothing else."""
+_NO_CLIENTS = frozenset({"builtins", "langchain", "langchain_core", "langgraph", "pydantic", "pydantic_core"})
+"""Packages whose exceptions do not say that an endpoint failed, also where they come out of a chat model."""
+
+
+def classify_error(
+    state: EpisodeState, error: BaseException, *, wants_context: bool, timed_out: bool
+) -> None:
+    """What an exception that came out of the graph says about the episode.
+
+    Args:
+        state: of the episode.
+        error: what came out.
+        timed_out: the episode's own time is over.
+        wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
+    """
+    session = state.session
+    of_model, last = session.model_errors, session.ledger.transitions()[-1:]
+    recovered = session.model_answers > 0 and session.unrecovered is None
+    first = _first_leaf(error)
+    text = error_text(first)
+    raised = f"the graph raised {type(first).__name__}" + (f": {text}" if text else _cause(first))
+    if isinstance(first, GraphRecursionError):
+        state.stop, state.reason = "limit", "the graph's recursion limit was reached"
+        state.ran_on = True
+    elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
+        state.stop, state.reason = "crashed", raised
+    elif timed_out and isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
+        state.stop, state.reason = "limit", "the episode's time limit was reached"
+    elif isinstance(first, UserFailed):
+        state.stop = "interrupted" if isinstance(first, UserSilent) else "error"
+        state.reason = f"the simulated user failed: {text}"
+    elif isinstance(first, EpisodeStop):
+        classify_stop(state, first)
+    elif _of_endpoint(first, of_model) and not (recovered and raised_by_agent(first)):
+        state.stop, state.reason = (
+            "error",
+            f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
+        )
+    elif raised_by_us(first):
+        state.stop, state.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
+    elif wants_context:  # a fault of the agent's own looks the same
+        state.stop = "error"
+        state.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
+    else:
+        state.stop, state.reason = "crashed", raised
+    if state.stop == "crashed" or (wants_context and state.stop == "error"):  # else no code is at fault
+        # a group's leaf, or an error that the framework made of the agent's, may have none of its own
+        state.traceback = next(filter(None, map(own_frames, (*_causes(first), error))), ())
+
+
+def declares_context(graph: Any) -> bool:
+    """Whether a graph or a subgraph of it declares a runtime context."""
+    inner = [part for _, part in graph.get_subgraphs(recurse=True)] if hasattr(graph, "get_subgraphs") else []
+    return any(getattr(part, "context_schema", None) is not None for part in (graph, *inner))
+
+
+def say_model_down(state: EpisodeState) -> None:
+    """End an episode as an error if the agent caught an endpoint's failure and no model answered after it.
+
+    Args:
+        state: of an episode that ended by itself, at a limit, at a question or by an exception.
+    """
+    unrecovered = state.session.unrecovered
+    if unrecovered is not None and _of_endpoint(unrecovered, [unrecovered]):
+        named = f"{type(unrecovered).__name__}: {error_text(unrecovered)}"
+        state.stop = "error"
+        state.reason = f"the agent's model did not answer: {named}; the agent caught it"
+
+
+def _of_endpoint(error: BaseException, of_model: Sequence[BaseException]) -> bool:
+    """Whether a model's endpoint gave no answer, also where the agent raised an error of its own for that."""
+    for cause in _causes(error):
+        if isinstance(cause, EndpointError):
+            return True
+        if any(cause is failed for failed in of_model):
+            return any(map(_of_client, _causes(cause)))
+        if not _packages(type(cause)).isdisjoint(_MODEL_CLIENTS) and not raised_by_agent(cause):
+            return True
+    return False
+
+
+def _of_client(error: BaseException) -> bool:
+    """Whether what came out of a chat model is of its client's library, or of the network."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return not raised_by_agent(error)
+    return any(of_library(_file_of(package)) for package in _packages(type(error)) - _NO_CLIENTS)
+
+
+def _packages(kind: type) -> frozenset[str]:
+    """The packages that an exception's classes are of: the top-level ones, and those of `google`."""
+    parts = [base.__module__.split(".") for base in kind.__mro__]
+    return frozenset(".".join(names[: 1 + (names[0] == "google")]) for names in parts)
+
+
+def _file_of(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__file__", None) or "")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what stands behind it, the nearest first."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is before for before in seen):
+        seen.append(cause)
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _behind(error: BaseException, of_model: Sequence[BaseException]) -> str:
+    """What the client of the model had said, where the agent raised an error of its own for that."""
+    cause = next(
+        (cause for cause in (*islice(_causes(error), 1, None), *of_model[-1:]) if _of_client(cause)), None
+    )
+    return "" if cause is None or cause is error else f", from {type(cause).__name__}: {error_text(cause)}"
+
+
+def _cause(error: BaseException) -> str:
+    """What stood behind an exception that says nothing itself."""
+    cause = error.__cause__ or error.__context__
+    return f", from {type(cause).__name__}" if cause is not None else ""
+
+
+def _is_of_call(error: BaseException, last: Sequence[Transition]) -> bool:
+    """Whether this is the time-out of the last call: asyncio makes another exception of one in a thread."""
+    return type(error) is TimeoutError and any(
+        (entry.answer.error_type, entry.answer.error) == ("TimeoutError", str(error)) for entry in last
+    )
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def classify_stop(state: EpisodeState, stop: EpisodeStop) -> None:
+    """How an episode ended that was stopped, and why."""
+    state.reason, state.ran_on = str(stop), False
+    if isinstance(stop, RealCallBlocked):
+        state.stop = "violation"
+    elif isinstance(stop, RealCallExecuted):
+        state.stop = "executed"
+    elif isinstance(stop, RealCallRefused):
+        state.stop = "refused"
+    elif isinstance(stop, CallUnanswered):
+        state.stop = "abstained"
+    elif isinstance(stop, EpisodeTimeout):
+        state.stop = "limit"
+    elif isinstance(stop, ContextFull):
+        state.stop, state.ran_on = "limit", True
+    elif isinstance(stop, BudgetExceeded) and stop.what == "tool calls of one episode":
+        state.stop, state.reason, state.ran_on = "limit", f"more than {stop.limit:g} tool calls", True
+    else:
+        state.stop = "budget" if isinstance(stop, BudgetExceeded) else "error"

@@ -25,11 +25,11 @@ from langgraph.types import Command
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
 from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
 from dreamgym_kit.findings.case import Asked
 from dreamgym_kit.findings.values import leaves
 from dreamgym_kit.serialization import to_json
-from dreamgym_kit.types import Task
 
 _MODES: Any = ["updates", "values"]
 _MIDDLEWARE = "langchain.agents.middleware.types"
@@ -40,57 +40,56 @@ _DONE = object()
 
 async def follow(
     graph: Pregel[Any],
-    task: Task,
     config: RunnableConfig,
-    course: EpisodeState,
+    state: EpisodeState,
     user: SimulatedUser | None,
     *,
     in_thread: bool,
 ) -> None:
     """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
-    given: Any = dict(task.input)
-    replies = list(task.replies)
-    config["configurable"].update(hearing_nested_graphs(graph, course.transcript.take))
+    given: Any = dict(state.task.input)
+    replies = list(state.task.replies)
+    config["configurable"].update(_nested_updates(graph, state.transcript.take))
     while True:
-        at_breakpoint = await _step(graph, given, config, course, in_thread=in_thread)
-        if course.over():
+        at_breakpoint = await _step(graph, given, config, state, in_thread=in_thread)
+        if state.session.stopped is not None:
             return
         if at_breakpoint:
-            course.stop = "interrupted"
-            course.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
+            state.stop = "interrupted"
+            state.reason = "the graph waits at a breakpoint of its own (interrupt_before, interrupt_after)"
             return
-        if not course.waiting:
-            reply = await user.reply(course.transcript.records) if user is not None else None
+        if not state.waiting:
+            reply = await user.reply(state.transcript.records) if user is not None else None
             if user is None or reply is None:
                 return
-            course.add_turn("reply", _played_by(user))
-            course.transcript.records.append({"role": "user", "content": reply})
-            course.hear([reply])
+            state.add_turn("reply", _played_by(user))
+            state.transcript.records.append({"role": "user", "content": reply})
+            state.session.hear([reply])
             given = {"messages": [{"role": "user", "content": reply}]}
             continue
         replied: dict[str, Any] = {}
-        for waiting in await _in_order(graph, config, course.waiting):
-            if not await _replied(waiting, replies, user, course, replied):
+        for waiting in await _in_order(graph, config, state.waiting):
+            if not await _replied(waiting, replies, user, state, replied):
                 return
         # by id, also where one waits: LangGraph takes a bare empty reply for none
         given = Command(resume=replied)
 
 
 async def _step(
-    graph: Pregel[Any], given: Any, config: RunnableConfig, course: EpisodeState, *, in_thread: bool
+    graph: Pregel[Any], given: Any, config: RunnableConfig, state: EpisodeState, *, in_thread: bool
 ) -> bool:
     """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
-    course.waiting, at_breakpoint = [], False
-    async for mode, part in stream_graph(graph, given, config, in_thread=in_thread):
+    state.waiting, at_breakpoint = [], False
+    async for mode, part in _stream(graph, given, config, in_thread=in_thread):
         if mode == "updates":
             if isinstance(part, Mapping) and "__interrupt__" in part:
-                known = {interrupt.id for interrupt in course.waiting}
-                course.waiting += [new for new in part["__interrupt__"] if new.id not in known]
-                at_breakpoint = not course.waiting
-            course.transcript.take(part)
+                known = {interrupt.id for interrupt in state.waiting}
+                state.waiting += [new for new in part["__interrupt__"] if new.id not in known]
+                at_breakpoint = not state.waiting
+            state.transcript.take(part)
         else:
-            course.values = part
-            course.transcript.end_step(part)
+            state.values = part
+            state.transcript.end_step(part)
     return at_breakpoint
 
 
@@ -106,34 +105,34 @@ async def _replied(
     waiting: Any,
     replies: list[Any],
     user: SimulatedUser | None,
-    course: EpisodeState,
+    state: EpisodeState,
     replied: dict[str, Any],
 ) -> bool:
     """Answer one interrupt from the task's replies, then by its user; False where nobody does."""
     question = to_json(waiting.value)
-    course.interrupted(question)
+    excuse(state.session, question)
     if not replies and user is None:
-        course.add_turn("interrupt", "nobody", question)
-        course.stop = "interrupted"
-        course.reason = f"waits for an answer that the task does not give: {question}"
+        state.add_turn("interrupt", "nobody", question)
+        state.stop = "interrupted"
+        state.reason = f"waits for an answer that the task does not give: {question}"
         return False
     if user is None or replies:
         by, reply = "task", replies.pop(0)
     else:
-        by, reply = _played_by(user), await _ask_user(user, question, course)
-    course.add_turn("interrupt", by, question, reply)
-    course.replies.append(Asked(course.calls(), question, reply))
-    course.hear(map(str, leaves(reply)))
+        by, reply = _played_by(user), await _ask_user(user, question, state)
+    state.add_turn("interrupt", by, question, reply)
+    state.replies.append(Asked(len(state.session.ledger), question, reply))
+    state.session.hear(map(str, leaves(reply)))
     replied[waiting.id] = reply
     return True
 
 
-async def _ask_user(user: SimulatedUser, question: Any, course: EpisodeState) -> Any:
+async def _ask_user(user: SimulatedUser, question: Any, state: EpisodeState) -> Any:
     """What the user says to an interrupt; one that has nothing to say was asked all the same."""
     try:
-        return await user.resume(question, course.transcript.records)
+        return await user.resume(question, state.transcript.records)
     except UserFailed:
-        course.add_turn("interrupt", "nobody", question)
+        state.add_turn("interrupt", "nobody", question)
         raise
 
 
@@ -142,7 +141,7 @@ def _played_by(user: SimulatedUser) -> str:
     return "script" if isinstance(user, ScriptedUser) else "persona"
 
 
-async def stream_graph(
+async def _stream(
     graph: Pregel[Any], given: Any, config: RunnableConfig, *, in_thread: bool
 ) -> AsyncIterator[tuple[str, Any]]:
     """Updates and values of one run, each with its mode."""
@@ -205,7 +204,7 @@ def _within(value: Any) -> list[Any]:
     return list(value) if type(value) in (list, tuple) else []
 
 
-def hearing_nested_graphs(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
+def _nested_updates(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
     """Entries for `config["configurable"]` of `graph`: `take` is given each update of a graph within it.
 
     `astream(subgraphs=True)` would tell it too, at the price of a task and a wake-up for every step of every

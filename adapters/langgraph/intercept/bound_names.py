@@ -47,7 +47,7 @@ class BoundNames:
         self.structured: set[str] = set()
         self.schemas: set[str] = set()
         self.unhookable: dict[str, str] = {}
-        self._told: dict[int, ModelBinding] = {}
+        self._bindings: dict[int, ModelBinding] = {}
 
     def clear(self) -> None:
         """Forget everything."""
@@ -64,35 +64,35 @@ class BoundNames:
 
     def add_bound(self, model: Any, bound: Iterable[Any], *, structured: bool) -> None:
         """What a model was bound with. Plain functions are hooked on the spot."""
-        told = self._told.get(id(model))
-        if told is None:
-            told = self._told[id(model)] = ModelBinding(
-                weakref.ref(model, _forgetting(self._told, id(model)))
+        binding = self._bindings.get(id(model))
+        if binding is None:
+            binding = self._bindings[id(model)] = ModelBinding(
+                weakref.ref(model, _forgetting(self._bindings, id(model)))
             )
-        for one in bound:
-            if isinstance(one, BaseTool):
-                self._bind_tool(one)
-                told.objects.add(one.name)
-                if not _does_something(one):
-                    told.schemas.add(one.name)
+        for bound_tool in bound:
+            if isinstance(bound_tool, BaseTool):
+                self._bind_tool(bound_tool)
+                binding.objects.add(bound_tool.name)
+                if not _does_something(bound_tool):
+                    binding.schemas.add(bound_tool.name)
             elif structured:
-                self.structured.add(name_of(one))
-                told.structured.add(name_of(one))
-            elif callable(one) and not isinstance(one, type):
-                self._hook(one)
-                told.objects.add(name_of(one))
-                if is_empty(one):
-                    told.schemas.add(name_of(one))
+                self.structured.add(name_of(bound_tool))
+                binding.structured.add(name_of(bound_tool))
+            elif callable(bound_tool) and not isinstance(bound_tool, type):
+                self._hook(bound_tool)
+                binding.objects.add(name_of(bound_tool))
+                if is_empty(bound_tool):
+                    binding.schemas.add(name_of(bound_tool))
             else:
-                self.schemas.add(name_of(one))
-                told.schemas.add(name_of(one))
+                self.schemas.add(name_of(bound_tool))
+                binding.schemas.add(name_of(bound_tool))
 
     def tell_copy(self, model: Any, copy: Any) -> None:
         """A copy of a model knows what the model was told of."""
-        told = self.told(model)
-        if told is not None:
-            own = weakref.ref(copy, _forgetting(self._told, id(copy)))
-            self._told[id(copy)] = ModelBinding(own, told.objects, told.structured, told.schemas)
+        binding = self.binding_of(model)
+        if binding is not None:
+            own = weakref.ref(copy, _forgetting(self._bindings, id(copy)))
+            self._bindings[id(copy)] = ModelBinding(own, binding.objects, binding.structured, binding.schemas)
 
     def scan(self, living: Iterable[BaseTool] | None = None) -> None:
         """Find tools that were made since: anything alive may be called. Who just looked gives `living`."""
@@ -102,9 +102,9 @@ class BoundNames:
             except AttributeError:
                 continue  # half-built; it will be met again at its leaf
 
-    def told(self, model: Any) -> ModelBinding | None:
+    def binding_of(self, model: Any) -> ModelBinding | None:
         """What `model` was told of, where somebody was seen to tell it anything."""
-        return self._told.get(id(model))
+        return self._bindings.get(id(model))
 
     def has_tool(self, name: str) -> bool:
         """Whether a tool of that name is alive."""
@@ -119,7 +119,7 @@ class BoundNames:
 
     def tools(self) -> list[BaseTool]:
         """All live tools that were met."""
-        return [tool for one in list(self._tools.values()) if (tool := one()) is not None]
+        return [tool for reference in list(self._tools.values()) if (tool := reference()) is not None]
 
     def _bind_tool(self, tool: BaseTool) -> None:
         self.add_tool(tool)
@@ -159,17 +159,17 @@ def hook_bodies(tool: BaseTool) -> None:
             hook(body, tool.name, tool=tool)
 
 
-def hook_marked(one: object) -> None:
+def hook_marked(marked: object) -> None:
     """Put the gate into a function that `@effect` marks while a dream is open: its maker may run it by hand.
 
     One that was marked before is met where a model is bound with it, or where the inventory finds it.
     """
-    function = under(one)
+    function = under(marked)
     if not isinstance(function, types.FunctionType) or of_framework(function) or of_python(function):
         return
     if PROCESS.held or current.get() is not None:
         with contextlib.suppress(NotHookable):
-            hook(one, function.__name__)  # type: ignore[arg-type]
+            hook(marked, function.__name__)  # type: ignore[arg-type]
 
 
 def of_framework(body: Any) -> bool:

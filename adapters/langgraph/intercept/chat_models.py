@@ -3,7 +3,7 @@
 Here a model's tool calls are announced to the session (their order is what later makes parallel calls
 deterministic), and a call to a bound name that the gate does not hold is refused: some node would run
 a function by itself. Answers from an LLM cache are switched off: a dream must neither read nor fill it.
-Where the episode has a policy, that is asked in the model's place (`policy_leaf`).
+Where the episode has a policy, that is asked in the model's place (`policy.responses.Leaf`).
 """
 
 import functools
@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatResult
 
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, name_of, own_entry
-from dreamgym_kit.adapters.langgraph.intercept.call_context import session_key
+from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, session_key
 from dreamgym_kit.adapters.langgraph.intercept.functions import (
     forget_cached,
     hook_made_around,
@@ -26,7 +26,7 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import (
     registered,
 )
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import turn_of
-from dreamgym_kit.adapters.langgraph.intercept.patches import plain_wrapper
+from dreamgym_kit.adapters.langgraph.intercept.patches import of_same_kind, plain_wrapper
 from dreamgym_kit.adapters.langgraph.intercept.provider_tools import provider_tools, without_left_out
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import (
     answers_unknown_names,
@@ -105,11 +105,13 @@ def streaming(real: Any) -> Any:
         asked = _Asked()
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
-            for place, part in enumerate(turn.parts() or turn.keeping(leaf.parts_now(events=events))):
+            for place, part in enumerate(turn.parts() or leaf.parts_now(events=events)):
                 if not place:  # the caller may stop reading here
                     _answered(session)
                 _hear_part(session, self, part, kwargs, asked)
+                turn.add(part)
                 yield part
+            turn.end()
         asked.announce(session)
 
     return plain_wrapper(wrapper, real)
@@ -126,17 +128,25 @@ def streaming_async(real: Any) -> Any:
         with turn_of(session, self, args, kwargs, events=events) as turn, _failing(session):
             leaf = Leaf(session, real, self, args, kwargs)
             begun = False
-            async for part in turn.parts_async() or turn.keeping_async(leaf.parts(events=events)):
+            parts = turn.parts()
+            async for part in _one_by_one(parts) if parts else leaf.parts(events=events):
                 if not begun:
                     begun = True
                     _answered(session)
                 if session is not None:
                     _hear_part(session, self, part, kwargs, asked)
+                turn.add(part)
                 yield part
+            turn.end()
         if session is not None:
             asked.announce(session)
 
     return plain_wrapper(wrapper, real)
+
+
+async def _one_by_one(parts: Iterable[Any]) -> AsyncIterator[Any]:
+    for part in parts:
+        yield part
 
 
 def binding(real: Any) -> Any:
@@ -155,23 +165,8 @@ def binding(real: Any) -> Any:
 
 
 def uncached(real: Any) -> Any:
-    """Wrap `_generate_with_cache`: inside a session no LLM cache is read or filled."""
-
-    @functools.wraps(real)
-    def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
-        return real(_without_cache(self), *args, **kwargs)
-
-    return plain_wrapper(wrapper, real)
-
-
-def uncached_async(real: Any) -> Any:
-    """Wrap `_agenerate_with_cache`."""
-
-    @functools.wraps(real)
-    async def wrapper(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
-        return await real(_without_cache(self), *args, **kwargs)
-
-    return plain_wrapper(wrapper, real)
+    """Wrap `_generate_with_cache` or `_agenerate_with_cache`: in a session no LLM cache is read or filled."""
+    return of_same_kind(real, lambda model, *_: (real, _without_cache(model)))
 
 
 def stopping_async(real: Any) -> Any:
@@ -228,8 +223,6 @@ def _answered(session: Session | None) -> None:
 def _session(model: BaseChatModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Session | None:
     if not PROCESS.armed and current.get() is None:
         return None
-    from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here
-
     session = find(session_key(config_here()), "a chat model")
     if session is not None:
         session.check_open("a chat model")
@@ -336,7 +329,7 @@ def _check_held(session: Session, model: BaseChatModel, name: str, kwargs: dict[
     """
     if session.mode.bare or name in session.policy.structured:
         return
-    known = HOLDINGS.told(model)
+    known = HOLDINGS.binding_of(model)
     seen = known is not None and known.knows_what_runs(name)
     if registered(name):
         if not seen:

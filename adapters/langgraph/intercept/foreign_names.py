@@ -3,7 +3,7 @@
 Each fact stands here once: the gate takes from here what to patch, `doctor` and docs/safety.md what was
 tried. Before anything runs, `check_foreign_names` looks whether all of it is still there. A name that
 vanished would otherwise leave a door open without a word. Nothing is imported for it: what is not loaded
-is looked at when it is (`late_imports`).
+is looked at when it is (`mcp.LateImports`).
 """
 
 import sys
@@ -129,33 +129,33 @@ FOREIGN: tuple[Foreign, ...] = (
 
 def methods_of(owner: str) -> tuple[str, ...]:
     """The methods of a class that stand in the list."""
-    return tuple(one.method for one in FOREIGN if one.name.startswith(f"{owner}."))
+    return tuple(foreign.method for foreign in FOREIGN if foreign.name.startswith(f"{owner}."))
 
 
-def entry(one: Foreign) -> Any:
+def entry(foreign: Foreign) -> Any:
     """What stands in a loaded module under a name, in the very class that is named; None: nothing."""
-    owner: Any = sys.modules.get(one.module)
-    for part in one.name.split("."):
+    owner: Any = sys.modules.get(foreign.module)
+    for part in foreign.name.split("."):
         owner = getattr(owner, "__dict__", {}).get(part)
     return owner
 
 
 def loaded() -> dict[str, str]:
     """The packages of the list that are in use, with their versions."""
-    found = {}
+    seen = {}
     for package in KNOWN:
         if _TOPS.get(package, package.replace("-", "_")) in sys.modules:
             try:
-                found[package] = metadata.version(package)
+                seen[package] = metadata.version(package)
             except metadata.PackageNotFoundError:  # something else of that name
-                if any(one.package == package and one.module in sys.modules for one in FOREIGN):
-                    found[package] = "of an unknown version"
-    return found
+                if any(foreign.package == package and foreign.module in sys.modules for foreign in FOREIGN):
+                    seen[package] = "of an unknown version"
+    return seen
 
 
 def series_of(package: str, version: str) -> str:
     """The series that a version belongs to; the version itself where none is known that it does."""
-    return next((one for one in KNOWN[package] if version.startswith(f"{one}.")), version)
+    return next((series for series in KNOWN[package] if version.startswith(f"{series}.")), version)
 
 
 def check_foreign_names(*, just_loaded: str = "") -> None:
@@ -175,35 +175,39 @@ def check_foreign_names(*, just_loaded: str = "") -> None:
                 f"{_remedy(package)}. Nothing was run."
             )
     _check_pairs(versions)
-    for one in missing(versions, just_loaded):
-        if one.need == NEEDED:
-            version = versions.get(one.package, ".".join(map(str, sys.version_info[:3])))
+    for foreign in missing(versions, just_loaded):
+        if foreign.need == NEEDED:
+            version = versions.get(foreign.package, ".".join(map(str, sys.version_info[:3])))
             raise UserError(
-                f"{one.package} {version} has no {one}, by which this kit holds what runs: its calls could "
-                f"not be held. {_remedy(one.package)}. Nothing was run."
+                f"{foreign.package} {version} has no {foreign}, by which this kit holds what runs: its calls "
+                f"could not be held. {_remedy(foreign.package)}. Nothing was run."
             )
 
 
 def missing(versions: dict[str, str], just_loaded: str = "") -> list[Foreign]:
     """What is not where it should be in the packages that are in use."""
-    found = []
-    for one in FOREIGN:
-        version = versions.get(one.package)
-        if one.package != "python" and version is None:
+    seen = []
+    for foreign in FOREIGN:
+        version = versions.get(foreign.package)
+        if foreign.package != "python" and version is None:
             continue
-        if version is not None and one.series and series_of(one.package, version) not in one.series:
+        if (
+            version is not None
+            and foreign.series
+            and series_of(foreign.package, version) not in foreign.series
+        ):
             continue
-        if not _is_there(one, just_loaded):
-            found.append(one)
-    return found
+        if not _is_there(foreign, just_loaded):
+            seen.append(foreign)
+    return seen
 
 
-def _is_there(one: Foreign, just_loaded: str) -> bool:
-    module = sys.modules.get(one.module)
+def _is_there(foreign: Foreign, just_loaded: str) -> bool:
+    module = sys.modules.get(foreign.module)
     if module is not None:
-        half = getattr(module.__spec__, "_initializing", False) and one.module != just_loaded
-        return half or entry(one) is not None
-    return _is_findable(one.module)  # met when it is loaded
+        half = getattr(module.__spec__, "_initializing", False) and foreign.module != just_loaded
+        return half or entry(foreign) is not None
+    return _is_findable(foreign.module)  # met when it is loaded
 
 
 def _is_findable(module: str) -> bool:
@@ -240,5 +244,5 @@ def _check_pairs(versions: dict[str, str]) -> None:
 def _remedy(package: str) -> str:
     if package == "python":
         return "Use a newer dreamgym-kit"
-    known = " or ".join(f"{one}.x" for one in KNOWN[package])
+    known = " or ".join(f"{series}.x" for series in KNOWN[package])
     return f"Install {package} {known} as docs/safety.md lists them, or a newer dreamgym-kit"

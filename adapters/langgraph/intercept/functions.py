@@ -115,8 +115,8 @@ def under(target: Any) -> Any:
 
 def forget_cached() -> None:
     """Empty the `lru_cache`s before hooked functions: what a model asks for anew has to meet the gate."""
-    for one in list(_HOOKS.values()):
-        for cache in one.caches:
+    for hooked in list(_HOOKS.values()):
+        for cache in hooked.caches:
             cache.cache_clear()
 
 
@@ -130,16 +130,16 @@ def hook_twins(living: Living | None = None) -> None:
     if not hooks:
         return
     alike: dict[types.CodeType, list[Hook]] = {}
-    for one in hooks:
-        alike.setdefault(one.real.__code__, []).append(one)
+    for hooked in hooks:
+        alike.setdefault(hooked.real.__code__, []).append(hooked)
     known: dict[Any, Hook] = {}  # by origin: of those whose code some other function has too
-    real, lines = {id(one.real) for one in hooks}, {code.co_firstlineno for code in alike}
+    real, lines = {id(hooked.real) for hooked in hooks}, {code.co_firstlineno for code in alike}
     functions = instances_of(types.FunctionType, LRU_CACHE) if living is None else living.functions()
     # nearly all are neither: this is asked of each function in the process
     suspects = [
-        one
-        for one in functions
-        if type(one) is not types.FunctionType or one.__code__.co_firstlineno in lines
+        function
+        for function in functions
+        if type(function) is not types.FunctionType or function.__code__.co_firstlineno in lines
     ]
     for function in suspects:
         inner = under(function)
@@ -152,11 +152,13 @@ def hook_twins(living: Living | None = None) -> None:
             made.in_episodes = made.in_episodes if met else twin.in_episodes
             if twin.reference and not made.reference and same_definition(twin.real, made.real):
                 made.reference = twin.reference  # what a person said of the one, they said of the other
-    for one in hooks:
+    for hooked in hooks:
         for override in (
-            _overrides(one.function) if one.tool is None and not (one.leaf or one.in_episodes) else ()
+            _overrides(hooked.function)
+            if hooked.tool is None and not (hooked.leaf or hooked.in_episodes)
+            else ()
         ):
-            hook(override, one.name)
+            hook(override, hooked.name)
 
 
 def _twin(
@@ -166,7 +168,9 @@ def _twin(
     code = function.__code__
     if code not in alike:
         return None
-    known.update((_origin(one.function, one.real.__code__), one) for one in alike[code])  # of any file
+    known.update(
+        (_origin(hooked.function, hooked.real.__code__), hooked) for hooked in alike[code]
+    )  # of any file
     alike[code] = []
     return known.get(_origin(function, code))
 
@@ -174,32 +178,32 @@ def _twin(
 def hook_made_around(name: str) -> None:
     """Hook what hooked functions of a name were made around (`functools.wraps`), if it bears the name too."""
     outer = hooked_as(name)
-    for one in outer:
-        for held in closure_of(one.real):
+    for hooked in outer:
+        for held in closure_of(hooked.real):
             inner = under(held)
             if isinstance(inner, types.FunctionType) and inner.__name__ == name and id(inner) not in _OF:
                 made = hook(inner, name)
-                made.around = one
+                made.around = hooked
                 outer.append(made)
 
 
-def same_definition(one: object, other: object, depth: int = 3) -> bool:
+def same_definition(first: object, second: object, depth: int = 3) -> bool:
     """Whether two functions are the same lines of one file, loaded twice, that hold the same values."""
-    if one is other:
+    if first is second:
         return True
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if type(one) in (list, tuple, dict):
-        parts, others = _entries(one), _entries(other)
+    if type(first) in (list, tuple, dict):
+        parts, others = _entries(first), _entries(second)
         alike = (same_definition(a, b, depth - 1) for a, b in zip(parts, others, strict=False))
         return depth > 0 and len(parts) == len(others) and all(alike)
-    if not isinstance(one, types.FunctionType) or not isinstance(other, types.FunctionType):
-        return type(one) in _CONSTANT and one == other
-    if not depth or not _of_own_file(one) or not _of_own_file(other):
+    if not isinstance(first, types.FunctionType) or not isinstance(second, types.FunctionType):
+        return type(first) in _CONSTANT and first == second
+    if not depth or not _of_own_file(first) or not _of_own_file(second):
         return False
-    held, held_there = [*_held(one), *_named(one)], [*_held(other), *_named(other)]
+    held, held_there = [*_held(first), *_named(first)], [*_held(second), *_named(second)]
     return (
-        _origin(one, real_code(one)) == _origin(other, real_code(other))
+        _origin(first, real_code(first)) == _origin(second, real_code(second))
         and len(held) == len(held_there)
         and all(same_definition(a, b, depth - 1) for a, b in zip(held, held_there, strict=True))
     )
@@ -235,7 +239,7 @@ def _held(function: types.FunctionType) -> Iterator[object]:
 
 def met_again(file: str | None) -> None:
     """A module's code has run: where functions of that file are hooked, those that it made are hooked too."""
-    if file is not None and any(one.real.__code__.co_filename == file for one in list(_HOOKS.values())):
+    if file is not None and any(hooked.real.__code__.co_filename == file for hooked in list(_HOOKS.values())):
         hook_twins()
 
 
@@ -243,9 +247,9 @@ def _origin(function: types.FunctionType, code: types.CodeType, depth: int = 2) 
     """Where a function was written; of one that a decorator made, also what it was made around."""
     around = closure_of(function) if depth else ()
     inner = tuple(
-        _origin(one, real_of(one).__code__, depth - 1)
-        for one in around
-        if isinstance(one, types.FunctionType)
+        _origin(inside, real_of(inside).__code__, depth - 1)
+        for inside in around
+        if isinstance(inside, types.FunctionType)
     )
     return os.path.realpath(code.co_filename), function.__qualname__, code, inner
 
@@ -257,8 +261,8 @@ def _overrides(function: types.FunctionType) -> list[types.FunctionType]:
         owner = getattr(owner, name, None)
     if not isinstance(owner, type):
         return []
-    found = (under(vars(below).get(function.__name__)) for below in subclasses(owner)[1:])
-    return [one for one in found if isinstance(one, types.FunctionType)]
+    overrides = (under(vars(below).get(function.__name__)) for below in subclasses(owner)[1:])
+    return [override for override in overrides if isinstance(override, types.FunctionType)]
 
 
 def of_python(target: Callable[..., Any]) -> bool:
@@ -317,31 +321,35 @@ def hooked_names() -> set[str]:
     """The names that hooked functions go by."""
     return {
         name
-        for one in _HOOKS.values()
-        if not one.leaf and not one.in_episodes
-        for name in (one.name, *(name for name, _ in one.also))
+        for hooked in _HOOKS.values()
+        if not hooked.leaf and not hooked.in_episodes
+        for name in (hooked.name, *(name for name, _ in hooked.also))
     }
 
 
 def registered(name: str) -> bool:
     """Whether a function that does something was hooked for its own sake under that name, not for a tool."""
     return any(
-        one.name == name and one.tool is None and not (one.leaf or one.in_episodes) and not is_empty(one.real)
-        for one in list(_HOOKS.values())
+        hooked.name == name
+        and hooked.tool is None
+        and not (hooked.leaf or hooked.in_episodes)
+        and not is_empty(hooked.real)
+        for hooked in list(_HOOKS.values())
     )
 
 
 def is_hooked(function: types.FunctionType) -> bool:
     """Whether calls of this very function meet the gate, or it is the real one that only the gate calls."""
-    return any(function is one.function or function is one.real for one in _HOOKS.values())
+    return any(function is hooked.function or function is hooked.real for hooked in _HOOKS.values())
 
 
 def hooked_as(name: str) -> list[Hook]:
     """The functions that were hooked for their own sake under a name."""
     return [
-        one
-        for one in list(_HOOKS.values())
-        if not (one.leaf or one.in_episodes) and (name, None) in [(one.name, one.tool), *one.also]
+        hooked
+        for hooked in list(_HOOKS.values())
+        if not (hooked.leaf or hooked.in_episodes)
+        and (name, None) in [(hooked.name, hooked.tool), *hooked.also]
     ]
 
 
@@ -361,16 +369,16 @@ def ids_kept() -> set[int]:
     """The ids of the functions and tools that hooks hold: they stay as long as the hooks."""
     return {
         id(held)
-        for one in list(_HOOKS.values())
-        for held in (one.function, one.tool, *(tool for _, tool in one.also))
+        for hooked in list(_HOOKS.values())
+        for held in (hooked.function, hooked.tool, *(tool for _, tool in hooked.also))
         if held is not None
     }
 
 
 def unhook_all() -> None:
     """Undo every hook."""
-    for one in list(_HOOKS.values()):
-        one.undo()
+    for hooked in list(_HOOKS.values()):
+        hooked.undo()
 
 
 def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> Hook:
@@ -383,65 +391,65 @@ def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> 
 
 def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked function's calls arrive."""
-    one, session = _hook(number, args)
+    hooked, session = _hook(number, args)
     if session is None:
-        return one.real(*args, **kwargs)
-    return session.drive(_way(one, session, one.real, args, kwargs))()
+        return hooked.real(*args, **kwargs)
+    return session.drive(_way(hooked, session, hooked.real, args, kwargs))()
 
 
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked coroutine function's calls arrive."""
-    one, session = _hook(number, args)
+    hooked, session = _hook(number, args)
     if session is None:
-        return await one.real(*args, **kwargs)
-    return (await session.drive_async(_way(one, session, one.real, args, kwargs)))()
+        return await hooked.real(*args, **kwargs)
+    return (await session.drive_async(_way(hooked, session, hooked.real, args, kwargs)))()
 
 
 def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked generator function's calls arrive; the answer's items are what it yields."""
-    one, session = _hook(number, args)
+    hooked, session = _hook(number, args)
     if session is None:
-        return (yield from one.real(*args, **kwargs))
+        return (yield from hooked.real(*args, **kwargs))
 
     def listed(*given: Any, **named: Any) -> list[Any]:
-        return list(one.real(*given, **named))
+        return list(hooked.real(*given, **named))
 
-    items = session.drive(_way(one, session, listed, args, kwargs))()
+    items = session.drive(_way(hooked, session, listed, args, kwargs))()
     yield from items if isinstance(items, list) else [items]
     return None
 
 
 def _hook(number: int, args: tuple[Any, ...]) -> tuple[Hook, Session | None]:
     """The hook that was met, and the session to ask; None where the real body may run unasked."""
-    one = _HOOKS.get(number)
-    if one is None:
+    hooked = _HOOKS.get(number)
+    if hooked is None:
         raise RuntimeError("a hooked function was called while its hook was being removed")
-    return one, _session(one, args)
+    return hooked, _session(hooked, args)
 
 
-def _session(one: Hook, args: tuple[Any, ...]) -> Session | None:
+def _session(hooked: Hook, args: tuple[Any, ...]) -> Session | None:
     """The session to ask; None where the real body may run unasked."""
     if is_outside():
         return None
-    if one.in_episodes and not config_here() and not thread_owners.owner():
+    if hooked.in_episodes and not config_here() and not thread_owners.owner():
         return None
     body = running()
-    if body is one or (isinstance(body, BaseTool) and _is_body_of(one.function, body)):
+    if body is hooked or (isinstance(body, BaseTool) and _is_body_of(hooked.function, body)):
         return None
-    around = one.around
+    around = hooked.around
     while around is not None:
         if body is around:
             return None
         around = around.around
-    if one.leaf and args and body is args[0]:
+    if hooked.leaf and args and body is args[0]:
         return None
-    return find(session_key(config_here()), _name(one, args))
+    return find(session_key(config_here()), _name(hooked, args))
 
 
-def _name(one: Hook, args: tuple[Any, ...]) -> str:
-    if one.leaf and args and isinstance(args[0], BaseTool):
+def _name(hooked: Hook, args: tuple[Any, ...]) -> str:
+    if hooked.leaf and args and isinstance(args[0], BaseTool):
         return args[0].name
-    return one.name
+    return hooked.name
 
 
 def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
@@ -453,19 +461,19 @@ def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
 
 
 def _way(
-    one: Hook, session: Session, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    hooked: Hook, session: Session, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Flow[Callable[[], Any]]:
     """The way of a call that reached a hooked function."""
-    name, tool = _called(one, session, args)
-    arguments = functools.partial(_arguments, one, tool)
+    name, tool = _called(hooked, session, args)
+    arguments = functools.partial(_arguments, hooked, tool)
     node = metadata_here().get("langgraph_node")
     return answered(
         GatedCall(
             session=session,
             call=Call(name, masked(arguments(args, kwargs)), None, node),
-            called=one.function if tool is None else tool,
+            called=hooked.function if tool is None else tool,
             tool=tool,
-            owner=one,
+            owner=hooked,
             real=real,
             args=args,
             kwargs=kwargs,
@@ -476,16 +484,16 @@ def _way(
     )
 
 
-def _called(one: Hook, session: Session, args: tuple[Any, ...]) -> tuple[str, BaseTool | None]:
+def _called(hooked: Hook, session: Session, args: tuple[Any, ...]) -> tuple[str, BaseTool | None]:
     """The name that a call goes by, and the tool whose body this is.
 
     Of several tools over one body the one that is dreamt, or, where none is, the one that can do most.
     """
-    if one.leaf and args and isinstance(args[0], BaseTool):
+    if hooked.leaf and args and isinstance(args[0], BaseTool):
         return args[0].name, args[0]
-    known = [(one.name, one.tool), *one.also]
+    known = [(hooked.name, hooked.tool), *hooked.also]
     policy = session.policy
-    objects = [(name, tool, one.function if tool is None else tool) for name, tool in known]
+    objects = [(name, tool, hooked.function if tool is None else tool) for name, tool in known]
     dreamt = (each for each in objects if policy.route(each[0], each[2]) is Route.DREAM)
     worst = max(objects, key=lambda each: _POWER[effect_of(policy.spec(each[0], each[2]))])
     name, tool, _ = next(dreamt, worst)
@@ -496,10 +504,10 @@ _POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless
 
 
 def _arguments(
-    one: Hook, tool: BaseTool | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    hooked: Hook, tool: BaseTool | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """A function's arguments by name, with secrets in them."""
-    if one.leaf and args and isinstance(args[0], BaseTool):
+    if hooked.leaf and args and isinstance(args[0], BaseTool):
         return bare_arguments(args[0], args[1:], kwargs)
-    arguments = function_arguments(one.signature, args, kwargs)
+    arguments = function_arguments(hooked.signature, args, kwargs)
     return arguments if tool is None else dict(without_injected(tool, arguments))

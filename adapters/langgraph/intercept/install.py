@@ -36,11 +36,9 @@ from dreamgym_kit.adapters.langgraph.intercept.chat_models import (
     streaming,
     streaming_async,
     uncached,
-    uncached_async,
 )
 from dreamgym_kit.adapters.langgraph.intercept.foreign_names import check_foreign_names
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook, hook_twins, met_again, unhook_all
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import hear_interrupts
 from dreamgym_kit.adapters.langgraph.intercept.mcp import guard_late_imports, guard_mcp_sessions
 from dreamgym_kit.adapters.langgraph.intercept.memory import guard_memory, no_llm_cache, patch_memory
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
@@ -50,6 +48,7 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
     plain_wrapper,
     subclasses,
 )
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import hear_interrupts
 from dreamgym_kit.adapters.langgraph.intercept.threads import guard_threads
 from dreamgym_kit.adapters.langgraph.intercept.tools import (
     LEAVES,
@@ -58,9 +57,8 @@ from dreamgym_kit.adapters.langgraph.intercept.tools import (
     guard_tool_class,
 )
 from dreamgym_kit.guard import egress
-from dreamgym_kit.guard.callers import acting
 from dreamgym_kit.guard.connections import foreign_connections
-from dreamgym_kit.guard.thread_owners import guarded
+from dreamgym_kit.guard.thread_owners import acting, guarded
 from dreamgym_kit.routing.effects import HEARS_MARKS
 from dreamgym_kit.routing.process import PROCESS, current, holding, keep_stray, live_sessions
 from dreamgym_kit.routing.router import Mode
@@ -183,7 +181,7 @@ def _guard_loading(patches: PatchSet) -> None:
 def _guard_model_entries(patches: PatchSet) -> None:
     wrappers = {
         "_generate_with_cache": uncached,
-        "_agenerate_with_cache": uncached_async,
+        "_agenerate_with_cache": uncached,
         "agenerate": stopping_async,
     }
     for name, wrap in wrappers.items():
@@ -218,13 +216,8 @@ def dreaming_process(
         for connection in foreign_connections()
     ]
     scratch.mkdir(parents=True, exist_ok=True)
-    allowance = egress.Allowance(
-        hosts=frozenset(settings.guard.allow_hosts),
-        paths=(scratch, *writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
-        commands=settings.guard.allow_commands,
-    )
     with _kept_to_itself(scratch), guarded(), holding():
-        egress.arm(allowance, _latch, _owner)
+        egress.arm(_allowance(settings, scratch, *writable), _latch, _owner)
         try:
             with no_llm_cache():
                 yield warnings
@@ -242,16 +235,19 @@ def watched_loading(settings: Settings) -> Iterator[list[str]]:
     install()
     noted: list[str] = []
     with tempfile.TemporaryDirectory(prefix="dreamgym-look-") as folder, _kept_to_itself(Path(folder)):
-        allowance = egress.Allowance(
-            hosts=frozenset(settings.guard.allow_hosts),
-            paths=(Path(folder), *(settings.resolve(path) for path in settings.guard.allow_paths)),
-            commands=settings.guard.allow_commands,
-        )
         try:
-            with holding(), egress.watching(allowance) as trips:
+            with holding(), egress.watching(_allowance(settings, Path(folder))) as trips:
                 yield noted
         finally:
             noted += dict.fromkeys(trip.message for trip in trips)
+
+
+def _allowance(settings: Settings, *writable: Path) -> egress.Allowance:
+    return egress.Allowance(
+        hosts=frozenset(settings.guard.allow_hosts),
+        paths=(*writable, *(settings.resolve(path) for path in settings.guard.allow_paths)),
+        commands=settings.guard.allow_commands,
+    )
 
 
 @contextmanager

@@ -43,11 +43,11 @@ _HELD: dict[int, _Held] = {}  # by id of the function
 
 def guard_mcp_sessions(patches: PatchSet) -> None:
     """Refuse tool calls on MCP sessions in dreams, in what is loaded of the package; again does nothing."""
-    for one in FOREIGN:
-        called = _CALLED.get(one.method)
-        function = entry(one) if called is not None else None
+    for foreign in FOREIGN:
+        called = _CALLED.get(foreign.method)
+        function = entry(foreign) if called is not None else None
         if called is not None and function is not None and id(function) not in _HELD:
-            _hold(patches, one, function, called)
+            _hold(patches, foreign, function, called)
 
 
 def guard_late_imports(patches: PatchSet) -> None:
@@ -69,12 +69,12 @@ def guard_late_imports(patches: PatchSet) -> None:
 
 
 def _hold(
-    patches: PatchSet, one: Foreign, function: Any, called: Callable[[inspect.BoundArguments], str | None]
+    patches: PatchSet, foreign: Foreign, function: Any, called: Callable[[inspect.BoundArguments], str | None]
 ) -> None:
     if not inspect.iscoroutinefunction(function) or not isinstance(function, types.FunctionType):
         raise UserError(
-            f"{one.package}: {one} is no coroutine function any more: its calls could not be held. Install a "
-            "version that docs/safety.md lists, or a newer dreamgym-kit. Nothing was run."
+            f"{foreign.package}: {foreign} is no coroutine function any more: its calls could not be held. "
+            "Install a version that docs/safety.md lists, or a newer dreamgym-kit. Nothing was run."
         )
     number, signature = id(function), inspect.signature(function)
     real, put_back = reroute(function, f"{__name__}:enter", number)
@@ -122,8 +122,8 @@ def _served(call: inspect.BoundArguments) -> str | None:
 def _serves(call: inspect.BoundArguments) -> bool:
     if call.arguments.get("context") is not None:  # SDK 2.x passes it on for requests alone
         return True
-    known = (entry(one) for one in FOREIGN if one.name.endswith("request_ctx"))
-    return any(one is not None and one.get(None) is not None for one in known)
+    known = (entry(foreign) for foreign in FOREIGN if foreign.name.endswith("request_ctx"))
+    return any(foreign is not None and foreign.get(None) is not None for foreign in known)
 
 
 _CALLED: dict[str, Callable[[inspect.BoundArguments], str | None]] = {
@@ -164,7 +164,7 @@ class LateImports(MetaPathFinder):
 
     def __init__(self, then: Callable[[str], None]) -> None:
         packages = {package.replace("-", "_") for package in KNOWN}
-        self._names = packages | {one.module for one in FOREIGN}
+        self._names = packages | {foreign.module for foreign in FOREIGN}
         self._then = then
 
     def find_spec(
@@ -175,7 +175,7 @@ class LateImports(MetaPathFinder):
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self)
         found = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((one for one in found if one is not None), None)
+        spec = next((foreign for foreign in found if foreign is not None), None)
         if spec is not None and spec.loader is not None:
             self._tell_after(spec.loader)
         return spec

@@ -156,18 +156,16 @@ def own_graph(session: Session, graph: Pregel[Any], *, needs_saver: bool = False
     A `checkpointer` of True or False belongs to the parent graph and is kept. `needs_saver` gives a
     graph without one a saver too: an episode that answers interrupts has to go on where it stopped.
     """
-    with _BY_SESSION_LOCK:
-        memories = _BY_SESSION.setdefault(session, _Memories())
-    with memories.lock:
+    with _memories_of(session) as memories:
         return memories.graph(graph, needs_saver=needs_saver)
 
 
-def own_memory(session: Session, real: object) -> Any:
-    """The session's own saver, store or cache in place of `real`: the one that graphs over `real` have."""
+@contextmanager
+def _memories_of(session: Session) -> Iterator[_Memories]:
     with _BY_SESSION_LOCK:
         memories = _BY_SESSION.setdefault(session, _Memories())
     with memories.lock:
-        return memories.memory(real)
+        yield memories
 
 
 def graphs_of(session: Session) -> list[Pregel[Any]]:
@@ -251,7 +249,10 @@ def _standing_for(memory: Any) -> Any:
     if isinstance(memory, _OWN) or (not PROCESS.armed and current.get() is None):
         return memory
     session = _session()
-    return memory if session is None or session.mode.bare else own_memory(session, memory)
+    if session is None or session.mode.bare:
+        return memory
+    with _memories_of(session) as memories:
+        return memories.memory(memory)  # the one that graphs over it have
 
 
 def _session() -> Session | None:

@@ -6,7 +6,7 @@ ids that differ each time, and an answer in the form that the framework asked fo
 """
 
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelQuery:
     """One request to the agent's chat model.
 
     Attributes:
@@ -58,11 +58,11 @@ class ModelTape(Protocol):
         """Whether this model is one to be taped; others answer for themselves."""
         ...
 
-    def play(self, asked: Asked) -> Mapping[str, JsonValue] | None:
+    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:
         """What was said to this request, in the order said; None when it was never asked."""
         ...
 
-    def keep(self, asked: Asked, answer: Mapping[str, JsonValue]) -> None:
+    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
         """Put an answer on the tape."""
         ...
 
@@ -98,20 +98,21 @@ def of_provider(model: BaseChatModel) -> bool:
     return False
 
 
-class Turn:
+class TapedTurn:
     """One request on its way: answered from the tape, or kept on it. Does nothing where nothing is taped."""
 
     def __init__(
-        self, tape: ModelTape | None = None, asked: Asked | None = None, said: AIMessage | None = None
+        self, tape: ModelTape | None = None, query: ModelQuery | None = None, said: AIMessage | None = None
     ) -> None:
-        self._tape, self._asked, self._said = tape, asked, said
+        self._tape, self._query, self._said = tape, query, said
+        self._streamed: AIMessageChunk | None = None  # as far as it came
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._tape is not None and self._asked is not None:
-            _UNDER_WAY.discard((id(self._tape), digest_of(self._asked)))
+        if self._tape is not None and self._query is not None:
+            _UNDER_WAY.discard((id(self._tape), digest_of(self._query)))
 
     def result(self) -> ChatResult | None:
         """The whole answer, where it is on the tape."""
@@ -121,49 +122,29 @@ class Turn:
         """The answer as a stream of one part."""
         return [ChatGenerationChunk(message=_as_chunk(self._said))] if self._said else None
 
-    def parts_async(self) -> AsyncIterator[ChatGenerationChunk] | None:
-        """The same, asynchronously."""
-        parts = self.parts()
-        return _one_by_one(parts) if parts else None
-
     def kept(self, result: ChatResult) -> ChatResult:
         """Keep what the model said now."""
         if result.generations:
             self._keep(result.generations[0].message)
         return result
 
-    def keeping(self, parts: Iterator[Any]) -> Iterator[Any]:
-        """Keep a stream once it has ended."""
-        return parts if self._tape is None else self._heard(parts)
+    def add(self, part: Any) -> None:
+        """Take in a streamed part of what the model says now."""
+        message = getattr(part, "message", None)
+        if self._tape is not None and self._said is None and isinstance(message, AIMessageChunk):
+            self._streamed = message if self._streamed is None else self._streamed + message
 
-    def keeping_async(self, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Keep a stream once it has ended."""
-        return parts if self._tape is None else self._heard_async(parts)
-
-    def _heard(self, parts: Iterator[Any]) -> Iterator[Any]:
-        heard: AIMessageChunk | None = None
-        for part in parts:
-            heard = _joined(heard, part)
-            yield part
-        self._keep_stream(heard)
-
-    async def _heard_async(self, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        heard: AIMessageChunk | None = None
-        async for part in parts:
-            heard = _joined(heard, part)
-            yield part
-        self._keep_stream(heard)
-
-    def _keep_stream(self, heard: AIMessageChunk | None) -> None:
-        if heard is not None:
-            self._keep(message_chunk_to_message(heard))
+    def end(self) -> None:
+        """Keep the stream: it has ended."""
+        if self._streamed is not None:
+            self._keep(message_chunk_to_message(self._streamed))
 
     def _keep(self, message: BaseMessage) -> None:
-        if self._tape is not None and self._asked is not None and isinstance(message, AIMessage):
-            self._tape.keep(self._asked, answer_record(message))
+        if self._tape is not None and self._query is not None and isinstance(message, AIMessage):
+            self._tape.keep(self._query, answer_record(message))
 
 
-_NOT_TAPED = Turn()
+_NOT_TAPED = TapedTurn()
 _UNDER_WAY: set[tuple[int, str]] = set()
 """Requests that are being kept: a model's `_generate` may itself stream, and both are heard."""
 
@@ -175,7 +156,7 @@ def turn_of(
     kwargs: Mapping[str, Any],
     *,
     events: bool = False,
-) -> Turn:
+) -> TapedTurn:
     """This request's place on the tape of its episode; `events`: protocol events are asked for, not parts.
 
     Raises:
@@ -191,12 +172,12 @@ def turn_of(
         record = tape.play(asked)
         if record is None:
             _stop(session, "the agent's model was asked something that is not in the cassette")
-        return Turn(tape, asked, message_of(record))
+        return TapedTurn(tape, asked, message_of(record))
     mark = (id(tape), digest_of(asked))
     if mark in _UNDER_WAY:
         return _NOT_TAPED
     _UNDER_WAY.add(mark)
-    return Turn(tape, asked)
+    return TapedTurn(tape, asked)
 
 
 def _stop(session: Session, why: str) -> NoReturn:
@@ -205,10 +186,10 @@ def _stop(session: Session, why: str) -> NoReturn:
     raise stop
 
 
-def digest_of(asked: Asked) -> str:
+def digest_of(query: ModelQuery) -> str:
     """Names a request: equal for the same one."""
     return digest(
-        [asked.model, [dict(message) for message in asked.messages], list(asked.tools), asked.options]
+        [query.model, [dict(message) for message in query.messages], list(query.tools), query.options]
     )
 
 
@@ -247,13 +228,13 @@ def message_of(record: Mapping[str, JsonValue]) -> AIMessage:
     return AIMessage(**record)
 
 
-def _asked(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Asked:
+def _asked(model: BaseChatModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModelQuery:
     given = kwargs.get("messages", args[0] if args else ())
     tools = to_json(kwargs.get("tools") or kwargs.get("functions") or [])
     stop = kwargs.get("stop", args[1] if len(args) > 1 else None)
     left_out = ("messages", "stop", "run_manager", "tools", "functions")
     more = {name: to_json(value) for name, value in kwargs.items() if name not in left_out}
-    return Asked(
+    return ModelQuery(
         model=model_name(model),
         messages=tuple(_without_ids(message_record(message)) for message in given),
         tools=tuple(sorted(_tool_name(tool) for tool in tools)),
@@ -273,18 +254,6 @@ def _tool_name(tool: JsonValue) -> str:
         return "?"
     inner = tool.get("function")
     return str((inner if isinstance(inner, Mapping) else tool).get("name") or tool.get("type") or "?")
-
-
-async def _one_by_one(parts: Sequence[ChatGenerationChunk]) -> AsyncIterator[ChatGenerationChunk]:
-    for part in parts:
-        yield part
-
-
-def _joined(heard: AIMessageChunk | None, part: Any) -> AIMessageChunk | None:
-    message = getattr(part, "message", None)
-    if not isinstance(message, AIMessageChunk):
-        return heard
-    return message if heard is None else heard + message
 
 
 def _as_chunk(message: AIMessage) -> AIMessageChunk:

@@ -37,7 +37,7 @@ from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Effect, ToolSpec
 
-Said = tuple[Effect, str, str]  # effect, source, reason
+Statement = tuple[Effect, str, str]  # effect, source, reason
 _POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
 
 
@@ -59,18 +59,48 @@ class ObjectEffects:
 
     def __call__(self, called: object, known: ToolSpec) -> ToolSpec:
         """`known`, what its name says, where that holds for the object itself; else its own."""
-        said = self._said(called, known.name)
-        alike = said[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
-        return known if alike else _described(called, known.name, said)
+        stated = self._stated(called, known.name)
+        alike = stated[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
+        return known if alike else _described(called, known.name, stated)
 
     def spec(self, called: object, name: str) -> ToolSpec:
         """One tool or function as the gate will treat it, and who said so."""
-        return _described(called, name, self._said(called, name))
+        return _described(called, name, self._stated(called, name))
 
-    def _said(self, called: object, name: str) -> Said:
-        return effect_said(called, name, self._settings, meant=lambda: self._means(name, called))
+    def _stated(self, called: object, name: str) -> Statement:
+        """What settings, the author, the framework or a guess say of one object, in this order.
+
+        `[tools]` is by name, `[functions]` by the function that was found under it.
+        """
+        settings, served = self._settings, is_served(called)
+
+        def believed(effect: Effect) -> bool:
+            return not (effect.runs_in_dream and served)
+
+        entry = settings.tools.get(name)
+        if (
+            entry is not None
+            and believed(entry.effect)
+            and (not entry.effect.runs_in_dream or self._means(name, called))
+        ):
+            return _of_settings(name, settings)
+        own = hook_of(called)
+        registered = settings.functions.get(own.reference) if own is not None else None
+        if registered is not None:
+            return registered.effect, "declared", ""
+        by_author, whole = _by_author(called)
+        if by_author is not None and whole and believed(by_author):
+            return by_author, "decorator", "@effect"
+        if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
+            return Effect.CONTROL, "framework", what
+        hints = {field: getattr(called, field, None) for field in ("metadata", "extras")}
+        guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=hints)
+        if by_author is not None and power(by_author) > power(guessed):
+            return by_author, "decorator", "@effect"
+        return guessed, "guessed", reason
 
     def _means(self, name: str, called: object) -> bool:
+        """Whether an entry that lets a name run in a dream means this object."""
         if name not in self._meant:
             self.mean(name, bearers_of(name))
         return self._meant[name] == {body_of(called)}
@@ -84,17 +114,17 @@ def bearers_of(name: str) -> list[object]:
 def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
     """The same of some names; all found again where those of a name differ, unless none can be litter."""
     names = list(names)
-    found = _bearers(names)
+    bearers_by_name = _bearers(names)
     kept = ids_kept()
     if any(
         len(set(map(body_of, bearers))) > 1
         and not all(id(bearer) in kept or _in_module(bearer) for bearer in bearers)
-        for bearers in found.values()
+        for bearers in bearers_by_name.values()
     ):
-        del found
+        del bearers_by_name
         gc.collect()
-        found = _bearers(names)
-    return found
+        bearers_by_name = _bearers(names)
+    return bearers_by_name
 
 
 def _in_module(bearer: object) -> bool:
@@ -107,13 +137,13 @@ def _in_module(bearer: object) -> bool:
 
 def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
     """Stubs, which a model is only told of, are left out where something else bears the name."""
-    found: dict[str, list[tuple[object, list[Any]]]] = {name: [] for name in names}
+    bearers_by_name: dict[str, list[tuple[object, list[Any]]]] = {name: [] for name in names}
     for tool in HOLDINGS.tools():
-        if tool.name in found:
-            found[tool.name].append((tool, bodies_of(tool)))
-    for name, bearers in found.items():
+        if tool.name in bearers_by_name:
+            bearers_by_name[tool.name].append((tool, bodies_of(tool)))
+    for name, bearers in bearers_by_name.items():
         bearers += [(one.function, [one.function]) for one in hooked_as(name)]
-    return {name: _acting(bearers) for name, bearers in found.items()}
+    return {name: _acting(bearers) for name, bearers in bearers_by_name.items()}
 
 
 def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
@@ -121,50 +151,17 @@ def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
     return acting or [one for one, _ in bearers]
 
 
-def effect_said(called: object, name: str, settings: Settings, *, meant: Callable[[], bool]) -> Said:
-    """What settings, the author, the framework or a guess say of one object, in this order.
-
-    Args:
-        called: a tool, or a function that was hooked.
-        name: what its calls go by.
-        settings: `[tools]` is by name, `[functions]` by the function that was found under it.
-        meant: asked whether an entry that lets it run in a dream means this object.
-    """
-    served = is_served(called)
-
-    def believed(effect: Effect) -> bool:
-        return not (effect.runs_in_dream and served)
-
-    entry = settings.tools.get(name)
-    if entry is not None and believed(entry.effect) and (not entry.effect.runs_in_dream or meant()):
-        return _of_settings(name, settings)
-    own = hook_of(called)
-    registered = settings.functions.get(own.reference) if own is not None else None
-    if registered is not None:
-        return registered.effect, "declared", ""
-    by_author, whole = _by_author(called)
-    if by_author is not None and whole and believed(by_author):
-        return by_author, "decorator", "@effect"
-    if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
-        return Effect.CONTROL, "framework", what
-    told = {field: getattr(called, field, None) for field in ("metadata", "extras")}
-    guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=told)
-    if by_author is not None and power(by_author) > power(guessed):
-        return by_author, "decorator", "@effect"
-    return guessed, "guessed", reason
-
-
 def _by_author(called: object) -> tuple[Effect | None, bool]:
     """What `@effect` says, and whether it says so of all that may run."""
-    said = declared_effect(called)
-    if said is not None or type(called) not in (StructuredTool, Tool):
-        return said, True
+    stated = declared_effect(called)
+    if stated is not None or type(called) not in (StructuredTool, Tool):
+        return stated, True
     marks = [declared_effect(body) for body in bodies_of(called)]  # type: ignore[arg-type]
     known = [mark for mark in marks if mark is not None]
     return max(known, key=power, default=None), len(known) == len(marks)
 
 
-def _of_settings(name: str, settings: Settings) -> Said:
+def _of_settings(name: str, settings: Settings) -> Statement:
     """What a person wrote, or `init` whom nobody has confirmed."""
     entry = settings.tools[name]
     return entry.effect, "guessed" if entry.guessed else "declared", settings.where("tools", name)
@@ -186,8 +183,8 @@ def function_spec(name: str, settings: Settings) -> ToolSpec:
     return ToolSpec(name, effect, source=source, reason=reason, kind="function")
 
 
-def _described(called: object, name: str, said: Said) -> ToolSpec:
-    effect, source, reason = said
+def _described(called: object, name: str, stated: Statement) -> ToolSpec:
+    effect, source, reason = stated
     if not isinstance(called, BaseTool):
         return ToolSpec(name, effect, source=source, reason=reason, kind="function")
     answer_schema, answer_form = declared_answer(called)

@@ -51,9 +51,7 @@ def _setter(owner: Any) -> Callable[[Any, str, Any], None]:
     return type.__setattr__ if isinstance(owner, type) else setattr
 
 
-def reroute(
-    function: types.FunctionType, enter: str, number: int
-) -> tuple[types.FunctionType, Callable[[], None]]:
+def reroute(function: Any, enter: str, number: int) -> tuple[types.FunctionType, Callable[[], None]]:
     """Have a function's calls arrive at another one, by whatever reference they are made.
 
     Its code object is replaced; identity, name, signature and kind stay.
@@ -86,7 +84,7 @@ def reroute(
     names: dict[str, Any] = {}
     exec(compile(source, f"<gate in {function.__module__}.{function.__qualname__}>", "exec"), names)  # noqa: S102
     trampoline: types.CodeType = names["hooked"].__code__
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__signature__ = signature
     function.__code__ = trampoline.replace(
         co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars
     )

@@ -67,17 +67,17 @@ def without_left_out(session: Session | None, bound: Any) -> Any:
     """
     if session is None or session.mode.bare or not isinstance(bound, (list, tuple)):
         return bound
-    kept = []
+    allowed = []
     for one in bound:
         names = provider_tools(one)
         for name in names:
             if name not in session.policy.left_out:
                 session.refuse(refusal(name))
         if not names:
-            kept.append(one)
+            allowed.append(one)
         elif isinstance(one, Mapping) and one.get(_BOTH):
-            kept.append({_BOTH: one[_BOTH]})
-    return kept
+            allowed.append({_BOTH: one[_BOTH]})
+    return allowed
 
 
 def refusal(name: str) -> str:
@@ -88,7 +88,7 @@ def refusal(name: str) -> str:
     )
 
 
-def told(session: Session | None, model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def allowed_arguments(session: Session | None, model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """What a model is asked with in an episode, its own settings looked at too.
 
     Raises:
@@ -97,14 +97,14 @@ def told(session: Session | None, model: Any, kwargs: dict[str, Any]) -> dict[st
     if session is None or session.mode.bare:
         return kwargs
     own = getattr(model, "model_kwargs", None) or {}
-    asked = {name: kwargs.get(name) or own.get(name) for name in ("tools", _SERVERS)}
-    asked[_SERVERS] = asked[_SERVERS] or getattr(model, _SERVERS, None)
-    if asked[_SERVERS] and _SERVERS not in session.policy.left_out:
+    given = {name: kwargs.get(name) or own.get(name) for name in ("tools", _SERVERS)}
+    given[_SERVERS] = given[_SERVERS] or getattr(model, _SERVERS, None)
+    if given[_SERVERS] and _SERVERS not in session.policy.left_out:
         session.refuse(refusal(_SERVERS))
-    if asked[_SERVERS]:
+    if given[_SERVERS]:
         kwargs = {**kwargs, _SERVERS: None}
-    kept = without_left_out(session, asked["tools"])
-    return kwargs if kept == asked["tools"] else {**kwargs, "tools": kept or None}
+    allowed = without_left_out(session, given["tools"])
+    return kwargs if allowed == given["tools"] else {**kwargs, "tools": allowed or None}
 
 
 def bound_in(graph: Any) -> list[str]:

@@ -2,14 +2,21 @@
 
 In a session on the way to the real tools a body runs under its overseer and nowhere else. While a tool that
 reads runs, it is noted that it does: what its body calls may not change the world.
+
+A real body that asks a person (LangGraph's `interrupt()`) is recorded with the question and the reply, since
+its answer depends on them. In a dream the recorded question is asked again. `interrupt` gets a code object of
+ours, as hooked functions do, so that it is heard under any name that it was imported by, and in graphs that a
+tool runs.
 """
 
 import copy
 import inspect
 import threading
 import time
+import types
 from collections.abc import Callable, Container, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -25,7 +32,7 @@ from dreamgym_kit.adapters.langgraph.intercept.answers import (
     encode_failure,
 )
 from dreamgym_kit.adapters.langgraph.intercept.call_context import letting_through
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person, hearing
+from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, reroute
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.faults import FaultKind, failing, spoiled
@@ -44,7 +51,7 @@ from dreamgym_kit.routing.supervision import (
     Step,
     Throttle,
 )
-from dreamgym_kit.serialization import is_exact, to_json
+from dreamgym_kit.serialization import JsonValue, is_exact, to_json
 from dreamgym_kit.supervision.session import effect_of, reading
 from dreamgym_kit.types import Answer, Approval, Call, Effect, HeldCall, Reply
 
@@ -91,7 +98,7 @@ def run_real(
     try:
         with (
             letting_through(owner if owner is not None else tool),
-            hearing() as heard,
+            hearing() as replies,
             session.body(call, place, GraphBubbleUp),
             _closed(session, call, place),
         ):
@@ -101,19 +108,19 @@ def run_real(
     except (EpisodeStop, GraphBubbleUp):
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
-        keep(call, _with(encode_failure(error), heard))
+        keep(call, _with(encode_failure(error), replies))
         raise
     except Exception as error:  # noqa: BLE001  it is raised where the flow is over
-        keep(call, _with(encode_failure(error), heard))
+        keep(call, _with(encode_failure(error), replies))
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         return partial(_raise, error)
-    answer = _with(encode_answer(tool, value), heard)
-    told = answer if fault is None else spoiled(fault, call, answer)
-    keep(call, told)
-    if fault is None or fault.kind is FaultKind.SLOW or told is answer:
+    answer = _with(encode_answer(tool, value), replies)
+    delivered = answer if fault is None else spoiled(fault, call, answer)
+    keep(call, delivered)
+    if fault is None or fault.kind is FaultKind.SLOW or delivered is answer:
         return lambda: value
-    return partial(deliver, tool, told, call.call_id)
+    return partial(deliver, tool, delivered, call.call_id)
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -128,7 +135,7 @@ async def _awaited(session: Session, call: Call, place: CallPosition, value: Cor
 
 @contextmanager
 def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]:
-    """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
+    """A pure body computes from its arguments: in the block no host is reached, not even an allowed gated."""
     if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
         yield
         return
@@ -137,18 +144,18 @@ def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]
         yield
 
 
-def _with(answer: Answer, heard: Sequence[Reply]) -> Answer:
+def _with(answer: Answer, replies: Sequence[Reply]) -> Answer:
     """An answer and the replies of people that it hangs on."""
-    return replace(answer, replies=tuple(heard)) if heard else answer
+    return replace(answer, replies=tuple(replies)) if replies else answer
 
 
-def run_supervised(one: GatedCall, place: CallPosition) -> Flow[Callable[[], Any]]:
+def run_supervised(gated: GatedCall, place: CallPosition) -> Flow[Callable[[], Any]]:
     """Run a real body as the overseer says; it is told the very arguments that the body will get."""
-    session = one.session
-    args, kwargs = copied(one.args, one.kwargs, one.own)
-    arguments = partial(one.arguments, args, kwargs)
-    call = replace(one.call, args=masked(arguments()))
-    identity = one.identity(call)
+    session = gated.session
+    args, kwargs = copied(gated.args, gated.kwargs, gated.own)
+    arguments = partial(gated.arguments, args, kwargs)
+    call = replace(gated.call, args=masked(arguments()))
+    identity = gated.identity(call)
     if session.overseer is None:
         session.refuse(f"{call.tool}: nobody oversees this session's real calls; it did not run")
     given: list[Callable[[], Any]] = []  # what the body gave, once it ran
@@ -160,7 +167,9 @@ def run_supervised(one: GatedCall, place: CallPosition) -> Flow[Callable[[], Any
             while True:
                 try:
                     if isinstance(step, Execute):
-                        reply = yield from _executed(one, place, partial(one.real, *args, **kwargs), given)
+                        reply = yield from _executed(
+                            gated, place, partial(gated.real, *args, **kwargs), given
+                        )
                     else:
                         reply = yield step
                 except BaseException as error:  # noqa: BLE001  the passage decides what it means
@@ -171,18 +180,18 @@ def run_supervised(one: GatedCall, place: CallPosition) -> Flow[Callable[[], Any
             answer: Answer = done.value
     if given:
         return given[0]
-    for reply in answer.replies:  # the graph counts the questions of a node
-        ask_person(reply.asked)
-    return partial(deliver, one.tool, answer, call.call_id)
+    for given_before in answer.replies:  # the graph counts the questions of a node
+        ask_person(given_before.asked)
+    return partial(deliver, gated.tool, answer, call.call_id)
 
 
 def _executed(
-    one: GatedCall, place: CallPosition, body: Callable[[], Any], given: list[Callable[[], Any]]
+    gated: GatedCall, place: CallPosition, body: Callable[[], Any], given: list[Callable[[], Any]]
 ) -> Generator[RunBody, Any, Answer]:
     """Run the body; gives its answer, and in `given` what the caller gets."""
-    with _running(one, place):
+    with _running(gated, place):
         try:
-            with hearing() as heard:
+            with hearing() as replies:
                 value = yield RunBody(body)
         except (EpisodeStop, GraphBubbleUp):
             raise
@@ -191,18 +200,18 @@ def _executed(
             as_of_tool(error)
             given.append(partial(_raise, error))
         else:
-            answer = encode_answer(one.tool, value)
+            answer = encode_answer(gated.tool, value)
             given.append(lambda: value)
-    return replace(answer, replies=tuple(heard))
+    return replace(answer, replies=tuple(replies))
 
 
 @contextmanager
-def _running(one: GatedCall, place: CallPosition) -> Iterator[None]:
+def _running(gated: GatedCall, place: CallPosition) -> Iterator[None]:
     """The real body runs in the block."""
-    reads = effect_of(one.session.spec(one.call, place)) is Effect.READ
-    token = reading.set(one.call.tool if reads else "")
+    reads = effect_of(gated.session.spec(gated.call, place)) is Effect.READ
+    token = reading.set(gated.call.tool if reads else "")
     try:
-        with letting_through(one.owner), unsealed(), one.session.body(one.call, place, GraphBubbleUp):
+        with letting_through(gated.owner), unsealed(), gated.session.body(gated.call, place, GraphBubbleUp):
             yield
     finally:
         reading.reset(token)
@@ -224,7 +233,7 @@ class InterruptApprover(CallerApprover):
     The graph stops with `{"dreamgym_kit": "approval", "digest": ..., "tool": ..., ...}`, and goes on with
     `Command(resume={"approve": True, "digest": ...})`. Any other answer is a no. Where several calls of one
     node wait, LangGraph hands answers out by their order: one that names another call that was shown is kept
-    for that call, and it is asked again for this one.
+    for that call, and it is asked again for this gated.
     """
 
     def __init__(self) -> None:
@@ -262,7 +271,7 @@ def shown(held: HeldCall) -> dict[str, Any]:
     }
 
 
-def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[Any, Any]:
+def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Container[str]) -> tuple[Any, Any]:
     """Arguments that nobody else holds: the call's own lists and objects are copied, the rest handed on."""
     return tuple(_own(value) for value in args), {
         name: _own(value) if name in names else value for name, value in kwargs.items()
@@ -285,3 +294,51 @@ def _own(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001  something in it cannot be copied: that it did not change is looked at
         return value
+
+
+_HEARING: ContextVar[list[Reply] | None] = ContextVar("dreamgym_hearing", default=None)
+_REAL: list[types.FunctionType] = []  # `interrupt` as it was, while ours stands in its place
+
+
+@contextmanager
+def hearing() -> Iterator[list[Reply]]:
+    """Give the questions of the block that got a reply, in order; those of inner blocks too."""
+    around, heard = _HEARING.get(), list[Reply]()
+    token = _HEARING.set(heard)
+    try:
+        yield heard
+    finally:
+        _HEARING.reset(token)
+        if around is not None:
+            around += heard
+
+
+def ask_person(asked: JsonValue) -> JsonValue:
+    """Ask whoever answers this graph's interrupts; the first time the graph stops here.
+
+    Raises:
+        GraphInterrupt: there is no reply yet; the node runs again when there is.
+    """
+    return to_json(interrupt(asked))
+
+
+def hear_interrupts(patches: PatchSet) -> None:
+    """Put ours into `interrupt`, until `patches` is undone."""
+    real, put_back = reroute(interrupt, f"{__name__}:_interrupted", 0)
+    _REAL[:] = [real]
+
+    def undo() -> None:
+        put_back()
+        _REAL.clear()
+
+    patches.on_undo(undo)
+
+
+def _interrupted(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Where calls of `interrupt` arrive."""
+    reply = _REAL[0](*args, **kwargs)
+    listening = _HEARING.get()
+    if listening is not None:
+        asked = args[0] if args else kwargs.get("value")
+        listening.append(Reply(masked(to_json(asked)), masked(to_json(reply))))
+    return reply

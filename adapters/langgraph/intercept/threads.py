@@ -3,7 +3,7 @@
 A pool is handed one piece of work after another: each goes along with the session of whoever handed it
 over, so that its calls are answered in a dream and kept in a recording. A bare thread may serve several
 episodes: the gate asks it for the config's key. It is only marked as begun by its episode (see
-`gate.begun`), as is what it hands on in turn.
+`guard.thread_owners`), as is what it hands on in turn.
 
 A pool of `multiprocessing` hands on an `Exception` only; by anything else its thread ends, and whoever waits
 for the work does so forever. So a refusal travels in one, and comes out of it where it is waited for.
@@ -22,8 +22,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.intercept.patches import PatchSet, plain_wrapper
 from dreamgym_kit.errors import EpisodeStop
 from dreamgym_kit.guard import thread_owners
-from dreamgym_kit.guard.callers import handed_over
-from dreamgym_kit.guard.thread_owners import Owner, carried, seal, within
+from dreamgym_kit.guard.thread_owners import Owner, carried, handed_over, seal, within
 from dreamgym_kit.routing.process import current
 from dreamgym_kit.routing.session import Session
 

@@ -29,7 +29,6 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     running,
     session_key,
 )
-from dreamgym_kit.adapters.langgraph.intercept.interrupts import ask_person
 from dreamgym_kit.adapters.langgraph.intercept.patches import (
     OURS,
     PatchSet,
@@ -39,7 +38,12 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import (
     of_same_kind,
     plain_wrapper,
 )
-from dreamgym_kit.adapters.langgraph.intercept.real_calls import GatedCall, run_real, run_supervised
+from dreamgym_kit.adapters.langgraph.intercept.real_calls import (
+    GatedCall,
+    ask_person,
+    run_real,
+    run_supervised,
+)
 from dreamgym_kit.routing.process import PROCESS, current, find, is_free, is_outside, unowned_call
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.schema_work import first_problem
@@ -112,21 +116,21 @@ def _call(
     )
 
 
-def answered(one: GatedCall) -> Flow[Callable[[], Any]]:
+def answered(gated: GatedCall) -> Flow[Callable[[], Any]]:
     """Decide who answers a call, and have it answered.
 
     The result gives the caller what the tool gives, or raises it. It is called once the flow is over: a tool
     may fail with anything, `StopIteration` too.
     """
-    session, call = one.session, one.call
-    route, place = session.admit(call, one.called)
+    session, call = gated.session, gated.call
+    route, place = session.admit(call, gated.called)
     if route is Route.DREAM:
-        answer = yield from session.flow(call, place, one.identity(call), ask_person)
-        return functools.partial(deliver, one.tool, answer, call.call_id)
+        answer = yield from session.flow(call, place, gated.identity(call), ask_person)
+        return functools.partial(deliver, gated.tool, answer, call.call_id)
     if route is Route.OVERSEEN:
-        return (yield from run_supervised(one, place))
-    body = functools.partial(one.real, *one.args, **one.kwargs)
-    return (yield from run_real(session, call, place, one.tool, body, owner=one.owner))
+        return (yield from run_supervised(gated, place))
+    body = functools.partial(gated.real, *gated.args, **gated.kwargs)
+    return (yield from run_real(session, call, place, gated.tool, body, owner=gated.owner))
 
 
 def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:
@@ -248,9 +252,9 @@ def _check_leaves(patches: PatchSet, tool: BaseTool) -> None:
                 unowned_call(why)
         leaf = getattr(owner, name)
         if getattr(leaf, OURS, False) is not True and leaf is not BaseTool.__dict__[name]:
-            for one in owner.__mro__:
-                if issubclass(one, BaseTool):
-                    guard_tool_class(patches, one)
+            for base in owner.__mro__:
+                if issubclass(base, BaseTool):
+                    guard_tool_class(patches, base)
 
 
 def guarded_override(real: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
 """One episode's turns: its graph's chat models are answered by the policy, and what was sampled is kept.
 
-The graph runs unchanged; at the leaf of its chat models (`models`) the policy is asked instead, exactly,
+The graph runs unchanged; at the leaf of its chat models (`chat_models`) the policy is asked instead, exactly,
 and each answer is kept as a `Turn`. What an answer is drawn with follows from the seed, the episode, the
 place in the graph and the request, never from which of two parallel calls came first; so does the order
 of the turns.
@@ -18,8 +18,14 @@ from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
 
-from dreamgym_kit.adapters.langgraph.episode.call_site import CallSite, CallSites, path_of
-from dreamgym_kit.adapters.langgraph.intercept.call_context import config_here, metadata_here, session_key
+from dreamgym_kit.adapters.langgraph.intercept.call_context import (
+    CallSite,
+    CallSites,
+    config_here,
+    metadata_here,
+    path_of,
+    session_key,
+)
 from dreamgym_kit.adapters.langgraph.policy.requests import PolicyAsked, policy_prompt
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest, ToolRequest
 from dreamgym_kit.errors import ContextFull, EndpointError, EpisodeStop
@@ -123,7 +129,7 @@ class PolicyReply:
     """An answer with what the graph's model class wants to find in it."""
 
     reply: ChatReply
-    parsed: bool
+    parsed: bool  # the answer's JSON stands beside its text as well
 
 
 class Capture:
@@ -281,16 +287,11 @@ _CAPTURES: dict[str, Capture] = {}
 
 
 @contextmanager
-def captured(
-    policy: ModelPolicy | None, session: Session, episode: str | None = None
-) -> Iterator[Capture | None]:
+def captured(policy: ModelPolicy, session: Session, episode: str | None = None) -> Iterator[Capture]:
     """In the block, the chat models of the session's graph are answered by the policy.
 
     `episode`: its id in the turns; the session's own where that is left out.
     """
-    if policy is None:
-        yield None
-        return
     capture = _CAPTURES[session.id] = Capture(policy, session, episode or session.episode)
     try:
         yield capture

@@ -15,8 +15,8 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from dreamgym_kit.adapters.langgraph.intercept.provider_tools import told
-from dreamgym_kit.adapters.langgraph.policy.capture import Capture, capture_of
+from dreamgym_kit.adapters.langgraph.intercept.provider_tools import allowed_arguments
+from dreamgym_kit.adapters.langgraph.policy.capture import Capture, PolicyReply, capture_of
 from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.routing.session import Session
 
@@ -24,8 +24,9 @@ PROVIDER = "dreamgym-kit-policy"
 """Told with each answer: a provider's prices are not for these."""
 
 
-def message_of_reply(reply: ChatReply, *, parsed: bool = False) -> AIMessage:
-    """The whole message. `parsed`: the answer's JSON stands beside its text as well."""
+def message_of_reply(given: PolicyReply) -> AIMessage:
+    """The whole message."""
+    reply = given.reply
     calls: list[ToolCall] = []
     invalid: list[InvalidToolCall] = []
     for request in reply.tool_calls:
@@ -39,7 +40,7 @@ def message_of_reply(reply: ChatReply, *, parsed: bool = False) -> AIMessage:
             )
         else:
             calls.append(ToolCall(type="tool_call", name=request.name, args=args, id=request.id))
-    answer = _object(reply.content) if parsed else None
+    answer = _object(reply.content) if given.parsed else None
     return AIMessage(
         content=reply.content,
         tool_calls=calls,
@@ -50,14 +51,14 @@ def message_of_reply(reply: ChatReply, *, parsed: bool = False) -> AIMessage:
     )
 
 
-def result_of_reply(reply: ChatReply, *, parsed: bool = False) -> ChatResult:
+def result_of_reply(given: PolicyReply) -> ChatResult:
     """The message as a model's `_generate` gives it."""
-    return ChatResult(generations=[ChatGeneration(message=message_of_reply(reply, parsed=parsed))])
+    return ChatResult(generations=[ChatGeneration(message=message_of_reply(given))])
 
 
-def chunks_of_reply(reply: ChatReply, *, parsed: bool = False) -> Iterator[ChatGenerationChunk]:
+def chunks_of_reply(given: PolicyReply) -> Iterator[ChatGenerationChunk]:
     """The message in pieces: its text, each call by itself, then what is known at its end."""
-    whole = message_of_reply(reply, parsed=parsed)
+    whole = message_of_reply(given)
     end: dict[str, Any] = {
         "additional_kwargs": whole.additional_kwargs,
         "response_metadata": whole.response_metadata,
@@ -75,17 +76,17 @@ def chunks_of_reply(reply: ChatReply, *, parsed: bool = False) -> Iterator[ChatG
         return
     if whole.content:
         yield ChatGenerationChunk(message=AIMessageChunk(content=whole.content))
-    for index, request in enumerate(reply.tool_calls):
+    for index, request in enumerate(given.reply.tool_calls):
         piece = tool_call_chunk(name=request.name, args=request.args, id=request.id, index=index)
         yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[piece]))
     yield ChatGenerationChunk(message=AIMessageChunk(content="", **end))
 
 
-def events_of_reply(reply: ChatReply, *, parsed: bool = False) -> Iterator[Any]:
+def events_of_reply(given: PolicyReply) -> Iterator[Any]:
     """The message as protocol events, for models that stream those."""
     from langchain_core.language_models._compat_bridge import message_to_events  # not in older versions
 
-    yield from message_to_events(message_of_reply(reply, parsed=parsed))
+    yield from message_to_events(message_of_reply(given))
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -132,23 +133,21 @@ class Leaf:
         self._named: dict[str, Any] = {}
         self._capture = self._taking(capture_of(session))
         if self._capture is None:  # a policy that answers in its place runs no tool of the provider's
-            self._kwargs = told(session, model, dict(kwargs))
+            self._kwargs = allowed_arguments(session, model, dict(kwargs))
 
     def result_now(self) -> ChatResult:
         """The answer, whole, from sync code."""
         if self._capture is None:
             result: ChatResult = self._real(self._model, *self._args, **self._kwargs)
             return result
-        answer = self._capture.answer_now(self._model, self._named)
-        return result_of_reply(answer.reply, parsed=answer.parsed)
+        return result_of_reply(self._capture.answer_now(self._model, self._named))
 
     async def result(self) -> ChatResult:
         """The answer, whole."""
         if self._capture is None:
             result: ChatResult = await self._real(self._model, *self._args, **self._kwargs)
             return result
-        answer = await self._capture.answer(self._model, self._named)
-        return result_of_reply(answer.reply, parsed=answer.parsed)
+        return result_of_reply(await self._capture.answer(self._model, self._named))
 
     def parts_now(self, *, events: bool) -> Iterator[Any]:
         """The answer as a stream of chunks, or of protocol events, from sync code."""
@@ -156,7 +155,7 @@ class Leaf:
             yield from self._real(self._model, *self._args, **self._kwargs)
             return
         answer = self._capture.answer_now(self._model, self._named)
-        yield from (events_of_reply if events else chunks_of_reply)(answer.reply, parsed=answer.parsed)
+        yield from (events_of_reply if events else chunks_of_reply)(answer)
 
     async def parts(self, *, events: bool) -> AsyncIterator[Any]:
         """The same, asynchronously."""
@@ -165,7 +164,7 @@ class Leaf:
                 yield part
             return
         answer = await self._capture.answer(self._model, self._named)
-        for part in (events_of_reply if events else chunks_of_reply)(answer.reply, parsed=answer.parsed):
+        for part in (events_of_reply if events else chunks_of_reply)(answer):
             yield part
 
     def _taking(self, capture: Capture | None) -> Capture | None:
