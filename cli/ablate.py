@@ -8,6 +8,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.running import end
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest
@@ -35,20 +36,13 @@ class Part(StrEnum):
 
 
 Without = Annotated[
-    list[Part] | None,
-    typer.Option("--without", help="Leave this out; may be repeated. By default all.", show_default=False),
+    list[Part] | None, options.option("--without", "Leave this out; may be repeated. By default all.")
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that rows are kept in.")]
 Most = Annotated[int, typer.Option("--calls", min=1, help="Held-out recorded calls put to each dream.")]
-Policy = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="DIR", help="A model that fares in each dream.", show_default=False),
-]
+Policy = Annotated[Path | None, options.option("--policy", "A model that fares in each dream.", "DIR")]
 Learn = Annotated[
-    bool,
-    typer.Option(
-        "--learn", help="Train it in each dream, then try it on the REAL tools; asks.", show_default=False
-    ),
+    bool, options.option("--learn", "Train it in each dream, then try it on the REAL tools; asks.")
 ]
 
 
@@ -94,7 +88,6 @@ def command(
         say_json({"kind": "ablate", "rows": [ROWS.write(row) for row in rows]})
     else:
         say(render_ablation(rows))
-    from dreamgym_kit.cli.running import end
 
     end(0, dreamt=policy is not None)
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli.output import tell
+from dreamgym_kit.report.sanitize import one_line, shown
 
 if TYPE_CHECKING:
     from dreamgym_kit.types import Approval, HeldCall
@@ -85,7 +86,6 @@ def question(held: "HeldCall") -> str:
     """A held call as a person is shown it."""
     from dreamgym_kit.canonical import canonical
     from dreamgym_kit.dream.state.observed import observation
-    from dreamgym_kit.report.sanitize import one_line, shown
 
     lines = [
         f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.environment}"

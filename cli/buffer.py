@@ -10,6 +10,8 @@ import typer
 
 from dreamgym_kit.cli import flushing, importing, migrating, options
 from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,15 +38,10 @@ FileArgument = Annotated[
     typer.Argument(metavar="FILE", help="The kit's recordings, or traces of other tools (docs/traces.md)."),
 ]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The JSON lines file to write.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace FILE where it exists.", show_default=False)
-]
+Overwrite = Annotated[bool, options.option("--overwrite", "Replace FILE where it exists.")]
 Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers, names: what to look for.")]
-Tool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.", show_default=False)]
-InWorld = Annotated[
-    str | None,
-    typer.Option("--environment", metavar="NAME[:SEED]", help="Only this environment.", show_default=False),
-]
+Tool = Annotated[str | None, options.option("--tool", "Only calls of this tool.")]
+InWorld = Annotated[str | None, options.option("--environment", "Only this environment.", "NAME[:SEED]")]
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
 app = typer.Typer(
@@ -67,7 +64,6 @@ def import_command(
 ) -> None:
     """Add the transitions of FILE to the buffer; those it has already are passed over."""
     from dreamgym_kit.adapters.stores.factory import opened_to_add, waiting_part
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.replay.transfer import import_jsonl
     from dreamgym_kit.settings.buffer_url import buffer_of
 
@@ -83,7 +79,7 @@ def import_command(
         report = import_jsonl(file, store)
         waiting = waiting_part(store)
     for problem in report.problems:
-        tell(f"error: {_one_line(problem)}")
+        tell(f"error: {one_line(problem)}")
     if report.unread and not report.read:
         tell(
             "error: none of its lines is a recording of dreamgym-kit; is it the trace of another tool? "
@@ -181,7 +177,7 @@ def search_command(
         if not hits:
             _check_names(store, search, path)
     if foreign is not None:
-        tell(f"By words only: the vectors of {path} are of embedder {_one_line(foreign)}.")
+        tell(f"By words only: the vectors of {path} are of embedder {one_line(foreign)}.")
     if as_json:
         records = [
             {
@@ -198,7 +194,6 @@ def search_command(
 
 def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") -> None:
     """Nothing was found: is there such a tool, world or tenant at all?"""
-    from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.replay.stats import count_transitions
 
     environment = (
@@ -214,13 +209,13 @@ def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") 
     )
     for kind, name, known in named:
         if held.transitions and name is not None and name not in known:
-            listed = [_one_line(label) for label in known]
-            raise UnknownName(kind, _one_line(name), known=listed, source=str(path), where="the recordings")
+            listed = [one_line(label) for label in known]
+            raise UnknownName(kind, one_line(name), known=listed, source=str(path), where="the recordings")
 
 
 def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
     if not hits:
-        say(f" Nothing is like {_one_line(query)!r} there; what there is: dreamgym-kit buffer stats")
+        say(f" Nothing is like {one_line(query)!r} there; what there is: dreamgym-kit buffer stats")
         return
     for number, hit in enumerate(hits, 1):
         row = hit.transition
@@ -234,11 +229,10 @@ def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
 
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _one_line(text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}...")
+    return one_line(text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}...")
 
 
 def _environment(text: str) -> "Environment":
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.types import Environment
 
     name, colon, seed = text.rpartition(":")
@@ -260,7 +254,7 @@ def _show(stats: "StoreStats", path: "Place") -> None:
         say(" Fill  dreamgym-kit record")
         return
     rows = [
-        (_one_line(name), tool.effect, tool.transitions, tool.calls, tool.errors)
+        (one_line(name), tool.effect, tool.transitions, tool.calls, tool.errors)
         for name, tool in list(stats.tools.items())[:_LISTED]
     ]
     width = max(len("tool"), *(len(row[0]) for row in rows))
@@ -275,11 +269,5 @@ def _show(stats: "StoreStats", path: "Place") -> None:
 
 
 def _most(counts: "Mapping[str, int]") -> str:
-    named = [f"{_one_line(name)} {count}" for name, count in list(counts.items())[:_LISTED]]
+    named = [f"{one_line(name)} {count}" for name, count in list(counts.items())[:_LISTED]]
     return ", ".join([*named, "..."] if len(counts) > _LISTED else named)
-
-
-def _one_line(text: str) -> str:
-    from dreamgym_kit.report.sanitize import one_line
-
-    return one_line(text)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.cli.running import summary_of
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.comparing import Comparison
@@ -18,15 +20,10 @@ EXAMPLES = (
     "dreamgym-kit compare BEFORE AFTER -o compare.html",
 )
 
-Before = Annotated[Path, typer.Argument(metavar="BEFORE", help="A run directory.", show_default=False)]
-After = Annotated[
-    Path, typer.Argument(metavar="AFTER", help="Another run on the same tasks.", show_default=False)
-]
+Before = Annotated[Path, options.argument("BEFORE", "A run directory.")]
+After = Annotated[Path, options.argument("AFTER", "Another run on the same tasks.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Most tasks listed.")]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write FILE.html too.", show_default=False),
-]
+Output = Annotated[Path | None, options.option("--output -o", "Write FILE.html too.", "FILE")]
 
 
 def command(
@@ -40,9 +37,7 @@ def command(
 
     By task, by tool and by finding, with 95 % intervals.
     """
-    from dreamgym_kit.cli.running import near, stdout_paint, summary_of
     from dreamgym_kit.report.comparing import compared, render_comparison
-    from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.rollout.rundir import RunDirectory
 
     runs = [RunDirectory.open(path) for path in (before, after)]
@@ -61,11 +56,10 @@ def command(
     else:
         again = " ".join(["dreamgym-kit compare", *map(shlex.quote, names), "-o compare.html"])
         steps.append(("Show", again, "the same as a page"))
-    say(next_steps(steps))
+    say_steps(*steps)
 
 
 def _write(comparison: "Comparison", target: Path) -> None:
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.page.comparison import comparison_page
     from dreamgym_kit.rollout.atomic_files import is_folder, write_atomically
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import end
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,23 +36,14 @@ CODES = (
 )
 Environments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--environment",
-        metavar="NAME[:VARIANT]",
-        help="This environment, not those of the tasks; may be repeated.",
-        show_default=False,
+    options.option(
+        "--environment", "This environment, not those of the tasks; may be repeated.", "NAME[:VARIANT]"
     ),
 ]
-Ids = Annotated[
-    Path | None,
-    typer.Option("--ids", metavar="FILE", help="IDs or names to begin with, one a line.", show_default=False),
-]
+Ids = Annotated[Path | None, options.option("--ids", "IDs or names to begin with, one a line.", "FILE")]
 Rate = Annotated[float, typer.Option("--rate", min=0, help="Calls a second; 0 for no limit.")]
 AllowGuessed = Annotated[
-    bool,
-    typer.Option(
-        "--allow-guessed", help="Also call tools that were only guessed to read.", show_default=False
-    ),
+    bool, options.option("--allow-guessed", "Also call tools that were only guessed to read.")
 ]
 
 
@@ -86,7 +81,6 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, plan_crawl
     from dreamgym_kit.adapters.stores.factory import opened_to_add
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.rollout.event_loop import run_to_end
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
     from dreamgym_kit.settings.buffer_url import buffer_of
@@ -140,8 +134,6 @@ def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
 
 def _refuse_unknown(named: "Sequence[Environment]", known: set[str], settings: "Settings") -> None:
     """Where settings say which worlds there are, another name is a slip: its answers would stand under it."""
-    from dreamgym_kit.errors import UnknownName
-
     for environment in named:
         if settings.environments and environment.name not in known:
             where = "[environments] and the tasks"
@@ -151,7 +143,6 @@ def _refuse_unknown(named: "Sequence[Environment]", known: set[str], settings: "
 
 
 def _ids(file: Path | None) -> tuple[str, ...]:
-    from dreamgym_kit.errors import UserError
 
     if file is None:
         return ()
@@ -169,9 +160,6 @@ def _ids(file: Path | None) -> tuple[str, ...]:
 def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: Wanted, *, yes: bool) -> None:
     """Say which reads will be called, where and how often, and go on only if a person agrees."""
     from dreamgym_kit.adapters.langgraph.run.crawling import nothing_to_read
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.colors import fold
-    from dreamgym_kit.report.sanitize import one_line
 
     if not plan.reads:
         raise UserError(nothing_to_read(plan))
@@ -216,8 +204,6 @@ def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
 
 
 def _show(result: "CrawlResult", path: "Place", environments: "list[Crawled]", *, as_json: bool) -> None:
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
         say_json(
@@ -254,4 +240,4 @@ def _show(result: "CrawlResult", path: "Place", environments: "list[Crawled]", *
     if result.stopped or result.passing:
         again = shlex.join(["dreamgym-kit", *sys.argv[1:]])
         steps.insert(0, ("Go on", again, "makes the calls that are left"))
-    say(next_steps(steps))
+    say_steps(*steps)

@@ -1,12 +1,15 @@
 """`dreamgym-kit deploy`: weights that beat what is in use for real take its place; and the way back."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed
@@ -32,49 +35,25 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Weights = Annotated[
-    Path,
-    typer.Argument(
-        metavar="WEIGHTS", help="A training's run directory, or a model directory.", show_default=False
-    ),
-]
+Weights = Annotated[Path, options.argument("WEIGHTS", "A training's run directory, or a model directory.")]
 Evaluation = Annotated[
-    Path | None,
-    typer.Option(
-        "--evaluation", metavar="RUN", help="The real evaluation of these weights (B).", show_default=False
-    ),
+    Path | None, options.option("--evaluation", "The real evaluation of these weights (B).", "RUN")
 ]
 Baseline = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline", metavar="RUN", help="That of what they are to replace (A).", show_default=False
-    ),
+    Path | None, options.option("--baseline", "That of what they are to replace (A).", "RUN")
 ]
 Registry = Annotated[Path, typer.Option("--registry", metavar="DIR", help="The folder of versions.")]
 Force = Annotated[
     str | None,
-    typer.Option(
-        "--force",
-        metavar="REASON",
-        help="Promote without a winning comparison. REASON goes on the model card.",
-        show_default=False,
+    options.option(
+        "--force", "Promote without a winning comparison. REASON goes on the model card.", "REASON"
     ),
 ]
-Version = Annotated[
-    str | None,
-    typer.Argument(metavar="VERSION", help="This version; else the one before.", show_default=False),
-]
-Why = Annotated[
-    str | None, typer.Option("--why", metavar="REASON", help="Kept in the history.", show_default=False)
-]
-Name = Annotated[
-    str | None, typer.Option("--name", help="How the server calls the model.", show_default=False)
-]
+Version = Annotated[str | None, options.argument("VERSION", "This version; else the one before.")]
+Why = Annotated[str | None, options.option("--why", "Kept in the history.", "REASON")]
+Name = Annotated[str | None, options.option("--name", "How the server calls the model.")]
 Record = Annotated[
-    str | None,
-    typer.Option(
-        "--record", metavar="BUFFER", help="Keep its calls while it is current; '': no.", show_default=False
-    ),
+    str | None, options.option("--record", "Keep its calls while it is current; '': no.", "BUFFER")
 ]
 
 
@@ -139,12 +118,6 @@ def _end(done: "Deployed", registry: Path, *, as_json: bool) -> None:
 
 
 def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
-    import shlex
-
-    from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.colors import fold
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
         say_json(done.to_json())
@@ -160,7 +133,10 @@ def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
         say(f"\n  card  {near(done.card)}")
     named = "" if into == Path(SHELF) else f" --registry {shlex.quote(near(into.absolute()))}"
     back = f"dreamgym-kit deploy rollback{named}"
-    say(next_steps([("Back", back, "the version before")]) if done.event.before else "")
+    if done.event.before:
+        say_steps(("Back", back, "the version before"))
+    else:
+        say()
 
 
 def _point(pointing: "Pointing") -> None:
@@ -174,7 +150,6 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
     """What is in use, how it came to be, and how a graph is pointed at it."""
     from dreamgym_kit.deployment.card import Pointing
     from dreamgym_kit.deployment.model_registry import ModelRegistry, read_use
-    from dreamgym_kit.report.sanitize import one_line
 
     with ModelRegistry(into) as shelf:
         current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from dreamgym_kit.errors import UserError
+
 _MAKERS = frozenset(
     {"compile", "create_agent", "create_react_agent", "create_deep_agent", "create_supervisor"}
 )
@@ -14,7 +16,6 @@ _MAX_BYTES = 1_000_000
 def graphs_here(folder: Path) -> list[str]:
     """Give what could be named, the surest first: graphs of langgraph.json, then of modules at hand."""
     from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE, graphs_of
-    from dreamgym_kit.errors import UserError
 
     if (folder / PROJECT_FILE).is_file():
         try:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import coloured, say, say_json
+from dreamgym_kit.cli.discover import graphs_here
+from dreamgym_kit.cli.next_command import next_command
+from dreamgym_kit.cli.output import coloured, pasted, say, say_json, say_steps
+from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.errors import EndpointError, StoreError, UserError, has_extra
+from dreamgym_kit.report.colors import Paint, fold
+from dreamgym_kit.report.percent import format_count
+from dreamgym_kit.report.sanitize import clean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,17 +48,9 @@ _EXTRAS = {
 
 Step = tuple[str, str, str]  # word, command to paste, what it does
 
-Servers = Annotated[
-    list[str] | None,
-    typer.Option("--server", metavar="URL", help="Which of its routes need no key?", show_default=False),
-]
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "--verbose", "-v", count=True, help="Every setting that is not the default.", show_default=False
-    ),
-]
-Tools = Annotated[bool, typer.Option("--tools", help="List every tool and its effect.", show_default=False)]
+Servers = Annotated[list[str] | None, options.option("--server", "Which of its routes need no key?", "URL")]
+Verbose = Annotated[int, options.option("--verbose -v", "Every setting that is not the default.", count=True)]
+Tools = Annotated[bool, options.option("--tools", "List every tool and its effect.")]
 
 
 class Check(NamedTuple):
@@ -97,9 +96,7 @@ def command(
 
     Imports the graph; runs no tool.
     """
-    from dreamgym_kit.cli.running import let_go, prints_on_stderr
     from dreamgym_kit.replay.masking import masked_text
-    from dreamgym_kit.report.terminal import next_steps
 
     flags = {"--tasks": tasks, "--buffer": buffer}
     typed = {flag: value for flag, value in flags.items() if value is not None}
@@ -120,7 +117,7 @@ def command(
         for check in checks:
             say(_format_check(check))
         say(f" {stops} to stop, {fixes} to fix.\n")
-        say(next_steps([step]))
+        say_steps(step)
     let_go(2 if stops else 0)
     raise typer.Exit(2 if stops else 0)
 
@@ -135,7 +132,6 @@ def _next(checks: "Sequence[Check]", request: "_Asked") -> Step:
 
 
 def _checks(request: "_Asked") -> Iterator[Check]:
-    from dreamgym_kit.errors import UserError
 
     yield _versions()
     try:
@@ -169,7 +165,6 @@ def _servers(urls: "Sequence[str]") -> Iterator[Check]:
 
 
 def _caught(name: str, check: "Callable[[], Check]") -> Check:
-    from dreamgym_kit.errors import EndpointError, StoreError, UserError
 
     try:
         return check()
@@ -211,8 +206,6 @@ def _graph(settings: "Settings", request: "_Asked") -> "Generator[Check, None, G
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
-    from dreamgym_kit.cli.next_command import next_command
-    from dreamgym_kit.errors import UserError
 
     if settings.graph is None:
         yield _no_graph(settings.folder)
@@ -261,8 +254,6 @@ def _hooks() -> Check:
 
 def _no_graph(folder: "Path") -> Check:
     """Nobody named one; what could have been meant is looked up."""
-    from dreamgym_kit.cli.discover import graphs_here
-
     graphs = graphs_here(folder)
     if not graphs:
         typed = "dreamgym-kit doctor my_agent:graph"
@@ -302,8 +293,6 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
 
 def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
     """Whether the graph's tools are those that somebody has seen."""
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.percent import format_count
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 
     path = settings.folder / LOCK_FILE
@@ -398,7 +387,6 @@ def _recordings(settings: "Settings", request: "_Asked", facts: "GraphInspection
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.report.percent import format_count
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
     place, stated = buffer_of(settings), stated_models(settings)
@@ -425,7 +413,6 @@ def _recordings(settings: "Settings", request: "_Asked", facts: "GraphInspection
 
 def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":
     """The worlds of tasks in which nothing was recorded."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.tasks import read_tasks
 
     try:
@@ -513,21 +500,16 @@ def _engine(settings: "Settings") -> Check:
 
 def _below(line: str) -> str:
     """A further line of a check; a line of somebody's code stays whole, with its place."""
-    from dreamgym_kit.report.colors import fold
-
     text = f"{' ' * 19}{line}"
     return text if _FRAME.match(line) else fold(text, indent=19)
 
 
 def _typed(*words: str) -> str:
     """A command for a shell, whatever its words hold."""
-    from dreamgym_kit.cli.running import pasted
-
     return " ".join(pasted(word) for word in words)
 
 
 def _extras() -> Iterator[Check]:
-    from dreamgym_kit.errors import has_extra
 
     for extra, needed_for in _EXTRAS.items():
         if not has_extra(extra):
@@ -536,8 +518,6 @@ def _extras() -> Iterator[Check]:
 
 
 def _format_check(check: Check) -> str:
-    from dreamgym_kit.report.colors import Paint, fold
-    from dreamgym_kit.report.sanitize import clean, one_line
 
     paint = Paint(colour=coloured(sys.stdout))
     colour = {"ok": paint.green, "fix": paint.yellow, "stop": paint.red}.get(check.level, paint.dim)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dreamgym_kit.errors import EndpointError
+
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.vllm.looking import OpenRoute
 
@@ -31,7 +33,6 @@ def look_at_server(url: str, *, timeout_s: float = 5.0) -> list[Told]:
     from dreamgym_kit.adapters.models.addresses import Resolver, read_address
     from dreamgym_kit.adapters.models.vllm.launch import is_loopback
     from dreamgym_kit.adapters.models.vllm.looking import open_routes
-    from dreamgym_kit.errors import EndpointError
 
     address = read_address(url, source="--server")
     host = f"[{address.host}]" if ":" in address.host else address.host

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName, UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
@@ -63,7 +65,6 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
 
 
 def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None) -> "list[ToolSpec]":
-    from dreamgym_kit.errors import UnknownName
 
     tools = [spec for spec in specs if not spec.effect.runs_in_dream]
     if only is not None:
@@ -78,7 +79,6 @@ def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None)
 
 def _endpoint(settings: "Settings") -> "OpenAIEndpoint":
     from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-    from dreamgym_kit.errors import UserError
 
     endpoint = open_endpoint(settings)
     if endpoint is None:
@@ -100,7 +100,6 @@ async def _draft(
     with_source: bool,
 ) -> "tuple[dict[str, ToolModelSettings], Drafted]":
     from dreamgym_kit.dream.drafting import Sampling, draft
-    from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.types import Effect
 
@@ -189,8 +188,6 @@ def _hold(
 
 
 def _show(done: Drafted, path: str, *, as_json: bool) -> None:
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
 
     if as_json:
         record: dict[str, object] = {"kept": sorted(done.passed), "dropped": done.dropped}
@@ -210,4 +207,4 @@ def _show(done: Drafted, path: str, *, as_json: bool) -> None:
         ("Look", "dreamgym-kit rules show", "who says what, and what recordings say of it"),
         ("Agree", "dreamgym.toml", "move the tables of a draft there, and it is believed before recordings"),
     ]
-    say(next_steps(steps))
+    say_steps(*steps)

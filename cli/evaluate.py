@@ -1,14 +1,23 @@
 """`dreamgym-kit evaluate`: how good an agent is on its tasks, and whether it beats another one."""
 
+import shlex
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
-import typer
-
 from dreamgym_kit.cli import export, options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import (
+    carry_out,
+    end,
+    look_at,
+    opened_recordings,
+    say_episodes,
+    tell_warnings,
+    unfinished,
+)
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -55,28 +64,12 @@ class Least(StrEnum):
     NOT_WORSE = "not-worse"
 
 
-Real = Annotated[
-    bool,
-    typer.Option(
-        "--real", help="On the REAL tools, in environments reset each time; asks.", show_default=False
-    ),
-]
+Real = Annotated[bool, options.option("--real", "On the REAL tools, in environments reset each time; asks.")]
 Baseline = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline",
-        metavar="RUN|MODEL",
-        help="Compare with this run, or with this model.",
-        show_default=False,
-    ),
+    Path | None, options.option("--baseline", "Compare with this run, or with this model.", "RUN|MODEL")
 ]
-Split = Annotated[
-    Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
-]
-Require = Annotated[
-    Least | None,
-    typer.Option("--require", help="Exit with 1 unless it is that, against A.", show_default=False),
-]
+Split = Annotated[Side | None, options.option("--split", "Only the tasks of this side.")]
+Require = Annotated[Least | None, options.option("--require", "Exit with 1 unless it is that, against A.")]
 
 
 @options.keyed("tasks", "simulate.repeats")
@@ -103,7 +96,6 @@ def command(
     targets = export.targets_of(output)
     settings = given.settings(None if given.assigns("gate.min_pass_rate") else _NO_RATE)
     from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.rundir import MANIFEST
 
     if require is not None and baseline is None:
@@ -161,7 +153,6 @@ def _carry_out(
     """Run one side after the other, show the last one held against the one before, and end."""
     from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_of, scores_against
     from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest, with_policy
-    from dreamgym_kit.cli.running import carry_out, end, near
 
     before, codes = scores_against(against, asked.own), []
     for number, policy in enumerate(policies, start=1):
@@ -189,7 +180,6 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.cli.output import tell
     from dreamgym_kit.cli.record import agree
 
     most = settings.limits.max_tool_calls
@@ -200,8 +190,6 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
 
 def _recordings(asked: _Asked) -> "AbstractContextManager[TransitionStore | None]":
     """What a dream answers from; real tools need none."""
-    from dreamgym_kit.cli.running import opened_recordings
-
     return nullcontext() if asked.real else opened_recordings(asked.settings)
 
 
@@ -232,11 +220,8 @@ def _request(
 
 
 def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
-    import shlex
 
-    from dreamgym_kit.cli.running import look_at, near, say_episodes, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.evaluation import render_evaluation
-    from dreamgym_kit.report.terminal import next_steps
 
     tell_warnings(result)
     if as_json:
@@ -254,7 +239,7 @@ def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bo
     else:
         before = shlex.quote(near(Path(found.a.run)))
         steps.append(("Compare", f"dreamgym-kit compare {before} {run}", "by task, by tool, by finding"))
-    say(next_steps(steps))
+    say_steps(*steps)
 
 
 def _worst(codes: "list[int]") -> int:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +50,7 @@ HoldOut = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same split, same weights.")]
 Outcomes = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--outcomes",
-        metavar="RUN",
-        help="A run that recorded: who succeeded, and what was asked.",
-        show_default=False,
-    ),
+    options.option("--outcomes", "A run that recorded: who succeeded, and what was asked.", "RUN"),
 ]
 Base = Annotated[Path, typer.Option("--model", metavar="DIR", help="The model directory to begin with.")]
 Tried = Annotated[
@@ -61,10 +58,7 @@ Tried = Annotated[
     typer.Option("--model", metavar="DIR", help="The model that is tried.", show_default="OUT/model"),
 ]
 Server = Annotated[
-    bool,
-    typer.Option(
-        "--endpoint", help="Try the served model of [experience] instead of a directory.", show_default=False
-    ),
+    bool, options.option("--endpoint", "Try the served model of [experience] instead of a directory.")
 ]
 
 app = typer.Typer(
@@ -97,7 +91,6 @@ def annotate_command(
 
     from dreamgym_kit.adapters.distilling.material import begin, material, outcomes_of
     from dreamgym_kit.adapters.stores.factory import open_to_search
-    from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.rollout.budgets import RunAccount
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.annotation import KeptAnnotations, annotate
@@ -216,10 +209,10 @@ def train_command(
     say(f" {done.folder}  {told['lessons']} lessons, loss {told['loss']}")
     if told["unsayable"]:
         tools = ", ".join(f"{name} {count}" for name, count in sorted(told["unsayable"].items()))
-        say(f" not taught, since no decision makes the answer: {_one_line(tools)}")
+        say(f" not taught, since no decision makes the answer: {one_line(tools)}")
     if done.rows.too_long:
         say(f" not taught, since longer than the model reads: {done.rows.too_long}")
-    say(_following("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
+    say_steps(("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
 
 
 @app.command("eval")
@@ -249,7 +242,6 @@ def eval_command(
     from dreamgym_kit.adapters.models.named_models import open_directory
     from dreamgym_kit.adapters.stores.factory import open_to_search
     from dreamgym_kit.adapters.trainers.folders import digest_of_folder
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.distil.gate import FILE, NEVER, exactness, gate_of, write_gate
 
@@ -337,7 +329,6 @@ def _server(settings: "Settings", *, role: str = "") -> "Any":
     import asyncio
 
     from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-    from dreamgym_kit.errors import UserError
 
     endpoint = open_endpoint(settings, role=role)
     if endpoint is None:
@@ -367,44 +358,30 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
         )
         return
     for name, why in list(done.unusable.items())[:20]:
-        tell(f"not annotated: {_one_line(name)}: {_one_line(why)}")
+        tell(f"not annotated: {one_line(name)}: {one_line(why)}")
     if done.stopped:
-        tell(f"stopped: {_one_line(done.stopped)}; run it again to go on")
+        tell(f"stopped: {one_line(done.stopped)}; run it again to go on")
     by = ", ".join(known.begun.by)
     say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
     say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
     if spend.calls:
         say(f" teacher so far: {spend.calls} answers, {spend.tokens:,} tokens, {spend.cost_usd:.4f} USD")
     train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"
-    say(_following("Train", train, "a model on them"))
+    say_steps(("Train", train, "a model on them"))
 
 
 def _show_exact(found: "Exactness", gate: "Gate", path: Path) -> None:
     """Exactness and verdict of each tool."""
     from dreamgym_kit.training.distil.gate import WAYS
 
-    width = max(4, *(len(_one_line(tool.tool)) for tool in found.tools))
+    width = max(4, *(len(one_line(tool.tool)) for tool in found.tools))
     say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
     say(f" {'tool':{width}}  {'calls':>5}  " + "  ".join(f"{way:>8}" for way in WAYS) + "  gate")
     for tool in found.tools:
         shares = "  ".join(f"{tool.exact[way] / tool.calls:8.3f}" for way in WAYS)
         one = gate.tools[tool.tool]
-        say(f" {_one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
+        say(f" {one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
     say(f" {'all':{width}}  {found.calls:5}  " + "  ".join(f"{found.share(way):8.3f}" for way in WAYS))
     if found.calibration is not None:
         say(f"\n calibration error {found.calibration:.3f}")
     say(f" gate  {path}")
-
-
-def _following(name: str, command: str, what: str) -> str:
-    """The next command to type."""
-    from dreamgym_kit.report.terminal import next_steps
-
-    return next_steps([(name, command, what)])
-
-
-def _one_line(text: str) -> str:
-    """Text of others on one line, nothing in it acted on."""
-    from dreamgym_kit.report.sanitize import one_line as cleaned
-
-    return cleaned(text)

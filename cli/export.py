@@ -1,14 +1,16 @@
 """`dreamgym-kit export`: a run as files that other programs read; `-o` of the commands that make runs."""
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, tell
+from dreamgym_kit.cli.output import near, pasted, say, tell
+from dreamgym_kit.cli.running import opened, summary_of
+from dreamgym_kit.errors import UserError, require_extra
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import RunMetrics
@@ -29,22 +31,17 @@ _EPISODES = ("xml", "md", "html", "json", "otel")
 
 Outputs = Annotated[
     list[str],
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="FILE.xml (JUnit), FILE.md, FILE.html, FILE.json, otel:FILE|URL, png:DIR (a training's curves); "
+    options.option(
+        "--output -o",
+        "FILE.xml (JUnit), FILE.md, FILE.html, FILE.json, otel:FILE|URL, png:DIR (a training's curves); "
         "md:FILE adds to FILE.",
-        show_default=False,
+        "FILE",
     ),
 ]
 Headers = Annotated[
     str | None,
-    typer.Option(
-        "--otel-headers",
-        metavar="VARIABLE",
-        help="Environment variable with the endpoint's headers: key=value,key=value.",
-        show_default=False,
+    options.option(
+        "--otel-headers", "Environment variable with the endpoint's headers: key=value,key=value.", "VARIABLE"
     ),
 ]
 
@@ -67,8 +64,6 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
 
     The extension says which, or what stands before a colon. A training has a page, JSON and curves.
     """
-    from dreamgym_kit.cli.running import opened, summary_of
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.training import is_training
 
     targets, directory = targets_of(output), opened(run)
@@ -101,7 +96,6 @@ def targets_of(texts: Sequence[str] | None) -> list[Target]:
 
 
 def _target(text: str) -> Target:
-    from dreamgym_kit.errors import UserError
 
     prefix, colon, place = text.partition(":")
     if colon and prefix in _PREFIXES and place:
@@ -144,8 +138,6 @@ def write(target: Target, summary: "RunMetrics", directory: Path, *, data: "Json
 
 def looker(directory: Path) -> Callable[[str], str]:
     """The command that shows an episode of a run."""
-    from dreamgym_kit.cli.running import near, pasted
-
     place = shlex.quote(near(directory))
     return lambda episode: f"dreamgym-kit report {place} --episode {pasted(episode)}"
 
@@ -158,10 +150,8 @@ def write_page(directory: Path, target: Path) -> str:
     """
     from urllib.parse import quote
 
-    from dreamgym_kit.cli.running import near
     from dreamgym_kit.report.page.training import training_page
     from dreamgym_kit.report.page.writing import page_of, write_page
-    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.training import is_training, training_of
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.rundir import RunDirectory
@@ -197,8 +187,6 @@ def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> Non
 
 
 def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> None:
-    from dreamgym_kit.errors import require_extra
-    from dreamgym_kit.report.sanitize import one_line
 
     require_extra("otel", needed_by="export -o otel:")
     from dreamgym_kit.adapters.otel.exporting import export_run
@@ -213,7 +201,6 @@ def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> 
 
 def _file(target: Target) -> Path:
     """Where a page goes: a file of its own, which is replaced in one step."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.atomic_files import is_folder
 
     file = Path(target.place)
@@ -223,14 +210,12 @@ def _file(target: Target) -> Path:
 
 
 def _json(value: "JsonValue") -> str:
-    import json
 
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def _put(target: Target, text: str) -> None:
     """A prefix adds, since $GITHUB_STEP_SUMMARY holds other steps' too; a device or pipe is fine."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.guard import egress
 
     file = Path(target.place)

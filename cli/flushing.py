@@ -8,16 +8,14 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.errors import StoreError, UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
     from dreamgym_kit.settings.buffer_url import Address, Place
     from dreamgym_kit.settings.schema import Settings
 
-SpoolFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="FILE", help="What waits; else the file beside the runs.", show_default=False),
-]
+SpoolFile = Annotated[Path | None, options.argument("FILE", "What waits; else the file beside the runs.")]
 
 
 def command(
@@ -28,7 +26,6 @@ def command(
     """Deliver the recordings that wait for the buffer's server; done again, nothing is there twice."""
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
     from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.errors import StoreError
     from dreamgym_kit.replay.eviction import room_of
 
     settings = options.settings_for(None, {"buffer": buffer})
@@ -69,7 +66,6 @@ def tell_waiting(place: "Place", settings: "Settings") -> int:
 
 
 def _address(settings: "Settings") -> "Address":
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.buffer_url import Address, buffer_of
 
     place = buffer_of(settings)
@@ -84,7 +80,6 @@ def _address(settings: "Settings") -> "Address":
 def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Spool":
     from dreamgym_kit.adapters.stores.factory import spool_of
     from dreamgym_kit.adapters.stores.outbox import Spool
-    from dreamgym_kit.errors import UserError
 
     own = spool_of(address, settings)
     if file is None:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.traces.importing import TraceReport
@@ -34,18 +37,14 @@ class FormName(StrEnum):
 Form = Annotated[FormName, typer.Option("--format", help="What FILE is; auto asks each record.")]
 Redact = Annotated[
     list[str] | None,
-    typer.Option(
+    options.option(
         "--redact",
-        metavar="RULE",
-        help="Take out before storing: email, key, card, all, field:NAME or regex:PATTERN. Can be repeated.",
-        show_default=False,
+        "Take out before storing: email, key, card, all, field:NAME or regex:PATTERN. Can be repeated.",
+        "RULE",
     ),
 ]
 WorldOption = Annotated[
-    str | None,
-    typer.Option(
-        "--environment", metavar="NAME[:SEED]", help="Environment of the recordings.", show_default=False
-    ),
+    str | None, options.option("--environment", "Environment of the recordings.", "NAME[:SEED]")
 ]
 
 
@@ -117,7 +116,6 @@ class _Effects:
 
 def environment_of(text: str | None, flag: str = "--environment") -> "Environment | None":
     """The world that a flag names; None without one."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.types import Environment
 
     if text is None:
@@ -134,7 +132,7 @@ def _list(report: "TraceReport") -> None:
         ("note", report.notes, report.unanswered),
     ):
         for line in lines[:_LISTED]:
-            tell(f"{kind}: {_one_line(line)}")
+            tell(f"{kind}: {one_line(line)}")
         if count > _LISTED:
             tell(f"{kind}: {count - _LISTED} more lines like these; --json lists them")
 
@@ -154,10 +152,4 @@ def _show(report: "TraceReport", file: Path, buffer: "Place", waiting: str) -> N
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{_one_line(name)} {count}" for name, count in counts.items()) or "nothing"
-
-
-def _one_line(text: str) -> str:
-    from dreamgym_kit.report.sanitize import one_line
-
-    return one_line(text)
+    return ", ".join(f"{one_line(name)} {count}" for name, count in counts.items()) or "nothing"

@@ -1,15 +1,20 @@
 """`dreamgym-kit init`: reads a graph and writes a commented dreamgym.toml, with guesses to correct."""
 
+import json
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.discover import graphs_here
+from dreamgym_kit.cli.next_command import next_command
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
@@ -47,33 +52,20 @@ class _Written(NamedTuple):
 
 Spec = Annotated[
     str | None,
-    typer.Argument(
-        metavar="GRAPH",
-        help="module:attribute, file.py:attribute or langgraph.json:name; else the only one found here.",
-        show_default=False,
+    options.argument(
+        "GRAPH", "module:attribute, file.py:attribute or langgraph.json:name; else the only one found here."
     ),
 ]
 Update = Annotated[
-    bool,
-    typer.Option(
-        "--update", help="Keep what dreamgym.toml says and add the tools that it lacks.", show_default=False
-    ),
+    bool, options.option("--update", "Keep what dreamgym.toml says and add the tools that it lacks.")
 ]
 Confirm = Annotated[
-    bool,
-    typer.Option(
-        "--confirm",
-        help="Take every effect in dreamgym.toml as right: no longer a guess.",
-        show_default=False,
-    ),
+    bool, options.option("--confirm", "Take every effect in dreamgym.toml as right: no longer a guess.")
 ]
 
 
 AllSettings = Annotated[
-    bool,
-    typer.Option(
-        "--all-settings", help=f"Write {_REFERENCE}: every setting with its words.", show_default=False
-    ),
+    bool, options.option("--all-settings", f"Write {_REFERENCE}: every setting with its words.")
 ]
 
 
@@ -90,8 +82,6 @@ def command(
     Imports the graph's module and calls its factory, if it is one; runs no tool. Without a tasks file,
     one with a first task is written too.
     """
-    from dreamgym_kit.cli.running import let_go, prints_on_stderr
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.schema import SETTINGS_FILE
 
     file = Path.cwd() / SETTINGS_FILE
@@ -112,8 +102,6 @@ def command(
         with prints_on_stderr():
             facts = _look(chosen, settings)
     except UserError as error:
-        from dreamgym_kit.cli.next_command import next_command
-
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
     _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
     let_go(0)
@@ -121,7 +109,6 @@ def command(
 
 def _renamed(file: Path) -> bool:
     """Give keys of an earlier version the names of today, and keep a copy; False where there are none."""
-    from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.load import text_of
     from dreamgym_kit.settings.read import with_new_names
@@ -135,7 +122,7 @@ def _renamed(file: Path) -> bool:
     write_atomically(file, text.encode("utf-8"))
     say(f" Renamed in {file.name} (the file as it was: {copy.name}):")
     say("".join(f"   {rename}\n" for rename in renames))
-    say(next_steps([("Go on", "dreamgym-kit init --update", "add the tools that the file lacks")]))
+    say_steps(("Go on", "dreamgym-kit init --update", "add the tools that the file lacks"))
     return True
 
 
@@ -213,9 +200,6 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
 
 def _only_one_here(folder: Path) -> str:
     """The graph that was meant by naming none."""
-    from dreamgym_kit.cli.discover import graphs_here
-    from dreamgym_kit.errors import UserError
-
     graphs = graphs_here(folder)
     if len(graphs) == 1:
         return graphs[0]
@@ -230,7 +214,6 @@ def _only_one_here(folder: Path) -> str:
 
 def _confirm(file: Path, *, as_json: bool) -> None:
     """Take `guessed = true` out of the settings, and touch nothing else in them; the same in the lock."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, confirm_lock
     from dreamgym_kit.settings.load import load_settings
@@ -248,13 +231,12 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     if as_json:
         say_json({"settings": str(file), "confirmed": confirmed})
         return
-    from dreamgym_kit.report.terminal import next_steps
 
     count, now = (
         ("effect", "is no longer a guess") if confirmed == 1 else ("effects", "are no longer guesses")
     )
     say(f" {confirmed} {count} in {file.name} {now}.")
-    say(next_steps([("Check", "dreamgym-kit doctor", "what is still missing")]))
+    say_steps(("Check", "dreamgym-kit doctor", "what is still missing"))
 
 
 def _without_guesses(text: str) -> tuple[str, int]:
@@ -282,8 +264,6 @@ def _usual_tasks(settings: "Settings") -> str | None:
 
 def _first_task(settings: "Settings", facts: "GraphInspection") -> Path | None:
     """Write a tasks file to start from where there is none; gives it if it was written."""
-    import json
-
     from dreamgym_kit.rollout.atomic_files import write_atomically
 
     file = settings.resolve(settings.tasks or _TASKS)
@@ -295,7 +275,6 @@ def _first_task(settings: "Settings", facts: "GraphInspection") -> Path | None:
 
 
 def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.load import load_settings
     from dreamgym_kit.settings.schema import Settings
 
@@ -354,9 +333,6 @@ def _as_json(summary: "_Written", facts: "GraphInspection") -> dict[str, object]
 
 def _show(summary: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
     from dreamgym_kit.cli.tool_table import format_effects
-    from dreamgym_kit.report.colors import fold
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
 
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
     say(format_effects(facts.every(), written=summary.settings.name))
@@ -378,4 +354,4 @@ def _show(summary: "_Written", facts: "GraphInspection", settings: "Settings") -
         ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
         ("Dream", "dreamgym-kit simulate", "no real tool runs"),
     ]
-    say(next_steps(steps))
+    say_steps(*steps)

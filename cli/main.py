@@ -48,7 +48,10 @@ from dreamgym_kit.cli import (
 from dreamgym_kit.cli.lazy_commands import lean
 from dreamgym_kit.cli.output import coloured, columns, finish, tell
 from dreamgym_kit.cli.panels import PanelCommand, PanelGroup
+from dreamgym_kit.cli.running import let_go
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.colors import WIDTH
+from dreamgym_kit.report.sanitize import clean
 
 CANNOT_RUN, NO_TASK, OUR_FAULT, INTERRUPTED = 2, 5, 70, 130
 
@@ -119,9 +122,7 @@ def dreamgym(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="Settings, not the nearest dreamgym.toml.", show_default=False
-        ),
+        options.option("--config", "Settings, not the nearest dreamgym.toml.", "FILE"),
     ] = None,
 ) -> None:
     """Dry-run LangGraph agents: every tool call is answered by a dream, no real tool runs."""
@@ -132,14 +133,11 @@ def main() -> None:
     """Run the command line."""
     code = copy_context().run(_code)
     if code in (CANNOT_RUN, NO_TASK, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
-        from dreamgym_kit.cli.running import let_go
-
         let_go(code)
     sys.exit(code)
 
 
 def _code() -> int:
-    from dreamgym_kit.report.colors import WIDTH
 
     WIDTH.set(columns())
     before, words = options.parted(sys.argv[1:])
@@ -180,7 +178,6 @@ def _flags_of(command: Any, arguments: list[str]) -> list[str]:
 def _tell_error(text: str) -> None:
     """One error on stderr, never wrapped: ids, paths and commands stay whole."""
     from dreamgym_kit.replay.masking import masked_text
-    from dreamgym_kit.report.sanitize import clean
 
     word = "\x1b[1;31merror:\x1b[0m" if coloured(sys.stderr) else "error:"
     tell(f"{word} {clean(masked_text(text))}")

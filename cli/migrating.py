@@ -9,6 +9,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,6 @@ def command(
 
 
 def _refuse_the_same(source: "Place", target: "Place") -> None:
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.buffer_url import Address
 
     if isinstance(source, Path) and isinstance(target, Path):

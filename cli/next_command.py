@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.cli.running import pasted
+from dreamgym_kit.cli.output import pasted
+from dreamgym_kit.errors import AmbiguousGraph, GraphNotLoaded, UnknownName
 
 if TYPE_CHECKING:
     from dreamgym_kit.errors import UserError
@@ -21,7 +22,6 @@ def next_command(error: "UserError", command: str, graph: str | None, folder: Pa
         folder: where the project is.
     """
     from dreamgym_kit.adapters.langgraph.analysis.import_errors import in_env_file
-    from dreamgym_kit.errors import AmbiguousGraph, GraphNotLoaded, UnknownName
 
     if isinstance(error, AmbiguousGraph):
         first = error.choices[0]

@@ -15,87 +15,58 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from dreamgym_kit.cli.output import pasted
+from dreamgym_kit.errors import UserError
+
 if TYPE_CHECKING:
     from dreamgym_kit.rollout.selecting import Shard
     from dreamgym_kit.settings.schema import Key, Settings
     from dreamgym_kit.types import Task
 
+
+def option(flags: str, says: str, metavar: str | None = None, *, count: bool = False) -> Any:
+    """An option whose default is not shown; `flags` as they are typed: "--select -k"."""
+    return typer.Option(*flags.split(), help=says, metavar=metavar, count=count, show_default=False)
+
+
+def argument(metavar: str, says: str) -> Any:
+    """An argument whose default is not shown."""
+    return typer.Argument(metavar=metavar, help=says, show_default=False)
+
+
 Graph = Annotated[
     str | None,
-    typer.Argument(
-        metavar="GRAPH",
-        help="module:attribute, file.py:attribute or langgraph.json:name; else the settings' graph.",
-        show_default=False,
+    argument(
+        "GRAPH", "module:attribute, file.py:attribute or langgraph.json:name; else the settings' graph."
     ),
 ]
-Run = Annotated[
-    Path | None,
-    typer.Argument(metavar="RUN", help="A run directory; the newest one when left out.", show_default=False),
-]
-Tasks = Annotated[
-    Path | None, typer.Option("--tasks", help="Tasks, one JSON object a line.", show_default=False)
-]
+Run = Annotated[Path | None, argument("RUN", "A run directory; the newest one when left out.")]
+Tasks = Annotated[Path | None, option("--tasks", "Tasks, one JSON object a line.")]
 Buffer = Annotated[
     str | None,
-    typer.Option(
-        "--buffer",
-        metavar="FILE",
-        help="Recordings: an SQLite file, or an address (weaviate://host?tenant=shop).",
-        show_default=False,
-    ),
+    option("--buffer", "Recordings: an SQLite file, or an address (weaviate://host?tenant=shop).", "FILE"),
 ]
 Select = Annotated[
-    str | None,
-    typer.Option(
-        "--select",
-        "-k",
-        metavar="EXPRESSION",
-        help="Only tasks with such names: 'refund and not big'.",
-        show_default=False,
-    ),
+    str | None, option("--select -k", "Only tasks with such names: 'refund and not big'.", "EXPRESSION")
 ]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose recordings.", show_default=False)]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any setting: --set simulate.concurrency=4.", show_default=False
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option("--resume", help="Go on with this run directory.", show_default=False, metavar="RUN"),
-]
+Tenant = Annotated[str | None, option("--tenant", "Whose recordings.")]
+Set = Annotated[list[str] | None, option("--set", "Any setting: --set simulate.concurrency=4.", "KEY=VALUE")]
+Resume = Annotated[Path | None, option("--resume", "Go on with this run directory.", "RUN")]
 Policy = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--policy",
-        metavar="DIR",
-        help="Model directory (with policy.urls: served name) that answers in place of the agent's models.",
-        show_default=False,
+        "Model directory (with policy.urls: served name) that answers in place of the agent's models.",
+        "DIR",
     ),
 ]
 Output = Annotated[
     list[str] | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.",
-        show_default=False,
-    ),
+    option("--output -o", "Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.", "FILE"),
 ]
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "--verbose", "-v", count=True, help="Every episode; -vv: no text is cut.", show_default=False
-    ),
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout, nothing else.", show_default=False)
-]
+Verbose = Annotated[int, option("--verbose -v", "Every episode; -vv: no text is cut.", count=True)]
+Yes = Annotated[bool, option("--yes -y", "Agree beforehand: real tools run.")]
+AsJson = Annotated[bool, option("--json", "One JSON object on stdout, nothing else.")]
 CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
 """The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
 _SHORT = {"simulate.repeats": "-n"}
@@ -359,8 +330,6 @@ def settings_for(graph: str | None = None, overrides: Mapping[str, object] | Non
 
 def finite(flags: Mapping[str, object]) -> None:
     """Refuse "inf", as the settings file does: no journal could hold it, and leaving a limit out is none."""
-    from dreamgym_kit.errors import UserError
-
     for key, value in flags.items():
         if isinstance(value, float) and not isfinite(value):
             name = key.rpartition(".")[2].replace("_", "-")
@@ -386,8 +355,6 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
     Raises:
         UserError: one was given.
     """
-    from dreamgym_kit.errors import UserError
-
     arguments = arguments[: [*arguments, "--"].index("--")]  # what follows is of another program
     typed = " ".join(arguments[:2])
     for old, command in OLD_COMMANDS.items():
@@ -414,8 +381,6 @@ def shard_of(settings: "Settings") -> "Shard | None":
 
 def command_line(*words: str) -> str:
     """A command of ours with these words and the settings file that holds here, to paste into a shell."""
-    from dreamgym_kit.cli.running import pasted
-
     config = CONFIG.get()
     first = ["dreamgym-kit", *(["--config", str(config)] if config is not None else [])]
     return " ".join(map(pasted, [*first, *words]))
@@ -423,8 +388,6 @@ def command_line(*words: str) -> str:
 
 def graph_of(settings: "Settings", command: str) -> str:
     """The graph to use, or the error that says how to name one."""
-    from dreamgym_kit.errors import UserError
-
     if settings.graph is None:
         raise UserError(
             f"no graph: name one (dreamgym-kit {command} my_agent:graph), or write settings for it "
@@ -448,8 +411,6 @@ def selected_tasks(settings: "Settings", command: str, expression: str | None) -
 
 def tasks_of(settings: "Settings", command: str) -> Path:
     """The tasks file to use, or the error that says how to name one."""
-    from dreamgym_kit.errors import UserError
-
     if settings.tasks is None:
         raise UserError(
             f"no tasks: name a file (dreamgym-kit {command} --tasks tasks.jsonl), or set tasks in "

@@ -4,6 +4,7 @@ Both are an `EventSink` over one `Course`. Whether there is a terminal is asked 
 rich: FORCE_COLOR and the like would put cursor codes into logs.
 """
 
+import os
 import sys
 import threading
 import time
@@ -11,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
+
+from dreamgym_kit.report.percent import duration
+from dreamgym_kit.report.sanitize import cut_middle, one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.interfaces import EventSink
@@ -133,7 +137,6 @@ class PlainProgress:
         return course.done >= course.total or share >= _EVERY_SHARE or late
 
     def _write(self, line: str) -> None:
-        from dreamgym_kit.report.sanitize import one_line
 
         text = "  ".join(one_line(part) for part in line.split("  "))
         self._stream.write(f"{time.strftime('%H:%M:%S')} {text}\n")
@@ -164,9 +167,6 @@ class LiveProgress:
     def _lines(self) -> list[Any]:
         from rich.text import Text
 
-        from dreamgym_kit.report.percent import duration
-        from dreamgym_kit.report.sanitize import cut_middle, one_line
-
         course, room = self._course, max(20, min(self._width, 100) - 1)
         head = Text(
             f" dreaming {cut_middle(one_line(course.graph), 30)}   {course.done} of {course.total}   "
@@ -189,7 +189,6 @@ class LiveProgress:
         return lines
 
     def _running(self) -> str:
-        from dreamgym_kit.report.sanitize import one_line
 
         now = time.monotonic()
         oldest = sorted(self._course.running.items(), key=lambda item: item[1][1])
@@ -209,8 +208,6 @@ class LiveProgress:
 @contextmanager
 def progress(*, plain: bool = False) -> "Iterator[EventSink]":
     """Show a run's progress on stderr for the block."""
-    import os
-
     if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield PlainProgress(sys.stderr)
         return

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import carry_out, end, look_at, say_episodes, tell_warnings, unfinished
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.percent import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +38,12 @@ def command(
 
     Says first which effects the tools can have, and asks.
     """
-    from dreamgym_kit.report.percent import format_count
-
     settings = given.settings()
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.stores.factory import added_since, opened_to_add, waiting_part
-    from dreamgym_kit.cli.running import carry_out, end
     from dreamgym_kit.routing.router import Mode
     from dreamgym_kit.settings.buffer_url import buffer_of
 
@@ -74,8 +74,6 @@ def command(
 def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str = "record") -> None:
     """Say what can happen, and go on only if a person agrees."""
     from dreamgym_kit.cli.tool_table import format_effects
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.percent import format_count
 
     tell(f"{format_count(episodes, 'episode')} will run on the REAL tools. What these can do:")
     tell(format_effects(tools))
@@ -98,8 +96,7 @@ def _simulate_command(given: options.Given) -> str:
 
 
 def _show(result: "RunResult", added: str, *, dream: str, verbose: int, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, say_episodes, stdout_paint, tell_warnings, unfinished
-    from dreamgym_kit.report.terminal import next_steps, render_run
+    from dreamgym_kit.report.terminal import render_run
 
     tell_warnings(result)
     if as_json:
@@ -110,4 +107,4 @@ def _show(result: "RunResult", added: str, *, dream: str, verbose: int, as_json:
     say(f" {added}\n")
     going_on = unfinished(result)
     again = ("Dream", dream, "the same tasks, no real tool runs")
-    say(next_steps([*going_on, again, look_at(result.summary, result.directory)]))
+    say_steps(*going_on, again, look_at(result.summary, result.directory))

@@ -4,10 +4,10 @@ import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dreamgym_kit.cli import options, s2r, training
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.cli.running import look_at, opened, say_episode, summary_of
+from dreamgym_kit.errors import UnknownName
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import RunMetrics
@@ -33,21 +33,11 @@ class Only(StrEnum):
     ANOMALY = "anomaly"
 
 
-EpisodeId = Annotated[
-    str | None,
-    typer.Option("--episode", metavar="ID", help="This episode, step by step.", show_default=False),
-]
-OnlyThese = Annotated[
-    Only | None, typer.Option("--only", help="List the episodes of this kind.", show_default=False)
-]
-List = Annotated[bool, typer.Option("--list", help="List the episodes, the worst first.", show_default=False)]
-Full = Annotated[
-    bool, typer.Option("--full", help="With --episode: cut no text, however long.", show_default=False)
-]
-Tools = Annotated[
-    bool,
-    typer.Option("--tools", help="Every tool: effect, calls, where answers came from.", show_default=False),
-]
+EpisodeId = Annotated[str | None, options.option("--episode", "This episode, step by step.", "ID")]
+OnlyThese = Annotated[Only | None, options.option("--only", "List the episodes of this kind.")]
+List = Annotated[bool, options.option("--list", "List the episodes, the worst first.")]
+Full = Annotated[bool, options.option("--full", "With --episode: cut no text, however long.")]
+Tools = Annotated[bool, options.option("--tools", "Every tool: effect, calls, where answers came from.")]
 
 
 def command(
@@ -63,8 +53,6 @@ def command(
 
     What the agent would have done, what to look at first, how sure that is.
     """
-    from dreamgym_kit.cli.running import opened, summary_of
-
     directory = opened(run)
     alone = episode is not None or only is not None or list_all or tools
     if s2r.shown(directory, as_json=as_json) or training.shown(directory, alone=alone, as_json=as_json):
@@ -82,8 +70,7 @@ def command(
 
 
 def _show_run(summary: "RunMetrics", directory: "RunDirectory", *, tools: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, near, stdout_paint
-    from dreamgym_kit.report.terminal import finding_list, next_steps, render_run, tool_table
+    from dreamgym_kit.report.terminal import finding_list, render_run, tool_table
 
     paint = stdout_paint()
     say(render_run(summary, paint=paint))
@@ -97,20 +84,18 @@ def _show_run(summary: "RunMetrics", directory: "RunDirectory", *, tools: bool) 
     steps.append(("Page", f"dreamgym-kit view {place}", "the same in the browser"))
     if not tools:
         steps.append(("Tools", f"dreamgym-kit report {place} --tools", "where each tool's answers came from"))
-    say(next_steps([look_at(summary, directory.path), *steps]))
+    say_steps(look_at(summary, directory.path), *steps)
 
 
 def _show_list(summary: "RunMetrics", directory: "RunDirectory", only: Only | None) -> None:
-    from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.terminal import episode_list, next_steps
+    from dreamgym_kit.report.terminal import episode_list
 
     say(episode_list(summary, stdout_paint(), only=only.value if only is not None else None) + "\n")
     place = shlex.quote(near(directory.path))
-    say(next_steps([("Look", f"dreamgym-kit report {place} --episode ID", "one of them, step by step")]))
+    say_steps(("Look", f"dreamgym-kit report {place} --episode ID", "one of them, step by step"))
 
 
 def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import say_episode
     from dreamgym_kit.rollout.records import episode_to_record
 
     episode = _find(directory, name)
@@ -121,7 +106,6 @@ def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: 
 
 
 def _find(directory: "RunDirectory", name: str) -> "Episode":
-    from dreamgym_kit.errors import UnknownName
 
     known = []
     for episode in directory.episodes():

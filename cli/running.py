@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from dreamgym_kit.cli.output import coloured, say, tell
+from dreamgym_kit.cli.output import near, pasted, say, stdout_paint, tell
 from dreamgym_kit.cli.progress import progress
+from dreamgym_kit.errors import StoreError
+from dreamgym_kit.report.percent import format_count
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
     from dreamgym_kit.interfaces import EventSink, TransitionStore
-    from dreamgym_kit.report.colors import Paint
     from dreamgym_kit.report.metrics import RunMetrics
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.rollout.stop import StopSwitch
@@ -110,17 +112,8 @@ def let_go(code: int) -> None:
         leave(code)
 
 
-def stdout_paint() -> "Paint":
-    """Colours for stdout, or none."""
-    from dreamgym_kit.report.colors import Paint
-
-    return Paint(colour=coloured(sys.stdout))
-
-
 def tell_warnings(result: "RunResult") -> None:
     """Say on stderr what a person should know about how the run was done."""
-    from dreamgym_kit.report.sanitize import one_line
-
     for warning in result.warnings:
         tell(f"warning: {one_line(warning)}")
     for stray in result.strays:
@@ -172,8 +165,6 @@ def say_episodes(directory: Path, verbose: int) -> None:
 
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
-    from dreamgym_kit.report.percent import format_count
-
     if not result.totals.stopped or result.summary.executed:
         return []
     left = result.totals.total - result.totals.finished
@@ -207,19 +198,9 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
     return "Look", f"dreamgym-kit report {run} --episode {pasted(worst.id)}", "what happened there"
 
 
-def pasted(text: str) -> str:
-    """Quote an argument for a shell; control and bidi characters in it are spelled, never printed."""
-    if text.isprintable():
-        return shlex.quote(text)
-    spelled = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
-    return f"$'{spelled}'"
-
-
 @contextmanager
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
     """`open_recordings` for a while: a server of the buffer's own ends with it."""
-    from dreamgym_kit.errors import StoreError
-
     store = open_recordings(settings)
     try:
         yield store
@@ -249,9 +230,3 @@ def open_recordings(settings: "Settings") -> "TransitionStore | None":
         return None
     tell_waiting(place, settings)
     return open_store(place, settings)
-
-
-def near(path: Path) -> str:
-    """A path as one would type it from here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

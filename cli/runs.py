@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.cli.running import look_at
+from dreamgym_kit.report.sanitize import one_line
 
 EXAMPLES = (
     "dreamgym-kit runs list",
@@ -34,8 +36,6 @@ def runs() -> None:
 
 def list_runs(as_json: options.AsJson = False) -> None:
     """List runs, newest first."""
-    from dreamgym_kit.cli.running import near
-    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.rollout.rundir import runs_below
 
     settings = options.settings_for()
@@ -58,9 +58,8 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
     All of them must be there, finished, and of the same run. Merging them again changes nothing, unless
     errors in them were run again meanwhile: then the run is made anew.
     """
-    from dreamgym_kit.cli.running import look_at, near, stdout_paint
     from dreamgym_kit.report.merging import merge_runs
-    from dreamgym_kit.report.terminal import next_steps, render_run
+    from dreamgym_kit.report.terminal import render_run
 
     merged = merge_runs(directories, into)
     if as_json:
@@ -69,5 +68,5 @@ def merge(directories: Directories, into: Into, as_json: options.AsJson = False)
         done = "were merged before" if merged.again else "merged"
         say(render_run(merged.summary, paint=stdout_paint()))
         say(f" {len(directories)} shards {done}: {merged.episodes} episodes in {near(merged.directory)}\n")
-        say(next_steps([look_at(merged.summary, merged.directory)]))
+        say_steps(look_at(merged.summary, merged.directory))
     raise typer.Exit(merged.summary.exit_code)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import end, going_on, learning
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest, S2rResult
@@ -30,20 +33,10 @@ CODES = (
     "the gate; 130 or 143 stopped, can be resumed."
 )
 
-Policy = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
-]
-PreflightOnly = Annotated[
-    bool, typer.Option("--preflight-only", help="Only the gate; no real call is made.", show_default=False)
-]
+Policy = Annotated[Path | None, options.option("--policy", "The model directory to begin with.", "DIR")]
+PreflightOnly = Annotated[bool, options.option("--preflight-only", "Only the gate; no real call is made.")]
 Audited = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or its audit log.")]
-Head = Annotated[
-    str | None,
-    typer.Option(
-        "--head", metavar="DIGEST", help="The log's last digest, kept elsewhere.", show_default=False
-    ),
-]
+Head = Annotated[str | None, options.option("--head", "The log's last digest, kept elsewhere.", "DIGEST")]
 
 
 @options.keyed("tasks", "buffer", "s2r.stage", "s2r.max_calls", "s2r.approver", "train.steps")
@@ -66,7 +59,6 @@ def command(
     from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
     from dreamgym_kit.adapters.stores.factory import opened_to_add
     from dreamgym_kit.adapters.trainers.extra import require_extra
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     require_extra("train")
@@ -105,7 +97,6 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.cli.tool_table import format_effects
-    from dreamgym_kit.errors import UserError
 
     s2r = request.settings.s2r
     allowed = {
@@ -129,7 +120,6 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
 def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
     from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
     from dreamgym_kit.cli.approving import TerminalApprover
-    from dreamgym_kit.cli.running import learning
 
     with learning(plain=plain, where=request.settings.s2r.stage) as (events, stop):
         if isinstance(request.approver, TerminalApprover):
@@ -149,10 +139,7 @@ def _code(result: "S2rResult") -> int:
 
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     from dreamgym_kit.adapters.langgraph.s2r.types import s2r_report
-    from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.s2r_text import render_s2r
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
 
     report = s2r_report(result)
     if as_json:
@@ -167,13 +154,11 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     if result.weights is not None:
         weights = shlex.quote(near(result.weights))
         steps.append(("Prove", f"dreamgym-kit evaluate --real --policy {weights}", "what it is worth"))
-    say(next_steps([*steps, *_onward(result)]))
+    say_steps(*steps, *_onward(result))
 
 
 def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
     """What can be done next: a shut gate is opened by no budget."""
-    from dreamgym_kit.cli.running import going_on, near
-
     if result.stopped is None and not result.gate.passed:
         tried = [shlex.quote(near(place)) for place in sorted(result.directory.glob("gate/step-*"))]
         return [("Look", f"dreamgym-kit report {run}", "the episodes that the gate tried") for run in tried]
@@ -191,7 +176,6 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
 
     if directory.manifest.matters.get("mode") != MODE:
         return False
-    from dreamgym_kit.cli.running import near, stdout_paint
 
     report = directory.read_report()
     if as_json:
@@ -213,7 +197,6 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
 
 def verify_log(run: Audited, head: Head = None, as_json: options.AsJson = False) -> None:
     """Check that the audit log is complete and unaltered."""
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.supervision.audit import AUDIT, verify
 
     path = run / AUDIT if run.is_dir() else run

@@ -1,5 +1,6 @@
 """`dreamgym-kit serve`: vLLM, closed by default: for the dream, for training, or with what is deployed."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import tell
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.vllm.launch import Launch
@@ -26,27 +28,18 @@ _OF_A_ROLE = ("serve.dev", "serve.scale_out", "serve.lora_rank", "serve.ready_wi
 
 What = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[experience|policy|DIR]",
-        help="Which role of the kit, or a model directory; else what is deployed.",
-        show_default=False,
+    options.argument(
+        "[experience|policy|DIR]", "Which role of the kit, or a model directory; else what is deployed."
     ),
 ]
-More = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- FLAG...]", help="Flags for vLLM.", show_default=False)
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="DIR|NAME", help="What a role is served by.", show_default=False),
-]
+More = Annotated[list[str] | None, options.argument("[-- FLAG...]", "Flags for vLLM.")]
+Model = Annotated[str | None, options.option("--model", "What a role is served by.", "DIR|NAME")]
 Shelf = Annotated[Path, typer.Option("--from", metavar="DIR", help="The folder of versions.")]
-Name = Annotated[str | None, typer.Option("--name", help="How it is called in requests.", show_default=False)]
+Name = Annotated[str | None, options.option("--name", "How it is called in requests.")]
 Host = Annotated[str, typer.Option("--host", help="Beyond 127.0.0.1 only with a key.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")]
 Program = Annotated[str, typer.Option("--vllm", metavar="PATH", help="The program that serves it.")]
-Log = Annotated[
-    Path | None, typer.Option("--log", metavar="FILE", help="Where vLLM's words go.", show_default=False)
-]
+Log = Annotated[Path | None, options.option("--log", "Where vLLM's words go.", "FILE")]
 
 
 def command(
@@ -70,7 +63,6 @@ def command(
     held against its digest.
     """
     from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, find_program, read_serving_key
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.schema import ServeSettings
 
     flags = tuple(more or ())
@@ -102,16 +94,12 @@ def command(
 
 def _become(launch: "Launch") -> None:
     """Let vLLM take this process's place."""
-    import os
-
     tell(f"serving {launch.model} as '{launch.name}' on {launch.host}:{launch.port}")
     os.execve(launch.program, launch.line(), launch.environment(os.environ))  # noqa: S606  a person named it
 
 
 def _words(role: str, port: int, log: Path | None) -> Path:
     """Where vLLM's words go; a key that is drawn lies beside them."""
-    import os
-
     if log is not None:
         return log
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -121,7 +109,6 @@ def _words(role: str, port: int, log: Path | None) -> Path:
 def _named(model: str | None, role: str) -> tuple[str, str]:
     """The model of a role, and how it is called."""
     from dreamgym_kit.deployment.digests import model_files
-    from dreamgym_kit.errors import UserError
 
     if model is None:
         raise UserError(
@@ -137,7 +124,6 @@ def _named(model: str | None, role: str) -> tuple[str, str]:
 
 
 def _no_roles_options(model: str | None, log: Path | None, given: options.Given) -> None:
-    from dreamgym_kit.errors import UserError
 
     wrong = [f"--set {key}" for key in _OF_A_ROLE if given.assigns(key)]
     wrong += ["--model"] * (model is not None) + ["--log"] * (log is not None)
@@ -150,7 +136,6 @@ def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
     from dreamgym_kit.deployment.digests import model_files
     from dreamgym_kit.deployment.model_registry import ModelRegistry as Versions
     from dreamgym_kit.deployment.model_registry import read_use
-    from dreamgym_kit.errors import UserError
 
     if model is not None:
         model_files(model)

@@ -1,5 +1,6 @@
 """A server that a terminal watches: said when it is ready, drained at Ctrl-C, ended at a second one."""
 
+import json
 import shlex
 import signal
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli.output import say, tell
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -33,7 +36,6 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
         UserError: it did not get ready, or ended by itself.
     """
     from dreamgym_kit.adapters.models.vllm.server import VllmServer
-    from dreamgym_kit.errors import UserError
 
     with _signals() as ears:
         server = VllmServer(launch, log)
@@ -77,7 +79,6 @@ class _Progress:
 
     def __call__(self, seconds: float, word: str) -> None:
         from dreamgym_kit.replay.masking import masked_text
-        from dreamgym_kit.report.sanitize import one_line
 
         if seconds >= self._next:
             self._next = seconds + _EVERY_S
@@ -104,7 +105,6 @@ def _format_settings(launch: "Launch", key: Path | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    import json
 
     return json.dumps(text, ensure_ascii=False)
 

@@ -3,7 +3,17 @@
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli import export, options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import (
+    carry_out,
+    end,
+    look_at,
+    opened_recordings,
+    say_episodes,
+    tell_warnings,
+    unfinished,
+)
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
@@ -41,8 +51,6 @@ def command(
     """
     settings, targets = given.settings(), export.targets_of(output)
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-    from dreamgym_kit.cli.running import carry_out, end, opened_recordings
-    from dreamgym_kit.errors import UserError
 
     spec = options.graph_of(settings, "simulate")
     chosen = options.selected_tasks(settings, "simulate", select)
@@ -69,8 +77,7 @@ def command(
 
 
 def _show(result: "RunResult", *, verbose: int, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, say_episodes, stdout_paint, tell_warnings, unfinished
-    from dreamgym_kit.report.terminal import finding_list, next_steps, render_run
+    from dreamgym_kit.report.terminal import finding_list, render_run
 
     tell_warnings(result)
     if as_json:
@@ -82,4 +89,4 @@ def _show(result: "RunResult", *, verbose: int, as_json: bool) -> None:
     if result.summary.findings:
         say(finding_list(result.summary, paint) + "\n")
     going_on = unfinished(result)
-    say(next_steps([*going_on, look_at(result.summary, result.directory), _LIST]))
+    say_steps(*going_on, look_at(result.summary, result.directory), _LIST)

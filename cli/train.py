@@ -5,10 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import end, going_on, learning, opened_recordings
+from dreamgym_kit.errors import has_extra
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.training.types import TrainRequest, TrainResult
@@ -28,10 +29,7 @@ CODES = (
     "was executed in a dream; 130 or 143 stopped, can be resumed."
 )
 
-Policy = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
-]
+Policy = Annotated[Path | None, options.option("--policy", "The model directory to begin with.", "DIR")]
 
 
 @options.keyed(
@@ -60,7 +58,6 @@ def command(
 
     require_extra("train")
     from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
-    from dreamgym_kit.cli.running import end, opened_recordings
 
     spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
     with opened_recordings(settings) as store:
@@ -86,7 +83,6 @@ def _lend_a_hand() -> None:
     from dreamgym_kit.adapters.trainers.distributed import run_rank
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.adapters.trainers.ranks import FirstStopped
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.rollout.stop import SIGNALS
 
     require_extra("train")
@@ -119,7 +115,6 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
 
 def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
     from dreamgym_kit.adapters.langgraph.training.train import train
-    from dreamgym_kit.cli.running import learning
 
     with learning(plain=plain) as (events, stop):
         return train(request, events=events, stop=stop)
@@ -134,9 +129,6 @@ def _code(result: "TrainResult") -> int:
 
 
 def _show(result: "TrainResult", *, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.report.training_text import render_training
 
     for warning in result.warnings:
@@ -160,13 +152,11 @@ def _show(result: "TrainResult", *, as_json: bool) -> None:
         say(f"  {'weights':<12}{near(result.weights)}\n")
         weights = shlex.quote(near(result.weights))
         steps.append(("Use", f"dreamgym-kit evaluate --policy {weights}", "the agent with what was learned"))
-    say(next_steps([*_going_on(result), *steps]))
+    say_steps(*_going_on(result), *steps)
 
 
 def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
     """How a training that did not come to its end goes on."""
-    from dreamgym_kit.cli.running import going_on, near
-
     note = "the rest of the steps" if result.trained.stopped else ""
     if result.trained.alarm is not None:
         note = "after what caused it is mended; with other [train] settings begin a new one from the weights"
@@ -176,7 +166,6 @@ def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
 def _draw(result: "TrainResult") -> Path | None:
     """Pictures beside the run, where matplotlib is installed."""
     from dreamgym_kit.adapters.plots.training import draw_training
-    from dreamgym_kit.errors import has_extra
 
     if not has_extra("plots"):
         return None

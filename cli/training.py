@@ -3,7 +3,8 @@
 import shlex
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.rollout.rundir import RunDirectory
@@ -14,9 +15,6 @@ def shown(directory: "RunDirectory", *, alone: bool, as_json: bool) -> bool:
 
     `alone`: some of its episodes were asked for, which a training has not.
     """
-    from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.report.training import is_training, training_of
     from dreamgym_kit.report.training_text import render_training
 
@@ -34,5 +32,5 @@ def shown(directory: "RunDirectory", *, alone: bool, as_json: bool) -> bool:
     say(f" {near(directory.path)}")
     say(render_training(training, paint=stdout_paint()))
     run = shlex.quote(near(directory.path))
-    say(next_steps([("Page", f"dreamgym-kit view {run}", "how it went, step by step")]))
+    say_steps(("Page", f"dreamgym-kit view {run}", "how it went, step by step"))
     return True

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dreamgym_kit.report.percent import duration
+from dreamgym_kit.report.sanitize import cut_middle, one_line
+
 if TYPE_CHECKING:
     from dreamgym_kit.interfaces import EventSink
 
@@ -135,8 +138,6 @@ class PlainLearning:
 
     def emit(self, kind: str, /, **facts: Any) -> None:
         """See `EventSink.emit`."""
-        from dreamgym_kit.report.sanitize import one_line
-
         with self._lock:
             line = self._course.take(kind, facts)
             if line:
@@ -166,9 +167,6 @@ class LiveLearning:
 
     def _lines(self) -> list[Any]:
         from rich.text import Text
-
-        from dreamgym_kit.report.percent import duration
-        from dreamgym_kit.report.sanitize import cut_middle, one_line
 
         course, room = self._course, max(20, min(self._width, 110) - 1)
         share = course.step / course.steps if course.steps else 0.0

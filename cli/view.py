@@ -3,17 +3,14 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.export import write_page
-from dreamgym_kit.cli.output import say, tell
+from dreamgym_kit.cli.output import near, say, tell
+from dreamgym_kit.cli.running import opened
 
 EXAMPLES = ("dreamgym-kit view", "dreamgym-kit view runs/2026-11-21-desk-7f3a --no-browser")
 
-NoBrowser = Annotated[
-    bool, typer.Option("--no-browser", help="Write the page and say where it is.", show_default=False)
-]
+NoBrowser = Annotated[bool, options.option("--no-browser", "Write the page and say where it is.")]
 
 
 def command(run: options.Run = None, no_browser: NoBrowser = False) -> None:
@@ -23,7 +20,6 @@ def command(run: options.Run = None, no_browser: NoBrowser = False) -> None:
     """
     import webbrowser
 
-    from dreamgym_kit.cli.running import near, opened
     from dreamgym_kit.report.page.writing import PAGE
 
     directory = opened(run).path
