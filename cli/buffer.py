@@ -67,7 +67,7 @@ def import_command(
     from dreamgym_kit.replay.transfer import import_jsonl
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
     if not file.exists():
         raise UserError(f"{file}: does not exist; nothing was imported")
@@ -112,7 +112,7 @@ def export_command(
     from dreamgym_kit.replay.transfer import export_jsonl
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer})
+    settings = options.settings_for(buffer=buffer)
     path = buffer_of(settings)
     with closing(open_store(path, settings)) as store:
         count = export_jsonl(store, file, overwrite=overwrite)
@@ -134,7 +134,7 @@ def stats_command(
     from dreamgym_kit.replay.stats import count_transitions
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer})
+    settings = options.settings_for(buffer=buffer)
     path = buffer_of(settings)
     waiting = tell_waiting(path, settings)  # before the server is asked, which may be away
     with closing(open_store(path, settings)) as store:
@@ -165,7 +165,7 @@ def search_command(
     from dreamgym_kit.replay.records import transition_to_record
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
     place = None if environment is None else _environment(environment)
     with closing(open_to_search(path, settings)) as store:

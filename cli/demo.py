@@ -5,6 +5,7 @@ No key, GPU, endpoint or network: the agent's model is a script, and says so.
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,8 +72,11 @@ def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     store = SqliteStore(folder / "recordings.db")
     import_jsonl(RECORDINGS_FILE, store)
     settings = load_settings(file=SETTINGS_FILE, environ={})
-    settings = settings.with_overrides(
-        {"runs": str(folder / "runs"), "simulate.repeats": 1, "gate.fail_on": ("critical",)}
+    settings = replace(
+        settings,
+        runs=str(folder / "runs"),
+        simulate=replace(settings.simulate, repeats=1),
+        gate=replace(settings.gate, fail_on=("critical",)),
     )
     return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
 

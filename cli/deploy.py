@@ -77,7 +77,7 @@ def promote(
     from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
     from dreamgym_kit.settings.buffer_url import place_of
 
-    settings = options.settings_for(None, {"tasks": tasks})
+    settings = options.settings_for(tasks=tasks)
     place = str(place_of(record, Path.cwd(), source="--record")) if record else record
     done = deploy(
         weights,

@@ -136,8 +136,7 @@ def _checks(request: "_Asked") -> Iterator[Check]:
     yield _versions()
     try:
         settings = options.settings_for(
-            request.graph,
-            {"tasks": request.flags.get("--tasks"), "buffer": request.flags.get("--buffer")},
+            request.graph, tasks=request.flags.get("--tasks"), buffer=request.flags.get("--buffer")
         )
     except UserError as error:
         yield Check("stop", "settings", str(error))

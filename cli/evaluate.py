@@ -2,6 +2,7 @@
 
 import shlex
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
@@ -46,7 +47,6 @@ CODES = (
 )
 
 
-_NO_RATE = {"gate.min_pass_rate": 0.0}  # an evaluation measures; a rate is required by its flag alone
 _LAST = 127  # codes above it: stopped by a signal
 
 
@@ -94,7 +94,9 @@ def command(
     neither passed nor failed. A pass rate is required only with --set gate.min_pass_rate=SHARE.
     """
     targets = export.targets_of(output)
-    settings = given.settings(None if given.assigns("gate.min_pass_rate") else _NO_RATE)
+    settings = given.settings()
+    if not given.assigns("gate.min_pass_rate"):  # it measures; a rate is required only where it is named here
+        settings = replace(settings, gate=replace(settings.gate, min_pass_rate=0.0))
     from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split
     from dreamgym_kit.rollout.rundir import MANIFEST
 

@@ -1,6 +1,7 @@
 """`dreamgym-kit experience`: from recordings to a model that stands in for tools, and its gate."""
 
 import shlex
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,7 +98,7 @@ def annotate_command(
 
     if by not in (RULES, TEACHER):
         raise UnknownName("annotator", by, known=(RULES, TEACHER), source="--by", where="who can annotate")
-    settings = options.settings_for(graph, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(graph, buffer=buffer, tenant=tenant)
     tools = _tools(settings)
     texts, successes = outcomes_of(outcomes or ())
     with closing(open_to_search(buffer_of(settings), settings)) as store:
@@ -161,7 +162,8 @@ def train_command(
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.distil.lessons import Leaving
 
-    options.finite({"lr": lr})
+    if not isfinite(lr):
+        raise UserError(f"lr: {lr} is no number to work with; leave it out for no limit.")
     settings = options.Given(None, {"buffer": buffer}, assigned or ()).settings()
     distill = settings.distill
     wanted = SftOptions(
@@ -246,7 +248,7 @@ def eval_command(
     from dreamgym_kit.training.distil.gate import FILE, NEVER, exactness, gate_of, write_gate
 
     begun = read_begun(out)
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": begun.tenant})
+    settings = options.settings_for(buffer=buffer, tenant=begun.tenant)
     if endpoint and model is not None:
         raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL

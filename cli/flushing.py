@@ -28,7 +28,7 @@ def command(
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.replay.eviction import room_of
 
-    settings = options.settings_for(None, {"buffer": buffer})
+    settings = options.settings_for(buffer=buffer)
     address = _address(settings)
     spool = _spool(file, address, settings)
     waiting = len(spool.ids())

@@ -6,9 +6,8 @@ Heavy packages stay out: `--help` imports this module, typer and the declaration
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -69,7 +68,6 @@ Yes = Annotated[bool, option("--yes -y", "Agree beforehand: real tools run.")]
 AsJson = Annotated[bool, option("--json", "One JSON object on stdout, nothing else.")]
 CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
 """The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
-_SHORT = {"simulate.repeats": "-n"}
 OLD_FLAGS: Mapping[str, str] = {
     "--abstain": "--set simulate.on_unanswered=...",
     "--address": "--set workers.address=...",
@@ -173,30 +171,37 @@ class Given:
     flags: Mapping[str, object] = field(default_factory=dict)
     assigned: Sequence[str] = ()
 
-    def settings(self, more: Mapping[str, object] | None = None) -> "Settings":
-        """The settings that hold for this command line; `more` are values of the command's own, by key.
+    def settings(self, policy: Path | None = None) -> "Settings":
+        """The settings that hold for this command line, with `policy` as the directory of its model.
 
         Raises:
             UserError: names the flag or `--set` whose value cannot be used.
         """
-        from dreamgym_kit.settings.load import assigned, laid_over
+        from dreamgym_kit.settings.load import assigned, graph_from_here, laid_over, load_settings
 
-        settings = settings_for(self.graph, more)
+        start = None
+        graph = graph_from_here(self.graph) if self.graph is not None else None
+        if graph is not None:
+            place = Path(graph.rpartition(":")[0] or graph)
+            start = place.parent if place.is_absolute() else None
+        settings = load_settings(start, file=CONFIG.get())
+        if graph is not None:
+            settings = replace(settings, graph=graph)
+        if policy is not None:
+            settings = replace(settings, policy=replace(settings.policy, model=str(policy.absolute())))
         for text in self.assigned:
             settings = assigned(settings, text)
         for key, value in self.flags.items():
             if value not in (None, False, []):
-                settings = laid_over(settings, _flag(key), tuple(key.split(".")), value)
+                given = str(value) if isinstance(value, Path) else value
+                settings = laid_over(settings, _flag(key), tuple(key.split(".")), given)
         return settings
 
     def overlaps(self, settings: "Settings") -> bool:
         """Whether the command line itself asks for several episodes at once: real tools need not bear it."""
-        asked = {text.partition("=")[0] for text in self.assigned}
-        at_once = {
-            "simulate.concurrency": settings.simulate.concurrency,
-            "workers.count": settings.workers.count,
-        }
-        return any(key in asked and number > 1 for key, number in at_once.items())
+        return (settings.simulate.concurrency > 1 and self.assigns("simulate.concurrency")) or (
+            settings.workers.count > 1 and self.assigns("workers.count")
+        )
 
     def assigns(self, key: str) -> bool:
         """Whether `--set` or its flag gives this key."""
@@ -274,7 +279,7 @@ def _parameter(key: str) -> inspect.Parameter:
     said, kind = declared(record)[name], _inner(get_type_hints(record)[name])
     typed: Any = bool if kind is bool else list[str] if get_origin(kind) is tuple else str
     metavar = None if kind is bool else f"[{'|'.join(said.among)}]" if said.among else _metavar(kind, said)
-    flags = [_flag(key), *filter(None, [_SHORT.get(key)])]
+    flags = [_flag(key), *said.short.split()]
     option = typer.Option(*flags, help=_help(key, said), metavar=metavar, show_default=False)
     return _plain(name, Annotated[typed | None, option])
 
@@ -305,35 +310,9 @@ def _help(key: str, said: "Key") -> str:
     return f"{said.says[:1].upper()}{said.says[1:]}. ({key}{usual})"
 
 
-def settings_for(graph: str | None = None, overrides: Mapping[str, object] | None = None) -> "Settings":
-    """Read the settings that hold for this command line; flags win over environment and file.
-
-    Paths among the flags are relative to the current folder, so they are made absolute here.
-    """
-    from dreamgym_kit.settings.buffer_url import place_of
-    from dreamgym_kit.settings.load import graph_from_here, load_settings
-
-    start = None
-    if graph is not None:
-        place = Path(graph_from_here(graph).rpartition(":")[0] or graph)
-        start = place.parent if place.is_absolute() else None
-    settings = load_settings(start, file=CONFIG.get())
-    finite(overrides or {})
-    flags = {
-        key: str(flag.absolute()) if isinstance(flag, Path) else flag
-        for key, flag in (overrides or {}).items()
-    }
-    if isinstance(buffer := flags.get("buffer"), str):
-        flags["buffer"] = str(place_of(buffer, Path.cwd(), source="--buffer"))
-    return settings.with_overrides(flags | {"graph": graph_from_here(graph) if graph is not None else None})
-
-
-def finite(flags: Mapping[str, object]) -> None:
-    """Refuse "inf", as the settings file does: no journal could hold it, and leaving a limit out is none."""
-    for key, value in flags.items():
-        if isinstance(value, float) and not isfinite(value):
-            name = key.rpartition(".")[2].replace("_", "-")
-            raise UserError(f"{name}: {value} is no number to work with; leave it out for no limit.")
+def settings_for(graph: str | None = None, **flags: object) -> "Settings":
+    """The settings that hold for this graph and these flags, by key; None: the flag was not typed."""
+    return Given(graph, flags).settings()
 
 
 def parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

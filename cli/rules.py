@@ -93,7 +93,7 @@ def draft(
     """
     from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     drafting.draft_tools(settings, tool, with_source=with_source, as_json=as_json)
 
 
@@ -111,7 +111,7 @@ def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
     stated = stated_models(settings)
     episodes = recorded(settings, needed=not stated)

@@ -54,7 +54,7 @@ def command(
     First a gate in the dream, then canaries in shadow. No real call passes the budget, a tool's own limit,
     the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.
     """
-    settings = given.settings({"policy.model": policy})
+    settings = given.settings(policy)
     from dreamgym_kit.adapters.langgraph.s2r.supervisor import bounds_of
     from dreamgym_kit.adapters.langgraph.s2r.types import S2rRequest
     from dreamgym_kit.adapters.stores.factory import opened_to_add

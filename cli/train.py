@@ -53,7 +53,7 @@ def command(
 
     if lends_a_hand():
         _lend_a_hand()
-    settings = given.settings({"policy.model": policy})
+    settings = given.settings(policy)
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")

@@ -37,6 +37,7 @@ class Key:
     most: float | None = None
     among: tuple[str, ...] = ()  # what a text may be
     was: str = ""  # what earlier versions called it, and files of runs still do
+    short: str = ""  # a letter for the command line: "-n"
     form: str = ""  # of a text: "reference" ("module:name") or "path"
     example: Any = None  # shown where there is no default
 
@@ -63,7 +64,7 @@ def on_disk(record: Any) -> dict[str, Any]:
 class SimulateSettings:
     """How a dry run is done."""
 
-    repeats: int = key(1, "episodes per task", least=1, was="n")
+    repeats: int = key(1, "episodes per task", least=1, was="n", short="-n")
     concurrency: int = key(8, "episodes at once", least=1)
     seed: int = key(0, "same seed, same run")
     on_unanswered: str = key(
