@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import agree
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import end
 
@@ -94,14 +95,9 @@ def command(
 
 def _agree(request: "AblationRequest", *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.run.ablation import ablated_parts
-    from dreamgym_kit.cli.record import agree
     from dreamgym_kit.types import Split
 
     tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
     episodes = (1 + len(ablated_parts(request))) * len(tried) * request.settings.train.eval_n
-    facts = asyncio.run(inspect_graph(request.graph, request.settings))
-    agree(facts.tools, episodes=episodes, yes=yes, command="ablate")
+    agree(request.graph, request.settings, episodes=episodes, yes=yes, command="ablate")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import confirm
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
-from dreamgym_kit.cli.running import end
+from dreamgym_kit.cli.running import end, inspected
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.report.colors import fold
 from dreamgym_kit.report.sanitize import one_line
@@ -76,9 +77,6 @@ class Wanted(NamedTuple):
 
 def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bool) -> None:
     """Say what will be called, ask, crawl, and show what came of it."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, plan_crawl
     from dreamgym_kit.adapters.stores.factory import opened_to_add
     from dreamgym_kit.rollout.event_loop import run_to_end
@@ -88,7 +86,7 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
     spec = options.graph_of(settings, "crawl")
     environments = _environments(settings, wanted)
     most = _MOST if settings.budget.max_calls is None else settings.budget.max_calls
-    facts = asyncio.run(inspect_graph(spec, settings))
+    facts = inspected(spec, settings)
     plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
     _agree(plan, environments, most, wanted, yes=yes)
     path, stop = buffer_of(settings), StopSwitch()
@@ -175,14 +173,7 @@ def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: 
         tell(fold(f"  left out: {one_line(name)}: {one_line(why)}", indent=4))
     if any(spec.source == "guessed" for spec in plan.reads):
         tell("  (? is a guess: such a tool may write)")
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UserError(
-            "a crawl calls real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
-        )
-    if not typer.confirm("Call them?", default=False, err=True):
-        raise UserError("not agreed to. Nothing was run.")
+    confirm("Call them?", "a crawl calls real tools", yes=yes)
 
 
 class _Progress:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import tool_rows
 from dreamgym_kit.cli.discover import graphs_here
 from dreamgym_kit.cli.next_command import next_command
 from dreamgym_kit.cli.output import coloured, pasted, say, say_json, say_steps
@@ -226,8 +227,6 @@ def _graph(settings: "Settings", request: "_Asked") -> "Generator[Check, None, G
     yield _lock(facts, settings)
     yield from _hosts(facts, settings)
     if request.tools:
-        from dreamgym_kit.cli.tool_table import tool_rows
-
         yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
     return facts
 

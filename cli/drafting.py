@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import inspected
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName, UserError
 from dreamgym_kit.report.sanitize import one_line
 
@@ -36,14 +37,13 @@ class Drafted:
 
 def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as_json: bool) -> None:
     """Draft the tools that settings do not declare, or the one that is named, and keep what holds."""
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.cli import options
     from dreamgym_kit.cli.rules import recorded
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.drafts import drafts_file, read_drafts, render_drafts
 
     spec = options.graph_of(settings, "rules draft")
-    specs = asyncio.run(inspect_graph(spec, settings)).tools
+    specs = inspected(spec, settings).tools
     wanted = _wanted(settings, specs, only)
     episodes = recorded(settings, needed=False)
     endpoint = _endpoint(settings)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 from dreamgym_kit.cli import export, options
+from dreamgym_kit.cli.approving import agree
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
 from dreamgym_kit.cli.running import (
     carry_out,
@@ -179,15 +180,10 @@ def _carry_out(
 
 def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.cli.record import agree
-
     most = settings.limits.max_tool_calls
     whole = settings.budget.max_calls if settings.budget.max_calls is not None else episodes * most
     tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
-    agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
+    agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
 
 
 def _recordings(asked: _Asked) -> "AbstractContextManager[TransitionStore | None]":

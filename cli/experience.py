@@ -9,6 +9,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import inspected
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.report.sanitize import one_line
 
@@ -286,11 +287,7 @@ def _tools(settings: "Settings") -> "list[Any]":
             "and arguments will stand in a dream's prompts, and not in what is taught"
         )
         return []
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-
-    return asyncio.run(inspect_graph(settings.graph, settings)).tools
+    return inspected(settings.graph, settings).tools
 
 
 def _annotator(

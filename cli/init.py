@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import format_effects
 from dreamgym_kit.cli.discover import graphs_here
 from dreamgym_kit.cli.next_command import next_command
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
@@ -332,8 +333,6 @@ def _as_json(summary: "_Written", facts: "GraphInspection") -> dict[str, object]
 
 
 def _show(summary: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
-    from dreamgym_kit.cli.tool_table import format_effects
-
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
     say(format_effects(facts.every(), written=summary.settings.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):

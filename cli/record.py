@@ -1,21 +1,15 @@
 """`dreamgym-kit record`: the tasks on the real tools, every call kept. Says before what that can do."""
 
-import sys
 from typing import TYPE_CHECKING
 
-import typer
-
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import agree
 from dreamgym_kit.cli.output import say, say_json, say_steps, stdout_paint, tell
 from dreamgym_kit.cli.running import carry_out, end, look_at, say_episodes, tell_warnings, unfinished
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.percent import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
-    from dreamgym_kit.types import ToolSpec
 
 EXAMPLES = (
     "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
@@ -39,9 +33,6 @@ def command(
     Says first which effects the tools can have, and asks.
     """
     settings = given.settings()
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.stores.factory import added_since, opened_to_add, waiting_part
     from dreamgym_kit.routing.router import Mode
@@ -50,7 +41,7 @@ def command(
     spec = options.graph_of(settings, "record")
     part, all_tasks = options.shard_of(settings), options.selected_tasks(settings, "record", select)
     count = len(part.part(all_tasks) if part is not None else all_tasks) * settings.simulate.repeats
-    agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=count, yes=yes)
+    agree(spec, settings, episodes=count, yes=yes, command="record")
     path = buffer_of(settings)
     with opened_to_add(path, settings, tell=tell) as store:
         request = RunRequest(
@@ -69,23 +60,6 @@ def command(
         added = f"{format_count(added_now(), 'call')} added to {path}{waiting_part(store)}"
         _show(result, added, dream=_simulate_command(given), verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=False)
-
-
-def agree(tools: "Sequence[ToolSpec]", *, episodes: int, yes: bool, command: str = "record") -> None:
-    """Say what can happen, and go on only if a person agrees."""
-    from dreamgym_kit.cli.tool_table import format_effects
-
-    tell(f"{format_count(episodes, 'episode')} will run on the REAL tools. What these can do:")
-    tell(format_effects(tools))
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"{command} runs real tools, and there is no terminal to ask at; agree with --yes. "
-            "Nothing was run."
-        )
-    if not typer.confirm("Run them?", default=False, err=True):
-        raise UserError("not agreed to. Nothing was run.")
 
 
 def _simulate_command(given: options.Given) -> str:

@@ -17,6 +17,7 @@ from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
     from dreamgym_kit.interfaces import EventSink, TransitionStore
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 DONE, FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
+
+
+def inspected(spec: str, settings: "Settings") -> "GraphInspection":
+    """Give what a graph holds; nothing of it runs but its import and its factory."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+
+    return asyncio.run(inspect_graph(spec, settings))
 
 
 def carry_out(request: "RunRequest") -> "RunResult":

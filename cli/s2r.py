@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import TerminalApprover, confirm, format_effects
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
-from dreamgym_kit.cli.running import end, going_on, learning
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.cli.running import end, going_on, inspected, learning
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -86,18 +86,11 @@ def _terminal(settings: "Settings") -> "Approver | None":
     """Who is asked at the terminal; None where settings name a function, or nobody sits there."""
     if settings.s2r.approver is not None or settings.s2r.stage == "shadow" or not sys.stdin.isatty():
         return None
-    from dreamgym_kit.cli.approving import TerminalApprover
-
     return TerminalApprover()
 
 
 def _agree(request: "S2rRequest", *, yes: bool) -> None:
     """Say what the real tools can do, how far the stage lets them, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.cli.tool_table import format_effects
-
     s2r = request.settings.s2r
     allowed = {
         "shadow": "Reads will be REAL, writes dreamed",
@@ -106,20 +99,12 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
         "names it",
     }[s2r.stage]
     tell(f"{allowed}: at most {s2r.max_calls:,} real calls. What the tools can do:")
-    tell(format_effects(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UserError(
-            "s2r runs real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
-        )
-    if not typer.confirm("Begin, with the gate first?", default=False, err=True):
-        raise UserError("not agreed to. Nothing was run.")
+    tell(format_effects(inspected(str(request.graph), request.settings).tools))
+    confirm("Begin, with the gate first?", "s2r runs real tools", yes=yes)
 
 
 def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
     from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
-    from dreamgym_kit.cli.approving import TerminalApprover
 
     with learning(plain=plain, where=request.settings.s2r.stage) as (events, stop):
         if isinstance(request.approver, TerminalApprover):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from dreamgym_kit.cli import options
+from dreamgym_kit.cli.approving import agree
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
 from dreamgym_kit.cli.running import end, going_on, learning, opened_recordings
 from dreamgym_kit.errors import has_extra
@@ -95,11 +96,7 @@ def _lend_a_hand() -> None:
 
 def _agree(request: "TrainRequest", *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.training.types import task_sides
-    from dreamgym_kit.cli.record import agree
 
     settings, wanted = request.settings, request.settings.train
     _, held_out = task_sides(request)
@@ -109,8 +106,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     tell(
         f"Real calls: {times} evaluations of {len(held_out)} tasks, at most {episodes * most:,} calls in all."
     )
-    facts = asyncio.run(inspect_graph(str(request.graph), settings))
-    agree(facts.tools, episodes=episodes, yes=yes, command="train")
+    agree(str(request.graph), settings, episodes=episodes, yes=yes, command="train")
 
 
 def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
