@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from dreamgym_kit.cli.output import near, pasted, say, stdout_paint, tell
-from dreamgym_kit.cli.progress import progress
+from dreamgym_kit.cli.progress import RunProgress, TrainingProgress, shown_progress
 from dreamgym_kit.errors import StoreError
 from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import one_line
@@ -52,7 +52,7 @@ def carry_out(request: "RunRequest") -> "RunResult":
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        progress() as events,
+        shown_progress(RunProgress()) as events,
         prints_on_stderr(),
     ):
         try:
@@ -67,13 +67,12 @@ def carry_out(request: "RunRequest") -> "RunResult":
 @contextmanager
 def learning(*, plain: bool = False, where: str = "dream") -> Iterator[tuple["EventSink", "StopSwitch"]]:
     """While a policy learns: progress, and signals that stop it; what the agent prints goes to stderr."""
-    from dreamgym_kit.cli.training_progress import training_progress
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        training_progress(plain=plain, where=where) as events,
+        shown_progress(TrainingProgress(where), plain=plain) as events,
         prints_on_stderr(),
     ):
         yield events, stop
