@@ -46,7 +46,7 @@ Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
 app = typer.Typer(
     help="Manage recordings.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
+    epilog=options.examples(EXAMPLES),
     no_args_is_help=True,
     rich_markup_mode=None,
 )

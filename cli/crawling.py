@@ -141,7 +141,6 @@ def _refuse_unknown(named: "Sequence[Environment]", known: set[str], settings: "
 
 
 def _ids(file: Path | None) -> tuple[str, ...]:
-
     if file is None:
         return ()
     try:
@@ -195,7 +194,6 @@ def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
 
 
 def _show(result: "CrawlResult", path: "Place", environments: "list[Crawled]", *, as_json: bool) -> None:
-
     if as_json:
         say_json(
             {

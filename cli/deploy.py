@@ -31,7 +31,7 @@ _CODES = (
 )
 app = typer.Typer(
     help="Promote, roll back or list model versions.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{_CODES}",
+    epilog=options.examples(EXAMPLES, _CODES),
     no_args_is_help=True,
 )
 
@@ -118,7 +118,6 @@ def _end(done: "Deployed", registry: Path, *, as_json: bool) -> None:
 
 
 def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
-
     if as_json:
         say_json(done.to_json())
         return

@@ -133,7 +133,6 @@ def _next(checks: "Sequence[Check]", request: "_Asked") -> Step:
 
 
 def _checks(request: "_Asked") -> Iterator[Check]:
-
     yield _versions()
     try:
         settings = options.settings_for(
@@ -165,7 +164,6 @@ def _servers(urls: "Sequence[str]") -> Iterator[Check]:
 
 
 def _caught(name: str, check: "Callable[[], Check]") -> Check:
-
     try:
         return check()
     except (EndpointError, StoreError, UserError) as error:
@@ -508,7 +506,6 @@ def _typed(*words: str) -> str:
 
 
 def _extras() -> Iterator[Check]:
-
     for extra, needed_for in _EXTRAS.items():
         if not has_extra(extra):
             text = f"extra not installed; only needed for: {needed_for}"
@@ -516,7 +513,6 @@ def _extras() -> Iterator[Check]:
 
 
 def _format_check(check: Check) -> str:
-
     paint = Paint(colour=coloured(sys.stdout))
     colour = {"ok": paint.green, "fix": paint.yellow, "stop": paint.red}.get(check.level, paint.dim)
     first, *more = check.text.split("\n")

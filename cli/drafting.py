@@ -65,7 +65,6 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
 
 
 def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None) -> "list[ToolSpec]":
-
     tools = [spec for spec in specs if not spec.effect.runs_in_dream]
     if only is not None:
         named = [spec for spec in tools if spec.name == only]
@@ -188,7 +187,6 @@ def _hold(
 
 
 def _show(done: Drafted, path: str, *, as_json: bool) -> None:
-
     if as_json:
         record: dict[str, object] = {"kept": sorted(done.passed), "dropped": done.dropped}
         record |= {"unusable": done.unusable, "stopped": done.stopped or None}

@@ -218,7 +218,6 @@ def _request(
 
 
 def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
-
     from dreamgym_kit.report.evaluation import render_evaluation
 
     tell_warnings(result)

@@ -65,7 +65,7 @@ Server = Annotated[
 
 app = typer.Typer(
     help="Build and evaluate experience models.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{CODES}",
+    epilog=options.examples(EXAMPLES, CODES),
     no_args_is_help=True,
     rich_markup_mode=None,
 )

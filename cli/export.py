@@ -96,7 +96,6 @@ def targets_of(texts: Sequence[str] | None) -> list[Target]:
 
 
 def _target(text: str) -> Target:
-
     prefix, colon, place = text.partition(":")
     if colon and prefix in _PREFIXES and place:
         return Target(prefix, place, append=prefix not in ("otel", "png"))
@@ -187,7 +186,6 @@ def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> Non
 
 
 def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> None:
-
     require_extra("otel", needed_by="export -o otel:")
     from dreamgym_kit.adapters.otel.exporting import export_run
 
@@ -210,7 +208,6 @@ def _file(target: Target) -> Path:
 
 
 def _json(value: "JsonValue") -> str:
-
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 

@@ -33,6 +33,12 @@ def argument(metavar: str, says: str) -> Any:
     return typer.Argument(metavar=metavar, help=says, show_default=False)
 
 
+def examples(lines: tuple[str, ...], codes: str = "") -> str:
+    """Examples and exit codes below a command's help, kept as they are broken here."""
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return f"{text}\n\n{codes}" if codes else text
+
+
 Graph = Annotated[
     str | None,
     argument(

@@ -106,7 +106,6 @@ def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: 
 
 
 def _find(directory: "RunDirectory", name: str) -> "Episode":
-
     known = []
     for episode in directory.episodes():
         if episode.id == name:

@@ -32,7 +32,7 @@ Tool = Annotated[str | None, options.argument("TOOL", "This tool; else all.")]
 WithSource = Annotated[bool, options.option("--with-source", "Show the model the tools' source, too.")]
 app = typer.Typer(
     help="Show, export or draft tool rules.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
+    epilog=options.examples(EXAMPLES),
     no_args_is_help=True,
 )
 

@@ -28,8 +28,7 @@ from dreamgym_kit.cli import (
     train,
     view,
 )
-from dreamgym_kit.cli.lazy_commands import lean
-from dreamgym_kit.cli.main import app
+from dreamgym_kit.cli.main import app, lean
 from dreamgym_kit.cli.options import parted
 
 COMMANDS = {

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from dreamgym_kit.cli.serving import _signals
+from dreamgym_kit.cli.serve import _signals
 
 
 @pytest.fixture
