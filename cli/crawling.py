@@ -115,11 +115,7 @@ def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
     ids = _ids(wanted.ids)
     if wanted.environments:
-        named = [
-            environment
-            for text in wanted.environments
-            if (environment := environment_of(text, "--environment")) is not None
-        ]
+        named = [environment_of(text) for text in wanted.environments]
         known = {world.environment: world for world in crawl_targets(tasks)}
         _refuse_unknown(
             named, {*settings.environments, *(environment.name for environment in known)}, settings

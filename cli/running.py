@@ -24,12 +24,24 @@ if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import RunMetrics
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.types import Episode
 
 DONE, FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
+
+
+def tell_waiting(place: "Place", settings: "Settings") -> int:
+    """Warn that recordings wait for a buffer, which is without them; gives how many."""
+    from dreamgym_kit.adapters.stores.factory import format_waiting, waiting_for
+    from dreamgym_kit.settings.buffer_url import Address
+
+    waiting = waiting_for(place, settings)
+    if waiting and isinstance(place, Address):
+        tell(f"warning: {format_waiting(waiting, place, settings)}")
+    return waiting
 
 
 def inspected(spec: str, settings: "Settings") -> "GraphInspection":
@@ -222,7 +234,6 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
 def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
