@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import format_effects
-from dreamgym_kit.cli.discover import graphs_here
-from dreamgym_kit.cli.next_command import next_command
+from dreamgym_kit.cli.next_command import graphs_here, next_command
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import let_go, prints_on_stderr
 from dreamgym_kit.errors import UserError

@@ -29,7 +29,6 @@ from typer.models import CommandInfo, TyperInfo
 from dreamgym_kit.cli import (
     ablate,
     buffer,
-    compare,
     crawling,
     demo,
     deploy,
@@ -47,7 +46,6 @@ from dreamgym_kit.cli import (
     serve,
     simulate,
     train,
-    view,
 )
 from dreamgym_kit.cli.output import coloured, columns, finish, tell
 from dreamgym_kit.cli.running import let_go
@@ -126,9 +124,13 @@ app = typer.Typer(
 START, RESULTS, SHIP, DATA = "Start here", "Results", "Train and ship", "Data"
 
 
-def _add(name: str, module: Any, panel: str, **more: Any) -> None:
-    epilog = options.examples(module.EXAMPLES, getattr(module, "CODES", ""))
-    app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel, **more)(module.command)
+def _add(name: str, module: Any, panel: str) -> None:
+    codes = getattr(module, "CODES", "")
+    _add_command(name, module.command, panel, options.examples(module.EXAMPLES, codes))
+
+
+def _add_command(name: str, command: Callable[..., None], panel: str, epilog: str) -> None:
+    app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel)(command)
 
 
 _add("demo", demo, START)
@@ -136,9 +138,9 @@ _add("init", init, START)
 _add("doctor", doctor, START)
 _add("record", record, START)
 _add("simulate", simulate, START)
-_add("view", view, START)
+_add_command("view", export.view, START, options.examples(export.VIEW_EXAMPLES))
 _add("report", report, RESULTS)
-_add("compare", compare, RESULTS)
+_add_command("compare", runs.compare, RESULTS, options.examples(runs.COMPARE_EXAMPLES))
 _add("export", export, RESULTS)
 _add("evaluate", evaluate, SHIP)
 _add("train", train, SHIP)

@@ -213,6 +213,13 @@ class Given:
         """Whether `--set` or its flag gives this key."""
         return self.flags.get(key) is not None or any(one.partition("=")[0] == key for one in self.assigned)
 
+    def command(self, name: str, *more: str, dropped: Sequence[str] = ()) -> str:
+        """Another command with the same graph and flags, but for `dropped`, to paste into a shell."""
+        typed = [part for flag in self.typed() if flag[0] not in dropped for part in flag if part]
+        config = CONFIG.get()
+        first = ["dreamgym-kit", *(["--config", str(config)] if config is not None else []), name]
+        return " ".join(map(pasted, [*first, *([self.graph] if self.graph else []), *typed, *more]))
+
     def typed(self) -> Iterator[tuple[str, str]]:
         """The flags of settings and their values, as they can be typed again."""
         for key, value in self.flags.items():
@@ -362,13 +369,6 @@ def shard_of(settings: "Settings") -> "Shard | None":
     from dreamgym_kit.rollout.selecting import shard_from
 
     return shard_from(settings.shard) if settings.shard is not None else None
-
-
-def command_line(*words: str) -> str:
-    """A command of ours with these words and the settings file that holds here, to paste into a shell."""
-    config = CONFIG.get()
-    first = ["dreamgym-kit", *(["--config", str(config)] if config is not None else [])]
-    return " ".join(map(pasted, [*first, *words]))
 
 
 def graph_of(settings: "Settings", command: str) -> str:

@@ -58,15 +58,14 @@ def command(
         added_now = added_since(store)
         result = carry_out(request)
         added = f"{format_count(added_now(), 'call')} added to {path}{waiting_part(store)}"
-        _show(result, added, dream=_simulate_command(given), verbose=verbose, as_json=as_json)
+        _show(
+            result,
+            added,
+            dream=given.command("simulate", dropped=("--repeats", "--max-calls")),
+            verbose=verbose,
+            as_json=as_json,
+        )
     end(result.exit_code, dreamt=False)
-
-
-def _simulate_command(given: options.Given) -> str:
-    """The command that dreams what was recorded, with what was said here and is not in the settings."""
-    own = [flag for flag in given.typed() if flag[0] not in ("--repeats", "--max-calls")]
-    typed = [part for flag in own for part in flag if part]
-    return options.command_line("simulate", *([given.graph] if given.graph else []), *typed)
 
 
 def _show(result: "RunResult", added: str, *, dream: str, verbose: int, as_json: bool) -> None:

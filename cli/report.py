@@ -4,10 +4,10 @@ import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from dreamgym_kit.cli import options, s2r, training
+from dreamgym_kit.cli import options, s2r
 from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
 from dreamgym_kit.cli.running import look_at, opened, say_episode, summary_of
-from dreamgym_kit.errors import UnknownName
+from dreamgym_kit.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import RunMetrics
@@ -55,7 +55,7 @@ def command(
     """
     directory = opened(run)
     alone = episode is not None or only is not None or list_all or tools
-    if s2r.shown(directory, as_json=as_json) or training.shown(directory, alone=alone, as_json=as_json):
+    if s2r.shown(directory, as_json=as_json) or _show_training(directory, alone=alone, as_json=as_json):
         return
     if episode is not None:
         _show_episode(directory, episode, full=full, as_json=as_json)
@@ -112,3 +112,29 @@ def _find(directory: "RunDirectory", name: str) -> "Episode":
             return episode
         known.append(episode.id)
     raise UnknownName("episode", name, known=known[:100], source=str(directory.path), where="the run")
+
+
+def _show_training(directory: "RunDirectory", *, alone: bool, as_json: bool) -> bool:
+    """Show a run directory if it is that of a training; False where it is not.
+
+    `alone`: some of its episodes were asked for, which a training has not.
+    """
+    from dreamgym_kit.report.training import is_training, training_of
+    from dreamgym_kit.report.training_text import render_training
+
+    if not is_training(directory):
+        return False
+    if alone:
+        raise UserError(
+            f"report: {directory.path} is a training, which is shown whole. The episodes of its steps are "
+            "runs of their own below it, in rollouts/."
+        )
+    training = training_of(directory)
+    if as_json:
+        say_json({"directory": str(directory.path), **training.to_json()})
+        return True
+    say(f" {near(directory.path)}")
+    say(render_training(training, paint=stdout_paint()))
+    run = shlex.quote(near(directory.path))
+    say_steps(("Page", f"dreamgym-kit view {run}", "how it went, step by step"))
+    return True
