@@ -38,7 +38,6 @@ from dreamgym_kit.cli import (
     export,
     init,
     options,
-    record,
     report,
     rules,
     runs,
@@ -136,7 +135,9 @@ def _add_command(name: str, command: Callable[..., None], panel: str, epilog: st
 _add("demo", demo, START)
 _add("init", init, START)
 _add("doctor", doctor, START)
-_add("record", record, START)
+_add_command(
+    "record", simulate.record, START, options.examples(simulate.RECORD_EXAMPLES, simulate.RECORD_CODES)
+)
 _add("simulate", simulate, START)
 _add_command("view", export.view, START, options.examples(export.VIEW_EXAMPLES))
 _add("report", report, RESULTS)

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from markdown_pages import code, page_of, row, text
 from sphinx.application import Sphinx
 
-from dreamgym_kit.cli import evaluate, record, s2r, simulate, train
+from dreamgym_kit.cli import evaluate, s2r, simulate, train
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
 from dreamgym_kit.settings.schema import Key, Settings, declared
@@ -61,8 +61,8 @@ def flags_of_keys() -> dict[tuple[str, ...], list[str]]:
     """Which flag sets which key, as the commands declare it."""
     return {
         tuple(key.split(".")): [flag]
-        for module in (simulate, record, evaluate, train, s2r)
-        for key, flag in module.command.flags.items()
+        for command in (simulate.command, simulate.record, evaluate.command, train.command, s2r.command)
+        for key, flag in command.flags.items()
     }
 
 
