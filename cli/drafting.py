@@ -40,7 +40,8 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
     from dreamgym_kit.cli import options
     from dreamgym_kit.cli.rules import recorded
     from dreamgym_kit.rollout.atomic_files import write_atomically
-    from dreamgym_kit.settings.drafts import drafts_file, read_drafts, render_drafts
+    from dreamgym_kit.settings.load import drafts_file, read_drafts
+    from dreamgym_kit.settings.render import render_drafts
 
     spec = options.graph_of(settings, "rules draft")
     specs = inspected(spec, settings).tools

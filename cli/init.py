@@ -111,7 +111,7 @@ def _renamed(file: Path) -> bool:
     """Give keys of an earlier version the names of today, and keep a copy; False where there are none."""
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.load import text_of
-    from dreamgym_kit.settings.read import with_new_names
+    from dreamgym_kit.settings.render import with_new_names
 
     before = text_of(file)
     text, renames = with_new_names(before)

@@ -21,7 +21,7 @@ from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.settings import keys
+from dreamgym_kit.settings import secrets
 from dreamgym_kit.settings.secrets import KEY_FORMS, LOOSE_KEY, looks_secret
 from dreamgym_kit.types import Answer, Nearest
 
@@ -226,11 +226,11 @@ class _Current:
 
     def masker(self) -> Masker:
         now = time.monotonic()
-        sizes = (len(os.environ), len(self.variables), len(keys.HELD) + len(keys.NAMED))
+        sizes = (len(os.environ), len(self.variables), len(secrets.HELD) + len(secrets.NAMED))
         if sizes != self._sizes or now > self._until:
             self._sizes, self._until = sizes, now + 1.0
-            names = frozenset(self.variables | keys.NAMED)
-            self._masker = _masker_of(frozenset(os.environ.items()), names, frozenset(keys.HELD))
+            names = frozenset(self.variables | secrets.NAMED)
+            self._masker = _masker_of(frozenset(os.environ.items()), names, frozenset(secrets.HELD))
         return self._masker
 
 

@@ -61,8 +61,8 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
-from dreamgym_kit.settings.keys import open_key_files
 from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.secrets import open_key_files
 from dreamgym_kit.training.distil.gate import Gate
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
