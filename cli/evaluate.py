@@ -4,8 +4,9 @@ import shlex
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 from dreamgym_kit.cli import export, options
 from dreamgym_kit.cli.approving import agree
@@ -22,15 +23,12 @@ from dreamgym_kit.cli.running import (
 from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
-    from dreamgym_kit.interfaces import ChatEndpoint, TransitionStore
     from dreamgym_kit.report.evaluation import Evaluation
-    from dreamgym_kit.rollout.selecting import Shard
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Task
 
 EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
@@ -98,7 +96,13 @@ def command(
     settings = given.settings()
     if not given.assigns("gate.min_pass_rate"):  # it measures; a rate is required only where it is named here
         settings = replace(settings, gate=replace(settings.gate, min_pass_rate=0.0))
-    from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split
+    from dreamgym_kit.adapters.langgraph.run.evaluation import (
+        evaluation_of,
+        evaluation_request,
+        scores_against,
+        tasks_of_split,
+    )
+    from dreamgym_kit.adapters.models.named_models import with_policy
     from dreamgym_kit.rollout.rundir import MANIFEST
 
     if require is not None and baseline is None:
@@ -116,66 +120,57 @@ def command(
     if real:
         times = 1 if model is None else 2
         _agree(spec, settings, len(own) * settings.simulate.repeats * times, yes=yes)
-    asked = _Asked(
+    must_be = require.value if require is not None else ""
+    ask = partial(
+        evaluation_request,
         spec,
         chosen,
-        own,
-        settings,
-        part,
         real=real,
-        targets=targets,
-        verbose=verbose,
+        shard=part,
         overlap=given.overlaps(settings),
-        must_be=require.value if require is not None else "",
+        must_be=must_be,
     )
-    _carry_out(asked, [policy] if model is None else [str(model), policy], against, resume, as_json)
-
-
-class _Asked(NamedTuple):
-    """What both sides of an evaluation share."""
-
-    spec: str
-    tasks: "list[Task]"
-    own: "list[Task]"  # of the shard
-    settings: "Settings"
-    shard: "Shard | None"
-    real: bool
-    targets: "list[export.Target]"
-    verbose: int
-    overlap: bool  # asked for on the command line
-    must_be: str
-
-
-def _carry_out(
-    asked: _Asked,
-    policies: "list[str | None]",
-    against: Path | None,
-    resume: Path | None,
-    as_json: bool,
-) -> NoReturn:
-    """Run one side after the other, show the last one held against the one before, and end."""
-    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_of, scores_against
-    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest, with_policy
-
-    before, codes = scores_against(against, asked.own), []
-    for number, policy in enumerate(policies, start=1):
-        side = asked._replace(settings=with_policy(policy, asked.settings))
-        with opened_policy(policy, side.settings) as server, _recordings(side) as store:
-            weights = weights_digest(policy, side.settings)
-            result = carry_out(_request(side, resume, store, server, weights))
-        found = evaluation_of(
-            result, asked.own, against=before, run=near(result.directory), must_be=asked.must_be
-        )
+    policies = [policy] if model is None else [str(model), policy]
+    before, codes = scores_against(against, own), []
+    for number, named in enumerate(policies, start=1):
+        result = _run_side(ask, with_policy(named, settings), named, resume, real=real)
+        found = evaluation_of(result, own, against=before, run=near(result.directory), must_be=must_be)
         codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
         if result.stopped_by is not None and number < len(policies):
             codes.append(128 + result.stopped_by)
         if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
-    for target in asked.targets:
+    for target in targets:
         export.write(target, result.summary, result.directory, data=found.to_json())
-    _show(found, result, verbose=asked.verbose, as_json=as_json)
-    end(_worst(codes), dreamt=not asked.real)
+    _show(found, result, verbose=verbose, as_json=as_json)
+    end(_worst(codes), dreamt=not real)
+
+
+def _run_side(
+    ask: "Callable[..., RunRequest]",
+    settings: "Settings",
+    policy: str | None,
+    resume: Path | None,
+    *,
+    real: bool,
+) -> "RunResult":
+    """Run the tasks with one policy; real tools need no recordings."""
+    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest
+
+    recordings = nullcontext() if real else opened_recordings(settings)
+    with opened_policy(policy, settings) as server, recordings as store:
+        return carry_out(
+            ask(
+                settings=settings,
+                gate=settings.gate,
+                store=store,
+                policy=server,
+                weights=weights_digest(policy, settings),
+                directory=resume.absolute() if resume is not None else None,
+                resume=resume is not None,
+            )
+        )
 
 
 def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
@@ -184,37 +179,6 @@ def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None
     whole = settings.budget.max_calls if settings.budget.max_calls is not None else episodes * most
     tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
     agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
-
-
-def _recordings(asked: _Asked) -> "AbstractContextManager[TransitionStore | None]":
-    """What a dream answers from; real tools need none."""
-    return nullcontext() if asked.real else opened_recordings(asked.settings)
-
-
-def _request(
-    asked: _Asked,
-    resume: Path | None,
-    store: "TransitionStore | None",
-    policy: "ChatEndpoint | None",
-    weights: str,
-) -> "RunRequest":
-    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_request
-
-    return evaluation_request(
-        asked.spec,
-        asked.tasks,
-        asked.settings,
-        real=asked.real,
-        store=store,
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-        policy=policy,
-        weights=weights,
-        shard=asked.shard,
-        gate=asked.settings.gate,
-        overlap=asked.overlap,
-        must_be=asked.must_be,
-    )
 
 
 def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
