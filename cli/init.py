@@ -5,7 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import format_effects
@@ -40,14 +40,6 @@ _OFFER = (
     "# Mined from the recordings; a dream goes by it anyway. To correct a rule, or to keep it whatever is",
     "# recorded later, remove the # in front of it: what is said here is believed before what is mined.",
 )
-
-
-class _Written(NamedTuple):
-    """What was written, for the person to read."""
-
-    settings: Path
-    tasks: Path | None
-    offered: int  # tools that recordings show something of
 
 
 Spec = Annotated[
@@ -95,12 +87,14 @@ def command(
         return
     settings = _before(file, graph, update=update)
     chosen = graph or settings.graph or _only_one_here(file.parent)
-    settings = settings.with_overrides(
-        {"graph": chosen, "tasks": str(tasks) if tasks is not None else _usual_tasks(settings)}
-    )
+    settings = replace(settings, graph=chosen, tasks=str(tasks or settings.tasks or _TASKS))
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
+
     try:
         with prints_on_stderr():
-            facts = _look(chosen, settings)
+            facts = asyncio.run(look_at_graph(chosen, settings))
     except UserError as error:
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
     _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
@@ -137,14 +131,6 @@ def _write_reference(file: Path, *, as_json: bool) -> None:
         say(f" Written: {file}. It is not read; copy lines of it into dreamgym.toml.")
 
 
-def _look(graph: str, settings: "Settings") -> "GraphInspection":
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
-
-    return asyncio.run(look_at_graph(graph, settings))
-
-
 def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_json: bool) -> None:
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, write_lock
@@ -158,11 +144,24 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
         written = "\n".join([render_settings(settings, facts.tools, tables=described), *offered])
     write_atomically(file, written.encode("utf-8"))
     write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
-    summary = _Written(file, _first_task(settings, facts), len(described))
+    tasks = _first_task(settings, facts)
     if as_json:
-        say_json(_as_json(summary, facts))
+        tools = [
+            {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
+            for spec in facts.every()
+        ]
+        say_json(
+            {
+                "settings": str(file),
+                "tasks": str(tasks) if tasks is not None else None,
+                "tools": tools,
+                "offered": len(described),
+                "problems": [*facts.problems, *facts.touched],
+                "warnings": facts.warnings,
+            }
+        )
     else:
-        _show(summary, facts, settings)
+        _show(file, tasks, len(described), facts, settings)
 
 
 def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
@@ -258,10 +257,6 @@ def _without_guesses(text: str) -> tuple[str, int]:
     return (tomlkit.dumps(document), guessed) if guessed else (text, 0)
 
 
-def _usual_tasks(settings: "Settings") -> str | None:
-    return _TASKS if settings.tasks is None else None
-
-
 def _first_task(settings: "Settings", facts: "GraphInspection") -> Path | None:
     """Write a tasks file to start from where there is none; gives it if it was written."""
     from dreamgym_kit.rollout.atomic_files import write_atomically
@@ -316,38 +311,25 @@ def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _as_json(summary: "_Written", facts: "GraphInspection") -> dict[str, object]:
-    tools = [
-        {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
-        for spec in facts.every()
-    ]
-    return {
-        "settings": str(summary.settings),
-        "tasks": str(summary.tasks) if summary.tasks is not None else None,
-        "tools": tools,
-        "offered": summary.offered,
-        "problems": [*facts.problems, *facts.touched],
-        "warnings": facts.warnings,
-    }
-
-
-def _show(summary: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
+def _show(
+    file: Path, first: Path | None, offered: int, facts: "GraphInspection", settings: "Settings"
+) -> None:
+    """Show what was written; `first`: a tasks file, `offered`: tools that recordings show something of."""
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
-    say(format_effects(facts.every(), written=summary.settings.name))
+    say(format_effects(facts.every(), written=file.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
-    say(f"\n Written: {summary.settings}")
-    if summary.offered:
+    say(f"\n Written: {file}")
+    if offered:
         say(
-            f" At its end, as comments: what the recordings show of {summary.offered} tools. "
-            "Take over what is right."
+            f" At its end, as comments: what the recordings show of {offered} tools. Take over what is right."
         )
     tasks = settings.tasks or _TASKS
-    if summary.tasks is not None:
-        say(f" Written: {summary.tasks}")
+    if first is not None:
+        say(f" Written: {first}")
     steps = [
-        ("Correct", summary.settings.name, "the guessed effects: a dry run rests on them"),
-        *([("Ask", tasks, "what your agent is to do, one line a task")] if summary.tasks is not None else []),
+        ("Correct", file.name, "the guessed effects: a dry run rests on them"),
+        *([("Ask", tasks, "what your agent is to do, one line a task")] if first is not None else []),
         ("Check", "dreamgym-kit doctor", "what is still missing"),
         ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
         ("Dream", "dreamgym-kit simulate", "no real tool runs"),

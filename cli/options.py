@@ -65,6 +65,7 @@ Policy = Annotated[
         "DIR",
     ),
 ]
+StartPolicy = Annotated[Path | None, option("--policy", "The model directory to begin with.", "DIR")]
 Output = Annotated[
     list[str] | None,
     option("--output -o", "Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.", "FILE"),

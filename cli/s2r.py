@@ -33,7 +33,6 @@ CODES = (
     "the gate; 130 or 143 stopped, can be resumed."
 )
 
-Policy = Annotated[Path | None, options.option("--policy", "The model directory to begin with.", "DIR")]
 PreflightOnly = Annotated[bool, options.option("--preflight-only", "Only the gate; no real call is made.")]
 Audited = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or its audit log.")]
 Head = Annotated[str | None, options.option("--head", "The log's last digest, kept elsewhere.", "DIGEST")]
@@ -42,7 +41,7 @@ Head = Annotated[str | None, options.option("--head", "The log's last digest, ke
 @options.keyed("tasks", "buffer", "s2r.stage", "s2r.max_calls", "s2r.approver", "train.steps")
 def command(
     given: options.Given,
-    policy: Policy = None,
+    policy: options.StartPolicy = None,
     preflight_only: PreflightOnly = False,
     resume: options.Resume = None,
     yes: options.Yes = False,
@@ -77,7 +76,13 @@ def command(
         )
         if not preflight_only:
             _agree(request, yes=yes)
-        result = _carried_out(request, plain=verbose > 0 or request.approver is not None)
+        from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
+
+        plain = verbose > 0 or request.approver is not None
+        with learning(plain=plain, where=settings.s2r.stage) as (events, stop):
+            if isinstance(request.approver, TerminalApprover):
+                request.approver.until(lambda: stop.requested)
+            result = run_s2r(request, events=events, stop=stop)
     _show(result, settings.s2r.stage, as_json=as_json)
     end(_code(result), dreamt=True)
 
@@ -101,15 +106,6 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
     tell(f"{allowed}: at most {s2r.max_calls:,} real calls. What the tools can do:")
     tell(format_effects(inspected(str(request.graph), request.settings).tools))
     confirm("Begin, with the gate first?", "s2r runs real tools", yes=yes)
-
-
-def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
-    from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
-
-    with learning(plain=plain, where=request.settings.s2r.stage) as (events, stop):
-        if isinstance(request.approver, TerminalApprover):
-            request.approver.until(lambda: stop.requested)
-        return run_s2r(request, events=events, stop=stop)
 
 
 def _code(result: "S2rResult") -> int:

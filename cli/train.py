@@ -3,7 +3,7 @@
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import agree
@@ -30,8 +30,6 @@ CODES = (
     "was executed in a dream; 130 or 143 stopped, can be resumed."
 )
 
-Policy = Annotated[Path | None, options.option("--policy", "The model directory to begin with.", "DIR")]
-
 
 @options.keyed(
     *("tasks", "buffer", "train.algorithm", "train.steps", "train.tasks_per_step", "train.group_size"),
@@ -39,7 +37,7 @@ Policy = Annotated[Path | None, options.option("--policy", "The model directory 
 )
 def command(
     given: options.Given,
-    policy: Policy = None,
+    policy: options.StartPolicy = None,
     resume: options.Resume = None,
     yes: options.Yes = False,
     verbose: options.Verbose = 0,
@@ -61,6 +59,8 @@ def command(
     from dreamgym_kit.adapters.langgraph.training.types import TrainRequest
 
     spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
+    from dreamgym_kit.adapters.langgraph.training.train import train
+
     with opened_recordings(settings) as store:
         request = TrainRequest(
             graph=spec,
@@ -72,7 +72,8 @@ def command(
         )
         if settings.train.eval_real:
             _agree(request, yes=yes)
-        result = _carried_out(request, plain=verbose > 0)
+        with learning(plain=verbose > 0) as (events, stop):
+            result = train(request, events=events, stop=stop)
     _show(result, as_json=as_json)
     end(_code(result), dreamt=True)
 
@@ -107,13 +108,6 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
         f"Real calls: {times} evaluations of {len(held_out)} tasks, at most {episodes * most:,} calls in all."
     )
     agree(str(request.graph), settings, episodes=episodes, yes=yes, command="train")
-
-
-def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
-    from dreamgym_kit.adapters.langgraph.training.train import train
-
-    with learning(plain=plain) as (events, stop):
-        return train(request, events=events, stop=stop)
 
 
 def _code(result: "TrainResult") -> int:
