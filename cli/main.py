@@ -27,7 +27,6 @@ from typer.main import get_command
 from typer.models import CommandInfo, TyperInfo
 
 from dreamgym_kit.cli import (
-    ablate,
     buffer,
     crawling,
     demo,
@@ -40,7 +39,6 @@ from dreamgym_kit.cli import (
     options,
     report,
     rules,
-    runs,
     s2r,
     serve,
     simulate,
@@ -141,7 +139,7 @@ _add_command(
 _add("simulate", simulate, START)
 _add_command("view", export.view, START, options.examples(export.VIEW_EXAMPLES))
 _add("report", report, RESULTS)
-_add_command("compare", runs.compare, RESULTS, options.examples(runs.COMPARE_EXAMPLES))
+_add_command("compare", report.compare, RESULTS, options.examples(report.COMPARE_EXAMPLES))
 _add("export", export, RESULTS)
 _add("evaluate", evaluate, SHIP)
 _add("train", train, SHIP)
@@ -153,10 +151,12 @@ app.add_typer(experience.app, name="experience", rich_help_panel=SHIP)
 app.add_typer(buffer.app, name="buffer", rich_help_panel=DATA)
 _add("crawl", crawling, DATA)
 app.add_typer(rules.app, name="rules", rich_help_panel=DATA)
-app.add_typer(runs.app, name="runs", epilog=options.examples(runs.EXAMPLES), rich_help_panel=DATA)
-runs.app.command("list")(runs.list_runs)
-runs.app.command("merge", epilog=options.examples(runs.EXAMPLES, runs.CODES))(runs.merge)
-experience.app.command("ablate", epilog=options.examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
+app.add_typer(
+    report.runs_app, name="runs", epilog=options.examples(report.RUNS_EXAMPLES), rich_help_panel=DATA
+)
+experience.app.command("ablate", epilog=options.examples(evaluate.ABLATE_EXAMPLES, evaluate.ABLATE_CODES))(
+    evaluate.ablate_command
+)
 
 
 def _version(requested: bool) -> None:

@@ -10,7 +10,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dreamgym_kit.cli import (
-    ablate,
     crawling,
     demo,
     deploy,
@@ -20,7 +19,6 @@ from dreamgym_kit.cli import (
     init,
     report,
     rules,
-    runs,
     s2r,
     serve,
     simulate,
@@ -30,8 +28,8 @@ from dreamgym_kit.cli.main import app, lean
 from dreamgym_kit.cli.options import parted
 
 COMMANDS = {
-    "ablate": ablate.EXAMPLES,
-    "compare": runs.COMPARE_EXAMPLES,
+    "ablate": evaluate.ABLATE_EXAMPLES,
+    "compare": report.COMPARE_EXAMPLES,
     "demo": demo.EXAMPLES,
     "deploy": deploy.EXAMPLES,
     "doctor": doctor.EXAMPLES,
