@@ -18,7 +18,7 @@ from dreamgym_kit.report.colors import fold
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
-    from dreamgym_kit.types import Episode, Task
+    from dreamgym_kit.types import Episode
 
 EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
 CODES = "Exit codes: 0 it was shown, also where its gate fails (the bug is planted); 2 cannot run."
@@ -65,7 +65,9 @@ def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
     from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
+    from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
     from dreamgym_kit.replay.transfer import import_jsonl
+    from dreamgym_kit.rollout.tasks import read_tasks
     from dreamgym_kit.settings.load import load_settings
 
     require_extra("demo", needed_by="the support desk")
@@ -78,14 +80,9 @@ def _request(folder: Path, *, fixed: bool) -> "RunRequest":
         simulate=replace(settings.simulate, repeats=1),
         gate=replace(settings.gate, fail_on=("critical",)),
     )
-    return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
-
-
-def _tasks() -> "list[Task]":
-    from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
-    from dreamgym_kit.rollout.tasks import read_tasks
-
-    return read_tasks(TASKS_FILE)
+    return RunRequest(
+        graph=_factory(fixed=fixed), tasks=read_tasks(TASKS_FILE), settings=settings, store=store
+    )
 
 
 def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]":

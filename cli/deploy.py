@@ -1,6 +1,7 @@
 """`dreamgym-kit deploy`: weights that beat what is in use for real take its place; and the way back."""
 
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,7 @@ def promote(
         record=place,
         settings=settings,
     )
-    _end(done, registry, as_json=as_json)
+    _show(done, registry, as_json=as_json)
 
 
 @app.command("rollback")
@@ -102,25 +103,53 @@ def rollback(
     """Return to an earlier version."""
     from dreamgym_kit.adapters.langgraph.deploy.promotion import roll_back
 
-    _end(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
+    _show(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
 
 
 @app.command("status")
 def status(registry: Registry = Path(SHELF), as_json: options.AsJson = False) -> None:
     """Show the current version and how to use it."""
-    _tell_state(registry, as_json=as_json)
+    from dreamgym_kit.deployment.card import Pointing
+    from dreamgym_kit.deployment.model_registry import ModelRegistry, read_use
 
+    with ModelRegistry(registry) as shelf:
+        current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False
+        if current is not None:
+            shelf.whole(current)
+            edited = not shelf.as_written(current)
+        pointing = Pointing(shelf.merged, use.name, use.record, str(registry))
+    if as_json:
+        from dreamgym_kit.deployment.model_registry import EVENTS
 
-def _end(done: "Deployed", registry: Path, *, as_json: bool) -> None:
-    _show(done, registry, as_json=as_json)
-    if not done.done:
-        raise typer.Exit(1)
+        say_json(
+            {
+                "in_use": None if current is None else current.name,
+                "weights": None if current is None else current.weights,
+                "card_as_written": not edited,
+                "lines": list(pointing.lines) if current is not None else [],
+                "history": [EVENTS.write(event) for event in events],
+            }
+        )
+        return
+    say(f" IN USE  {current.name if current is not None else 'nothing yet'}\n")
+    if edited:
+        say("  Its card was changed or removed since it was put there; what was measured stands below.\n")
+    for event in events:
+        say(f"  {datetime.fromtimestamp(event.at, UTC):%Y-%m-%d %H:%M}  {one_line(_format_event(event))}")
+    if current is not None:
+        _point(pointing)
 
 
 def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
     if as_json:
         say_json(done.to_json())
-        return
+    else:
+        _show_text(done, into)
+    if not done.done:
+        raise typer.Exit(1)
+
+
+def _show_text(done: "Deployed", into: Path) -> None:
     paint = stdout_paint()
     word = "IN USE" if done.done else "NOT PROMOTED"
     line = fold(f" {word}  {one_line(done.sentence)}", indent=len(word) + 3)
@@ -143,45 +172,6 @@ def _point(pointing: "Pointing") -> None:
 
     say("\n" + "\n".join(f"  {line}" for line in pointing.lines))
     say(f"  ({KEY} is a secret of your own, set where the server runs and where the agent does)")
-
-
-def _tell_state(into: Path, *, as_json: bool) -> None:
-    """What is in use, how it came to be, and how a graph is pointed at it."""
-    from dreamgym_kit.deployment.card import Pointing
-    from dreamgym_kit.deployment.model_registry import ModelRegistry, read_use
-
-    with ModelRegistry(into) as shelf:
-        current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False
-        if current is not None:
-            shelf.whole(current)
-            edited = not shelf.as_written(current)
-        pointing = Pointing(shelf.merged, use.name, use.record, str(into))
-    if as_json:
-        from dreamgym_kit.deployment.model_registry import EVENTS
-
-        say_json(
-            {
-                "in_use": None if current is None else current.name,
-                "weights": None if current is None else current.weights,
-                "card_as_written": not edited,
-                "lines": list(pointing.lines) if current is not None else [],
-                "history": [EVENTS.write(event) for event in events],
-            }
-        )
-        return
-    say(f" IN USE  {current.name if current is not None else 'nothing yet'}\n")
-    if edited:
-        say("  Its card was changed or removed since it was put there; what was measured stands below.\n")
-    for event in events:
-        say(f"  {_when(event)}  {one_line(_format_event(event))}")
-    if current is not None:
-        _point(pointing)
-
-
-def _when(event: "Event") -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _format_event(event: "Event") -> str:

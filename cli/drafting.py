@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
-from dreamgym_kit.cli.running import inspected
-from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName, UserError
+from dreamgym_kit.cli.running import inspected, served_model
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
     specs = inspected(spec, settings).tools
     wanted = _wanted(settings, specs, only)
     episodes = recorded(settings, needed=False)
-    endpoint = _endpoint(settings)
+    endpoint = served_model(settings)
     try:
         drafts, done = asyncio.run(
             _draft(endpoint, settings, wanted, specs, episodes, with_source=with_source)
@@ -75,19 +75,6 @@ def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None)
         return named
     declared = {name for name, tool in settings.tools.items() if tool.model is not None}
     return [spec for spec in tools if spec.name not in declared]
-
-
-def _endpoint(settings: "Settings") -> "OpenAIEndpoint":
-    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-
-    endpoint = open_endpoint(settings)
-    if endpoint is None:
-        raise UserError(
-            f"--draft asks a model, and {settings.where('experience')} names none: [experience] urls = "
-            '["http://localhost:8000/v1"], model = "..."'
-        )
-    asyncio.run(check_endpoint(endpoint))
-    return endpoint
 
 
 async def _draft(

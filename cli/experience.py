@@ -9,7 +9,7 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
-from dreamgym_kit.cli.running import inspected
+from dreamgym_kit.cli.running import inspected, served_model
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.report.sanitize import one_line
 
@@ -197,7 +197,7 @@ def train_command(
             most_tokens=distill.max_tokens,
             tell=heard,
         )
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "model": str(done.folder),
         "lessons": done.counts.lessons.total(),
         "unsayable": dict(done.counts.unsayable),
@@ -207,11 +207,11 @@ def train_command(
         "loss": round(done.steps[-1].loss, 4),
     }
     if as_json:
-        say_json(told)
+        say_json(summary)
         return
-    say(f" {done.folder}  {told['lessons']} lessons, loss {told['loss']}")
-    if told["unsayable"]:
-        tools = ", ".join(f"{name} {count}" for name, count in sorted(told["unsayable"].items()))
+    say(f" {done.folder}  {summary['lessons']} lessons, loss {summary['loss']}")
+    if summary["unsayable"]:
+        tools = ", ".join(f"{name} {count}" for name, count in sorted(summary["unsayable"].items()))
         say(f" not taught, since no decision makes the answer: {one_line(tools)}")
     if done.rows.too_long:
         say(f" not taught, since longer than the model reads: {done.rows.too_long}")
@@ -254,7 +254,7 @@ def eval_command(
         raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL
     with closing(open_to_search(buffer_of(settings), settings)) as store:
-        chat = _server(settings) if folder is None else open_directory(folder)
+        chat = served_model(settings) if folder is None else open_directory(folder)
         with closing(chat):
             known = material(begun, store, settings)
             without = frozenset() if folder is None else taught_to(folder)
@@ -300,7 +300,7 @@ def _annotator(
 
     if by == RULES:
         return MinedRules(taught), lambda: None
-    endpoint = _server(settings, role="teacher")
+    endpoint = served_model(settings, role="teacher")
     budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
     asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
@@ -322,21 +322,6 @@ def _progress(of: int) -> "Callable[[Outcome], None]":
 def _asked(done: int, of: int) -> None:
     if done % max(1, of // 10) == 0:
         tell(f"{done} of {of} held-out calls asked")
-
-
-def _server(settings: "Settings", *, role: str = "") -> "Any":
-    import asyncio
-
-    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-
-    endpoint = open_endpoint(settings, role=role)
-    if endpoint is None:
-        raise UserError(
-            f"a model is to be asked, and {settings.where('experience')} names no server: "
-            '[experience] urls = ["http://localhost:8000/v1"], model = "..."'
-        )
-    asyncio.run(check_endpoint(endpoint))
-    return endpoint
 
 
 def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Spend", as_json: bool) -> None:

@@ -46,7 +46,7 @@ Headers = Annotated[
 ]
 
 
-class Target(NamedTuple):
+class ReportFile(NamedTuple):
     """One thing to write."""
 
     format: str  # of _PREFIXES
@@ -86,7 +86,7 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
             say(f" {target.place}")
 
 
-def targets_of(texts: Sequence[str] | None) -> list[Target]:
+def targets_of(texts: Sequence[str] | None) -> list[ReportFile]:
     """What each `-o` names.
 
     Raises:
@@ -95,20 +95,20 @@ def targets_of(texts: Sequence[str] | None) -> list[Target]:
     return [_target(text) for text in texts or ()]
 
 
-def _target(text: str) -> Target:
+def _target(text: str) -> ReportFile:
     prefix, colon, place = text.partition(":")
     if colon and prefix in _PREFIXES and place:
-        return Target(prefix, place, append=prefix not in ("otel", "png"))
+        return ReportFile(prefix, place, append=prefix not in ("otel", "png"))
     form = _FORMATS.get(Path(text).suffix)
     if form is None:
         raise UserError(
             f"-o {text}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
             "colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run."
         )
-    return Target(form, text)
+    return ReportFile(form, text)
 
 
-def write(target: Target, summary: "RunMetrics", directory: Path, *, data: "JsonValue" = None) -> None:
+def write(target: ReportFile, summary: "RunMetrics", directory: Path, *, data: "JsonValue" = None) -> None:
     """Write one form of a run.
 
     Args:
@@ -170,7 +170,7 @@ def write_page(directory: Path, target: Path) -> str:
     return f"{link}#e={quote(name, safe='', errors='replace')}" + (f"&s={step}" if step is not None else "")
 
 
-def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> None:
+def _write_training(directory: "RunDirectory", targets: Sequence[ReportFile]) -> None:
     from dreamgym_kit.report.training import training_of
 
     for target in targets:
@@ -197,7 +197,7 @@ def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> 
     say(f" {one_line(done.to)}  {traces}, {done.spans:,} spans{refused}")
 
 
-def _file(target: Target) -> Path:
+def _file(target: ReportFile) -> Path:
     """Where a page goes: a file of its own, which is replaced in one step."""
     from dreamgym_kit.rollout.atomic_files import is_folder
 
@@ -211,7 +211,7 @@ def _json(value: "JsonValue") -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def _put(target: Target, text: str) -> None:
+def _put(target: ReportFile, text: str) -> None:
     """A prefix adds, since $GITHUB_STEP_SUMMARY holds other steps' too; a device or pipe is fine."""
     from dreamgym_kit.guard import egress
 

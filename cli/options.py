@@ -290,18 +290,24 @@ def _parameter(key: str) -> inspect.Parameter:
 
     section, _, name = key.rpartition(".")
     record = get_type_hints(Settings)[section] if section else Settings
-    said, kind = declared(record)[name], _inner(get_type_hints(record)[name])
+    declaration, kind = declared(record)[name], _inner(get_type_hints(record)[name])
     typed: Any = bool if kind is bool else list[str] if get_origin(kind) is tuple else str
-    metavar = None if kind is bool else f"[{'|'.join(said.among)}]" if said.among else _metavar(kind, said)
-    flags = [_flag(key), *said.short.split()]
-    option = typer.Option(*flags, help=_help(key, said), metavar=metavar, show_default=False)
+    metavar = (
+        None
+        if kind is bool
+        else f"[{'|'.join(declaration.among)}]"
+        if declaration.among
+        else _metavar(kind, declaration)
+    )
+    flags = [_flag(key), *declaration.short.split()]
+    option = typer.Option(*flags, help=_help(key, declaration), metavar=metavar, show_default=False)
     return _plain(name, Annotated[typed | None, option])
 
 
-def _metavar(kind: Any, said: "Key") -> str:
-    return {"path": "FILE", "reference": "MODULE:NAME"}.get(said.form) or {
+def _metavar(kind: Any, declaration: "Key") -> str:
+    return {"path": "FILE", "reference": "MODULE:NAME"}.get(declaration.form) or {
         int: "N",
-        float: "SHARE" if said.most == 1 else "NUMBER",
+        float: "SHARE" if declaration.most == 1 else "NUMBER",
     }.get(kind, "TEXT")
 
 
@@ -311,7 +317,7 @@ def _inner(kind: Any) -> Any:
     return kind
 
 
-def _help(key: str, said: "Key") -> str:
+def _help(key: str, declaration: "Key") -> str:
     """What a setting is, its key, and its default where it has one."""
     from dreamgym_kit.settings.schema import Settings
 
@@ -321,7 +327,7 @@ def _help(key: str, said: "Key") -> str:
     usual = (
         "" if default in (None, ()) else f", default {str(default).lower() if default is False else default}"
     )
-    return f"{said.says[:1].upper()}{said.says[1:]}. ({key}{usual})"
+    return f"{declaration.says[:1].upper()}{declaration.says[1:]}. ({key}{usual})"
 
 
 def settings_for(graph: str | None = None, **flags: object) -> "Settings":

@@ -12,7 +12,7 @@ import typer
 
 from dreamgym_kit.cli.output import near, pasted, say, stdout_paint, tell
 from dreamgym_kit.cli.progress import RunProgress, TrainingProgress, shown_progress
-from dreamgym_kit.errors import StoreError
+from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import one_line
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
+    from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
     from dreamgym_kit.interfaces import EventSink, TransitionStore
     from dreamgym_kit.report.metrics import RunMetrics
     from dreamgym_kit.rollout.rundir import RunDirectory
@@ -51,6 +52,26 @@ def inspected(spec: str, settings: "Settings") -> "GraphInspection":
     from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 
     return asyncio.run(inspect_graph(spec, settings))
+
+
+def served_model(settings: "Settings", *, role: str = "") -> "OpenAIEndpoint":
+    """Open the endpoint of [experience], or of a role in it, once it answers.
+
+    Raises:
+        UserError: settings name none.
+    """
+    import asyncio
+
+    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+
+    endpoint = open_endpoint(settings, role=role)
+    if endpoint is None:
+        raise UserError(
+            f"a model is to be asked, and {settings.where('experience')} names no server: "
+            '[experience] urls = ["http://localhost:8000/v1"], model = "..."'
+        )
+    asyncio.run(check_endpoint(endpoint))
+    return endpoint
 
 
 def carry_out(request: "RunRequest") -> "RunResult":

@@ -94,16 +94,9 @@ def command(
     key = read_serving_key(None if role is Role.DEPLOYED else words.with_suffix(".key"), host=host)
     launch = Launch(path, served, name or called, role, host, port, wanted, flags, key.text)
     if role is Role.DEPLOYED:
-        _become(launch)
-        return
-
+        tell(f"serving {launch.model} as '{launch.name}' on {launch.host}:{launch.port}")
+        os.execve(launch.program, launch.line(), launch.environment(os.environ))  # noqa: S606  a person named it
     raise typer.Exit(watch(launch, words, key.file, within_s=wanted.ready_within_s))
-
-
-def _become(launch: "Launch") -> None:
-    """Let vLLM take this process's place."""
-    tell(f"serving {launch.model} as '{launch.name}' on {launch.host}:{launch.port}")
-    os.execve(launch.program, launch.line(), launch.environment(os.environ))  # noqa: S606  a person named it
 
 
 def _words(role: str, port: int, log: Path | None) -> Path:
