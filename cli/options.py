@@ -9,8 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -286,35 +285,25 @@ def _flag(key: str) -> str:
 
 def _parameter(key: str) -> inspect.Parameter:
     """The option of a setting, as text: its declaration's reader holds it to type, bounds and choices."""
-    from dreamgym_kit.settings.schema import Settings, declared
+    from dreamgym_kit.settings.schema import Settings, declared, kind_of
 
     section, _, name = key.rpartition(".")
-    record = get_type_hints(Settings)[section] if section else Settings
-    declaration, kind = declared(record)[name], _inner(get_type_hints(record)[name])
+    declaration = declared(kind_of([section]) if section else Settings)[name]
+    kind = kind_of(key.split("."))
     typed: Any = bool if kind is bool else list[str] if get_origin(kind) is tuple else str
-    metavar = (
-        None
-        if kind is bool
-        else f"[{'|'.join(declaration.among)}]"
-        if declaration.among
-        else _metavar(kind, declaration)
+    if declaration.among:
+        metavar = f"[{'|'.join(declaration.among)}]"
+    elif declaration.form:
+        metavar = {"path": "FILE", "reference": "MODULE:NAME"}[declaration.form]
+    else:
+        metavar = {int: "N", float: "SHARE" if declaration.most == 1 else "NUMBER"}.get(kind, "TEXT")
+    option = typer.Option(
+        *(_flag(key), *declaration.short.split()),
+        help=_help(key, declaration),
+        metavar=None if kind is bool else metavar,
+        show_default=False,
     )
-    flags = [_flag(key), *declaration.short.split()]
-    option = typer.Option(*flags, help=_help(key, declaration), metavar=metavar, show_default=False)
     return _plain(name, Annotated[typed | None, option])
-
-
-def _metavar(kind: Any, declaration: "Key") -> str:
-    return {"path": "FILE", "reference": "MODULE:NAME"}.get(declaration.form) or {
-        int: "N",
-        float: "SHARE" if declaration.most == 1 else "NUMBER",
-    }.get(kind, "TEXT")
-
-
-def _inner(kind: Any) -> Any:
-    if get_origin(kind) is UnionType:
-        return next(arg for arg in get_args(kind) if arg is not NoneType)
-    return kind
 
 
 def _help(key: str, declaration: "Key") -> str:
@@ -324,9 +313,7 @@ def _help(key: str, declaration: "Key") -> str:
     default: Any = Settings()
     for part in key.split("."):
         default = getattr(default, part)
-    usual = (
-        "" if default in (None, ()) else f", default {str(default).lower() if default is False else default}"
-    )
+    usual = f", default {'false' if default is False else default}" if default not in (None, ()) else ""
     return f"{declaration.says[:1].upper()}{declaration.says[1:]}. ({key}{usual})"
 
 

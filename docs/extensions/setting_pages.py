@@ -8,7 +8,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from markdown_pages import code, page_of, row, text
@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from dreamgym_kit.cli import evaluate, s2r, simulate, train
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
-from dreamgym_kit.settings.schema import Key, Settings, declared
+from dreamgym_kit.settings.schema import Key, Settings, declared, without_none
 from dreamgym_kit.types import Effect
 
 HEAD = ("| key | what it says, what it can be, which flag and variable say it too |", "| --- | --- |")
@@ -85,8 +85,7 @@ def _record(kind: Any) -> type | None:
 
 
 def _kind(kind: Any, said: Key) -> str:
-    if get_origin(kind) is UnionType:
-        kind = next(option for option in get_args(kind) if option is not NoneType)
+    kind = without_none(kind)
     if said.among:
         listed = "list of " if get_origin(kind) is tuple else ""
         return listed + ", ".join(map(code, said.among))

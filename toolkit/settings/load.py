@@ -15,14 +15,13 @@ from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, UnknownName, UserError
 from dreamgym_kit.settings.buffer_url import Address, buffer_of, place_of
 from dreamgym_kit.settings.read import keys_of, lines_of, read_settings, refuse_secrets, renamed, sections
-from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared
+from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared, kind_of
 from dreamgym_kit.settings.secrets import keep_secret, with_whole_paths
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.types import ToolSpec
@@ -225,7 +224,7 @@ def laid_over(settings: Settings, source: str, key: tuple[str, ...], given: obje
     Raises:
         UserError: the key cannot have this value.
     """
-    value = _from_text(_kind_of(key), given, source) if isinstance(given, str) else given
+    value = _from_text(kind_of(key), given, source) if isinstance(given, str) else given
     data: dict[str, Any] = {key[0]: value if len(key) == 1 else {key[1]: value}}
     read = read_settings(data, lambda *_: source)[key[0]]
     if len(key) == 2:
@@ -261,15 +260,6 @@ def assigned(settings: Settings, text: str) -> Settings:
     if dotted not in keys:
         raise UnknownName("key", dotted, known=sorted(keys), source="--set", where="the settings")
     return laid_over(settings, f"--set {dotted}", keys[dotted], value)
-
-
-def _kind_of(key: tuple[str, ...]) -> Any:
-    kind: Any = Settings
-    for name in key:
-        kind = get_type_hints(kind)[name]
-    if get_origin(kind) is UnionType:
-        kind = next(option for option in get_args(kind) if option is not NoneType)
-    return kind
 
 
 def _from_text(kind: Any, text: str, variable: str) -> Any:

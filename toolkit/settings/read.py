@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
-from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
@@ -21,6 +20,7 @@ from dreamgym_kit.settings.schema import (
     Settings,
     ToolSettings,
     declared,
+    without_none,
 )
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
@@ -214,8 +214,7 @@ class _Reader:
                 )
 
     def value(self, kind: Any, value: Any, key: tuple[str, ...], holds: Key) -> Any:
-        if get_origin(kind) is UnionType:
-            kind = next(option for option in get_args(kind) if option is not NoneType)
+        kind = without_none(kind)
         if kind is ToolModelSettings:
             return read_model(value, key, self.where)
         if kind is ToolSettings and isinstance(value, str):
