@@ -181,7 +181,7 @@ def train_command(
     )
     every = max(1, steps // 20)
 
-    def heard(step: SftStep) -> None:
+    def report(step: SftStep) -> None:
         if step.step % every == 0 or step.step == steps:
             tell(f"step {step.step} of {steps}  loss {step.loss:.4f}")
 
@@ -195,7 +195,7 @@ def train_command(
                 distill.leave_out, distill.leave_out, distill.leave_out, reasoning=distill.reasoning
             ),
             most_tokens=distill.max_tokens,
-            tell=heard,
+            tell=report,
         )
     summary: dict[str, Any] = {
         "model": str(done.folder),
@@ -259,22 +259,22 @@ def eval_command(
             known = material(begun, store, settings)
             without = frozenset() if folder is None else taught_to(folder)
             calls = asyncio.run(
-                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_asked)
+                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_report_asked)
             )
-    found = exactness(calls, threshold=settings.simulate.min_confidence)
-    gate = gate_of(found, weights="" if folder is None else digest_of_folder(folder), bound=bound)
+    measured = exactness(calls, threshold=settings.simulate.min_confidence)
+    gate = gate_of(measured, weights="" if folder is None else digest_of_folder(folder), bound=bound)
     path = (out if folder is None else folder) / FILE
-    write_gate(path, gate, found.to_json())
+    write_gate(path, gate, measured.to_json())
     if as_json:
         say_json(
             {
-                **found.to_json(),
+                **measured.to_json(),
                 "gate": {name: tool.verdict for name, tool in gate.tools.items()},
                 "file": str(path),
             }
         )
     else:
-        _show_exact(found, gate, path)
+        _show_exact(measured, gate, path)
     if any(one.verdict == NEVER for one in gate.tools.values()):
         raise typer.Exit(1)
 
@@ -312,14 +312,14 @@ def _progress(of: int) -> "Callable[[Outcome], None]":
     """Tells how far it is, now and then."""
     every = max(1, of // 20)
 
-    def heard(done: "Outcome") -> None:
+    def report(done: "Outcome") -> None:
         if done.made % every == 0:
             tell(f"{done.before + done.made} of {of} episodes annotated")
 
-    return heard
+    return report
 
 
-def _asked(done: int, of: int) -> None:
+def _report_asked(done: int, of: int) -> None:
     if done % max(1, of // 10) == 0:
         tell(f"{done} of {of} held-out calls asked")
 
@@ -354,18 +354,18 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
     say_steps(("Train", train, "a model on them"))
 
 
-def _show_exact(found: "Exactness", gate: "Gate", path: Path) -> None:
+def _show_exact(measured: "Exactness", gate: "Gate", path: Path) -> None:
     """Exactness and verdict of each tool."""
     from dreamgym_kit.training.distil.gate import WAYS
 
-    width = max(4, *(len(one_line(tool.tool)) for tool in found.tools))
-    say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
+    width = max(4, *(len(one_line(tool.tool)) for tool in measured.tools))
+    say(f" {measured.calls} held-out calls; share answered exactly as recorded\n")
     say(f" {'tool':{width}}  {'calls':>5}  " + "  ".join(f"{way:>8}" for way in WAYS) + "  gate")
-    for tool in found.tools:
+    for tool in measured.tools:
         shares = "  ".join(f"{tool.exact[way] / tool.calls:8.3f}" for way in WAYS)
-        one = gate.tools[tool.tool]
-        say(f" {one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
-    say(f" {'all':{width}}  {found.calls:5}  " + "  ".join(f"{found.share(way):8.3f}" for way in WAYS))
-    if found.calibration is not None:
-        say(f"\n calibration error {found.calibration:.3f}")
+        verdict = gate.tools[tool.tool]
+        say(f" {one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {verdict.verdict}: {verdict.why}")
+    say(f" {'all':{width}}  {measured.calls:5}  " + "  ".join(f"{measured.share(way):8.3f}" for way in WAYS))
+    if measured.calibration is not None:
+        say(f"\n calibration error {measured.calibration:.3f}")
     say(f" gate  {path}")

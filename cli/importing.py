@@ -246,7 +246,7 @@ def migrate_command(
         closing(open_store(source, settings)) as read,
         closing(open_store(target, settings, read_only=False, embedder=embedder_of(settings))) as filled,
     ):
-        report = migrate(read, filled, _told(read.count()))
+        report = migrate(read, filled, _progress(read.count()))
     if as_json:
         say_json(report.to_json())
     else:
@@ -267,17 +267,17 @@ def _refuse_the_same(source: "Place", target: "Place") -> None:
         raise UserError(f"migrate: FROM and TO are the same buffer, {source}; nothing was migrated")
 
 
-def _told(of: int) -> "Callable[[int], None]":
+def _progress(of: int) -> "Callable[[int], None]":
     """Tells how far it is, twenty times at most."""
     reported = 0
 
-    def heard(done: int) -> None:
+    def report(done: int) -> None:
         nonlocal reported
         if done - reported >= of / 20 or done >= of:
             reported = done
             tell(f"{done} of {of} transitions put")
 
-    return heard
+    return report
 
 
 def _show_migrated(report: "MigrationReport", source: "Place", target: "Place") -> None:

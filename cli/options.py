@@ -349,13 +349,15 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
     if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
         raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
     flags = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
-    told = [f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known]
+    problems = [
+        f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known
+    ]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
         flag, equals, value = argument.partition("=")
         now = _OLD_VERDICTS.get(value if equals else after)
-        told += [f"--only {value or after} is now --only {now}."] if flag == "--only" and now else []
-    if told:
-        raise UserError(" ".join(told))
+        problems += [f"--only {value or after} is now --only {now}."] if flag == "--only" and now else []
+    if problems:
+        raise UserError(" ".join(problems))
 
 
 def shard_of(settings: "Settings") -> "Shard | None":

@@ -151,7 +151,7 @@ _EVERY_S = 10.0  # between words on a server that starts
 _LOOK_S = 0.5
 
 
-class _Asked(BaseException):
+class _StopRequested(BaseException):
     """Somebody wants the server to go."""
 
     def __init__(self, number: int) -> None:
@@ -166,11 +166,11 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
     """
     from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
-    with _signals() as ears:
+    with _signals() as stops:
         server = VllmServer(launch, log)
         ready = False
         try:
-            ears.open()
+            stops.open()
             tell(f"starting vLLM (process {server.process.pid}); its words: {log}")
             server.wait_ready(within_s=within_s, tell=_Progress())
             ready = True
@@ -178,21 +178,21 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
             while not server.process.wait(_LOOK_S):
                 pass
             raise UserError(server.failure(f"vLLM ended by itself with code {server.process.code}"))
-        except _Asked as signalled:
-            return _stopped(server, signalled, ears, drain=ready)
+        except _StopRequested as signalled:
+            return _stopped(server, signalled, stops, drain=ready)
         finally:
-            ears.shut()
+            stops.shut()
             server.kill()
 
 
-def _stopped(server: "VllmServer", signalled: _Asked, ears: "_Ears", *, drain: bool) -> int:
+def _stopped(server: "VllmServer", signalled: _StopRequested, stops: "_StopSignals", *, drain: bool) -> int:
     if drain:
         server.close_door()
         tell("stopping: nothing new is let in; waiting for what is under way; once more ends it at once")
         try:
-            ears.open()
+            stops.open()
             stopped = server.stop()
-        except _Asked as again:
+        except _StopRequested as again:
             tell("ended at once")
             return 128 + again.number
         left = "" if stopped.drained else f"; {stopped.left} requests were cut off"
@@ -237,45 +237,47 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class _Ears:
+class _StopSignals:
     """Hears the next signal only when opened for it: none breaks into a start or an end.
 
     What comes while they are shut is heard when they are opened.
     """
 
     def __init__(self) -> None:
-        self._open, self._heard, self.stopping = False, 0, False
+        self._open, self._pending, self.stopping = False, 0, False
 
     def open(self) -> None:
-        """Raise `_Asked` at the next signal, or at once."""
+        """Raise `_StopRequested` at the next signal, or at once."""
         self._open = True
-        if self._heard:
-            self.heard(self._heard)
+        if self._pending:
+            self.handle(self._pending)
 
     def shut(self) -> None:
         """Only remember."""
         self._open = False
 
-    def heard(self, number: int, frame: "FrameType | None" = None) -> None:  # noqa: ARG002
+    def handle(self, number: int, frame: "FrameType | None" = None) -> None:  # noqa: ARG002
         """A signal came."""
-        self._heard, self.stopping = number, True
+        self._pending, self.stopping = number, True
         if self._open:
-            self._open, self._heard = False, 0
-            raise _Asked(number)
+            self._open, self._pending = False, 0
+            raise _StopRequested(number)
 
 
 @contextmanager
-def _signals() -> Iterator[_Ears]:
+def _signals() -> Iterator[_StopSignals]:
     """Ctrl-C, a terminal that closes and a polite kill all ask for the same.
 
     Once asked, this process ends: what comes then is not heard any more, or it would end it in mid-word.
     """
-    ears = _Ears()
+    stops = _StopSignals()
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]  # `nohup`: as was asked
-    before = {number: signal.signal(number, ears.heard) for number in heard}
+    handled = [
+        kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN
+    ]  # `nohup`: as was asked
+    before = {number: signal.signal(number, stops.handle) for number in handled}
     try:
-        yield ears
+        yield stops
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if ears.stopping else handler)
+            signal.signal(number, signal.SIG_IGN if stops.stopping else handler)
