@@ -1,19 +1,96 @@
-"""Asks at the terminal whether a held call may run. What is shown is data: cleaned, one line each."""
+"""Asks at the terminal whether real tools may run, and whether a held call may. What is shown is cleaned."""
 
 import os
 import select
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import typer
+
 from dreamgym_kit.cli.output import tell
+from dreamgym_kit.cli.running import inspected
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.colors import WIDTH, hung
+from dreamgym_kit.report.percent import format_count
+from dreamgym_kit.report.sanitize import one_line, shown
 
 if TYPE_CHECKING:
-    from dreamgym_kit.types import Approval, HeldCall
+    from dreamgym_kit.settings.schema import Settings
+    from dreamgym_kit.types import Approval, HeldCall, ToolSpec
 
 _GLANCE_S = 0.2  # between two looks at the clock
+_FIRST = 15  # columns before the names
+_GAP = 2
+_NAME_MAX = 40
+_MOST = 160  # columns, also where nothing is folded
+_EFFECTS = ("destructive", "write", "read", "pure", "control")
+
+
+def agree(spec: str, settings: "Settings", *, episodes: int, yes: bool, command: str) -> None:
+    """Say what the graph's real tools can do, and go on only if a person agrees that they run."""
+    tell(f"{format_count(episodes, 'episode')} will run on the REAL tools. What these can do:")
+    tell(format_effects(inspected(spec, settings).tools))
+    confirm("Run them?", f"{command} runs real tools", yes=yes)
+
+
+def confirm(question: str, action: str, *, yes: bool) -> None:
+    """Go on only if a person agrees; `action`: what is about to happen.
+
+    Raises:
+        UserError: nobody agreed, or nobody can be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(f"{action}, and there is no terminal to ask at; agree with --yes. Nothing was run.")
+    if not typer.confirm(question, default=False, err=True):
+        raise UserError("not agreed to. Nothing was run.")
+
+
+def format_effects(tools: "Sequence[ToolSpec]", *, written: str | None = None) -> str:
+    """Names in columns under each effect that the tools can have, the irreversible ones first.
+
+    Args:
+        tools: all of them.
+        written: the file that the guesses stand in for a person to correct, if there is one.
+    """
+    lines: list[str] = []
+    for effect in _EFFECTS:
+        names = [_marked(spec) for spec in tools if spec.effect == effect]
+        for number, row in enumerate(_columns(sorted(names))):
+            lines.append(f"  {'' if number else effect:<12} {row}")
+    if any(spec.source == "guessed" for spec in tools):
+        where = f"correct it in {written}" if written else "dreamgym-kit init writes them down to correct"
+        lines.append(f"  (? is a guess; {where})")
+    return "\n".join(lines) or "  no tools"
+
+
+def tool_rows(tools: "Sequence[ToolSpec]") -> list[str]:
+    """One line a tool: name, effect, who said so."""
+    width = min(_NAME_MAX, max((len(one_line(spec.name)) for spec in tools), default=0))
+    rows = []
+    for spec in tools:
+        head = f"  {one_line(spec.name):<{width}}  {spec.effect:<11}  {spec.source:<9}  "
+        rows.append(hung(head, one_line(spec.reason)).rstrip())
+    return rows
+
+
+def _marked(spec: "ToolSpec") -> str:
+    return one_line(spec.name) + ("?" if spec.source == "guessed" else "")
+
+
+def _columns(names: Sequence[str]) -> Iterator[str]:
+    """Rows of names, read downwards; a name is never cut."""
+    if not names:
+        return
+    width = max(len(name) for name in names) + _GAP
+    across = max(1, (min(WIDTH.get(), _MOST) - _FIRST + _GAP) // width)
+    down = -(-len(names) // across)
+    for row in range(down):
+        yield "".join(f"{name:<{width}}" for name in names[row::down]).rstrip()
 
 
 class TerminalApprover:
@@ -85,7 +162,6 @@ def question(held: "HeldCall") -> str:
     """A held call as a person is shown it."""
     from dreamgym_kit.canonical import canonical
     from dreamgym_kit.dream.state.observed import observation
-    from dreamgym_kit.report.sanitize import one_line, shown
 
     lines = [
         f"\nHELD  {one_line(held.call.tool)} ({held.effect}), task {shown(held.task, 60)}, {held.environment}"

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import flushing, importing, migrating, options
+from dreamgym_kit.cli import importing, options
 from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.running import tell_waiting
+from dreamgym_kit.errors import StoreError, UnknownName, UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
     from dreamgym_kit.interfaces import Hit, HybridQuery, TransitionStore
     from dreamgym_kit.replay.transfer import StoreStats
-    from dreamgym_kit.settings.buffer_url import Place
-    from dreamgym_kit.types import Environment
+    from dreamgym_kit.settings.buffer_url import Address, Place
+    from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
     "dreamgym-kit buffer import recordings.jsonl",
@@ -31,77 +35,23 @@ EXAMPLES = (
 _LISTED = 20
 _WIDE = 100  # characters of an answer that are shown
 
-FileArgument = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="The kit's recordings, or traces of other tools (docs/traces.md)."),
-]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The JSON lines file to write.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace FILE where it exists.", show_default=False)
-]
+Overwrite = Annotated[bool, options.option("--overwrite", "Replace FILE where it exists.")]
 Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers, names: what to look for.")]
-Tool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.", show_default=False)]
-InWorld = Annotated[
-    str | None,
-    typer.Option("--environment", metavar="NAME[:SEED]", help="Only this environment.", show_default=False),
-]
+Tool = Annotated[str | None, options.option("--tool", "Only calls of this tool.")]
+SpoolFile = Annotated[Path | None, options.argument("FILE", "What waits; else the file beside the runs.")]
+InWorld = Annotated[str | None, options.option("--environment", "Only this environment.", "NAME[:SEED]")]
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
 
 app = typer.Typer(
     help="Manage recordings.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
+    epilog=options.examples(EXAMPLES),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command("import")
-def import_command(
-    file: FileArgument,
-    buffer: options.Buffer = None,
-    form: importing.Form = importing.FormName.AUTO,
-    redact: importing.Redact = None,
-    tenant: options.Tenant = None,
-    environment: importing.WorldOption = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Add the transitions of FILE to the buffer; those it has already are passed over."""
-    from dreamgym_kit.adapters.stores.factory import opened_to_add, waiting_part
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.replay.transfer import import_jsonl
-    from dreamgym_kit.settings.buffer_url import buffer_of
-
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
-    path = buffer_of(settings)
-    if not file.exists():
-        raise UserError(f"{file}: does not exist; nothing was imported")
-    wanted = importing.Wanted(form, tuple(redact or ()), tenant, environment)
-    if importing.is_trace(file, wanted):
-        importing.import_trace(file, path, settings, wanted, as_json=as_json)
-        return
-    with opened_to_add(path, settings, tell=tell) as store:
-        report = import_jsonl(file, store)
-        waiting = waiting_part(store)
-    for problem in report.problems:
-        tell(f"error: {_one_line(problem)}")
-    if report.unread and not report.read:
-        tell(
-            "error: none of its lines is a recording of dreamgym-kit; is it the trace of another tool? "
-            "Name its form with --format, see docs/traces.md"
-        )
-    if report.unread > len(report.problems):
-        tell(f"error: {report.unread - len(report.problems)} more lines like these")
-    if as_json:
-        say_json(report.to_json())
-    else:
-        say(
-            f"{report.new} transitions were added to {path}{waiting}; {report.duplicates} were there already."
-        )
-        if report.unread:
-            tell(f"{_lines(report.unread)} could not be read; mend and import {file} again.")
-        say(f" Look  dreamgym-kit buffer stats --buffer {shlex.quote(str(path))}")
-    if report.unread:
-        raise typer.Exit(2)
+app.command("import")(importing.command)
 
 
 @app.command("export")
@@ -116,7 +66,7 @@ def export_command(
     from dreamgym_kit.replay.transfer import export_jsonl
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer})
+    settings = options.settings_for(buffer=buffer)
     path = buffer_of(settings)
     with closing(open_store(path, settings)) as store:
         count = export_jsonl(store, file, overwrite=overwrite)
@@ -134,11 +84,10 @@ def stats_command(
 ) -> None:
     """Count what the buffer holds, by tool, world and tenant."""
     from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.replay.transfer import count_transitions
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer})
+    settings = options.settings_for(buffer=buffer)
     path = buffer_of(settings)
     waiting = tell_waiting(path, settings)  # before the server is asked, which may be away
     with closing(open_store(path, settings)) as store:
@@ -149,8 +98,44 @@ def stats_command(
         _show(stats, path)
 
 
-app.command("migrate")(migrating.command)
-app.command("flush")(flushing.command)
+app.command("migrate")(importing.migrate_command)
+
+
+@app.command("flush")
+def flush_command(
+    file: SpoolFile = None,
+    buffer: options.Buffer = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Deliver the recordings that wait for the buffer's server; done again, nothing is there twice."""
+    from dreamgym_kit.adapters.embedders.choosing import embedder_of
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.replay.eviction import room_of
+
+    settings = options.settings_for(buffer=buffer)
+    address = _address(settings)
+    spool = _spool(file, address, settings)
+    waiting = len(spool.ids())
+    if not spool.waits():
+        _show_flushed(0, spool, None, address, as_json=as_json)
+        return
+    try:
+        opened = open_store(
+            address,
+            settings,
+            read_only=False,
+            embedder=embedder_of(settings),
+            room=room_of(settings.replay),
+        )
+        with closing(opened) as store:
+            done = spool.deliver(store, lambda sent: tell(f"{sent} of {waiting} recordings delivered"))
+    except StoreError as error:
+        raise type(error)(
+            f"{error}; recordings that still wait in {spool.path}: {len(spool.ids())}"
+        ) from error
+    _show_flushed(waiting, spool, done, address, as_json=as_json)
+    if done.unreadable:
+        raise typer.Exit(2)
 
 
 @app.command("search")
@@ -169,9 +154,9 @@ def search_command(
     from dreamgym_kit.replay.records import transition_to_record
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
-    place = None if environment is None else _environment(environment)
+    place = importing.environment_of(environment) if environment is not None else None
     with closing(open_to_search(path, settings)) as store:
         foreign = foreign_embedder(store)
         search = HybridQuery(
@@ -181,7 +166,7 @@ def search_command(
         if not hits:
             _check_names(store, search, path)
     if foreign is not None:
-        tell(f"By words only: the vectors of {path} are of embedder {_one_line(foreign)}.")
+        tell(f"By words only: the vectors of {path} are of embedder {one_line(foreign)}.")
     if as_json:
         records = [
             {
@@ -198,7 +183,6 @@ def search_command(
 
 def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") -> None:
     """Nothing was found: is there such a tool, world or tenant at all?"""
-    from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.replay.transfer import count_transitions
 
     environment = (
@@ -214,13 +198,13 @@ def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") 
     )
     for kind, name, known in named:
         if held.transitions and name is not None and name not in known:
-            listed = [_one_line(label) for label in known]
-            raise UnknownName(kind, _one_line(name), known=listed, source=str(path), where="the recordings")
+            listed = [one_line(label) for label in known]
+            raise UnknownName(kind, one_line(name), known=listed, source=str(path), where="the recordings")
 
 
 def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
     if not hits:
-        say(f" Nothing is like {_one_line(query)!r} there; what there is: dreamgym-kit buffer stats")
+        say(f" Nothing is like {one_line(query)!r} there; what there is: dreamgym-kit buffer stats")
         return
     for number, hit in enumerate(hits, 1):
         row = hit.transition
@@ -234,24 +218,7 @@ def _show_hits(hits: "Sequence[Hit]", query: str) -> None:
 
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _one_line(text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}...")
-
-
-def _environment(text: str) -> "Environment":
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.types import Environment
-
-    name, colon, seed = text.rpartition(":")
-    if not colon:
-        return Environment(text)
-    try:
-        return Environment(name, int(seed))
-    except ValueError:
-        raise UserError(f"--environment {text!r}: expected NAME or NAME:VARIANT, such as shop:2") from None
-
-
-def _lines(count: int) -> str:
-    return f"{count} line" if count == 1 else f"{count} lines"
+    return one_line(text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}...")
 
 
 def _show(stats: "StoreStats", path: "Place") -> None:
@@ -260,7 +227,7 @@ def _show(stats: "StoreStats", path: "Place") -> None:
         say(" Fill  dreamgym-kit record")
         return
     rows = [
-        (_one_line(name), tool.effect, tool.transitions, tool.calls, tool.errors)
+        (one_line(name), tool.effect, tool.transitions, tool.calls, tool.errors)
         for name, tool in list(stats.tools.items())[:_LISTED]
     ]
     width = max(len("tool"), *(len(row[0]) for row in rows))
@@ -275,11 +242,54 @@ def _show(stats: "StoreStats", path: "Place") -> None:
 
 
 def _most(counts: "Mapping[str, int]") -> str:
-    named = [f"{_one_line(name)} {count}" for name, count in list(counts.items())[:_LISTED]]
+    named = [f"{one_line(name)} {count}" for name, count in list(counts.items())[:_LISTED]]
     return ", ".join([*named, "..."] if len(counts) > _LISTED else named)
 
 
-def _one_line(text: str) -> str:
-    from dreamgym_kit.report.sanitize import one_line
+def _address(settings: "Settings") -> "Address":
+    from dreamgym_kit.settings.buffer_url import Address, buffer_of
 
-    return one_line(text)
+    place = buffer_of(settings)
+    if not isinstance(place, Address):
+        raise UserError(
+            f"flush: the buffer {place} is a file, and nothing waits for a file; name a server: "
+            "--buffer weaviate://HOST. Nothing was delivered."
+        )
+    return place
+
+
+def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Spool":
+    from dreamgym_kit.adapters.stores.factory import spool_of
+    from dreamgym_kit.adapters.stores.outbox import Spool
+
+    own = spool_of(address, settings)
+    if file is None:
+        return own
+    if file.name != own.path.name:
+        raise UserError(
+            f"{file}: does not wait for {address}, whose file is called {own.path.name}; nothing was "
+            "delivered. `buffer import` adds any file of recordings."
+        )
+    return Spool(file.absolute())
+
+
+def _show_flushed(
+    waited: int, spool: "Spool", done: "Delivered | None", address: "Address", *, as_json: bool
+) -> None:
+    left = len(spool.ids())
+    if as_json:
+        counts = {"sent": done.sent if done else 0, "new": done.new if done else 0}
+        unreadable = list(done.unreadable) if done else []
+        say_json({"waited": waited, **counts, "waiting": left, "unreadable": unreadable})
+        return
+    if done is None:
+        say(f"Nothing waits for {address}.")
+        others = sorted(path for path in spool.path.parent.glob("*.jsonl") if path != spool.path)
+        for other in others:
+            say(f" of another address: {other}")
+        return
+    say(f"{done.sent} recordings were delivered to {address}; {done.sent - done.new} were there already.")
+    for line in done.unreadable:
+        tell(f"error: {line}; it stays there until you mend or remove it")
+    if left:
+        say(f" {left} were added meanwhile and wait; deliver them with the same command.")

@@ -3,21 +3,22 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.approving import confirm
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import end, inspected
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlPlan, CrawlResult
-    from dreamgym_kit.rollout.stop import StopSwitch
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Environment
 
 _MOST = 1_000  # calls, where settings say nothing
 _MAX_IDS = 2**20  # bytes of --ids
@@ -32,23 +33,14 @@ CODES = (
 )
 Environments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--environment",
-        metavar="NAME[:VARIANT]",
-        help="This environment, not those of the tasks; may be repeated.",
-        show_default=False,
+    options.option(
+        "--environment", "This environment, not those of the tasks; may be repeated.", "NAME[:VARIANT]"
     ),
 ]
-Ids = Annotated[
-    Path | None,
-    typer.Option("--ids", metavar="FILE", help="IDs or names to begin with, one a line.", show_default=False),
-]
+Ids = Annotated[Path | None, options.option("--ids", "IDs or names to begin with, one a line.", "FILE")]
 Rate = Annotated[float, typer.Option("--rate", min=0, help="Calls a second; 0 for no limit.")]
 AllowGuessed = Annotated[
-    bool,
-    typer.Option(
-        "--allow-guessed", help="Also call tools that were only guessed to read.", show_default=False
-    ),
+    bool, options.option("--allow-guessed", "Also call tools that were only guessed to read.")
 ]
 
 
@@ -66,37 +58,18 @@ def command(
 
     Every tool that reads is called with every id that is found. Says before what it will call, and asks.
     """
-    wanted = Wanted(tuple(environment or ()), ids, rate, allow_guessed)
-    crawl_worlds(given.settings(), wanted, yes=yes, as_json=as_json)
-
-
-class Wanted(NamedTuple):
-    """The flags of a crawl."""
-
-    environments: tuple[str, ...]
-    ids: Path | None
-    per_second: float
-    trust_guesses: bool
-
-
-def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bool) -> None:
-    """Say what will be called, ask, crawl, and show what came of it."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+    settings = given.settings()
     from dreamgym_kit.adapters.langgraph.run.crawling import CrawlRequest, crawl, plan_crawl
     from dreamgym_kit.adapters.stores.factory import opened_to_add
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.rollout.event_loop import run_to_end
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     spec = options.graph_of(settings, "crawl")
-    environments = _environments(settings, wanted)
+    environments = _environments(settings, environment or [], _ids(ids))
     most = _MOST if settings.budget.max_calls is None else settings.budget.max_calls
-    facts = asyncio.run(inspect_graph(spec, settings))
-    plan = plan_crawl(facts, trust_guesses=wanted.trust_guesses)
-    _agree(plan, environments, most, wanted, yes=yes)
+    plan = plan_crawl(inspected(spec, settings), trust_guesses=allow_guessed)
+    _agree(plan, environments, most, rate, yes=yes)
     path, stop = buffer_of(settings), StopSwitch()
     with opened_to_add(path, settings, tell=tell) as store, stop_on_signals(stop, leave_after_s=0.5):
         request = CrawlRequest(
@@ -105,15 +78,15 @@ def crawl_worlds(settings: "Settings", wanted: Wanted, *, yes: bool, as_json: bo
             settings=settings,
             store=store,
             most=most,
-            per_second=wanted.per_second,
-            trust_guesses=wanted.trust_guesses,
+            per_second=rate,
+            trust_guesses=allow_guessed,
         )
         result = run_to_end(crawl(request, events=_Progress(), stop=stop), stop)
     _show(result, path, environments, as_json=as_json)
-    end(_exit_code(result, stop), dreamt=False)
+    end(stop.exit_code if stop.exit_code is not None else int(bool(result.refused)), dreamt=False)
 
 
-def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
+def _environments(settings: "Settings", named: list[str], ids: tuple[str, ...]) -> "list[Crawled]":
     """The worlds to crawl: named ones, else those of the tasks, else the one that is there."""
     from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, crawl_targets
     from dreamgym_kit.cli.importing import environment_of
@@ -121,38 +94,27 @@ def _environments(settings: "Settings", wanted: Wanted) -> "list[Crawled]":
     from dreamgym_kit.types import Environment
 
     tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
-    ids = _ids(wanted.ids)
-    if wanted.environments:
-        named = [
-            environment
-            for text in wanted.environments
-            if (environment := environment_of(text, "--environment")) is not None
-        ]
+    if named:
+        asked = [environment_of(text) for text in named]
         known = {world.environment: world for world in crawl_targets(tasks)}
-        _refuse_unknown(
-            named, {*settings.environments, *(environment.name for environment in known)}, settings
-        )
-        environments = [known.get(environment, Crawled(environment)) for environment in named]
+        names = {*settings.environments, *(environment.name for environment in known)}
+        for environment in asked:  # where settings name them all, another name is a slip
+            if settings.environments and environment.name not in names:
+                place = "[environments] and the tasks"
+                raise UnknownName(
+                    "environment",
+                    environment.name,
+                    known=sorted(names),
+                    source="--environment",
+                    where=place,
+                )
+        environments = [known.get(environment, Crawled(environment)) for environment in asked]
     else:
         environments = crawl_targets(tasks) or [Crawled(Environment())]
     return [Crawled(crawled.environment, (*ids, *crawled.words), crawled.split) for crawled in environments]
 
 
-def _refuse_unknown(named: "Sequence[Environment]", known: set[str], settings: "Settings") -> None:
-    """Where settings say which worlds there are, another name is a slip: its answers would stand under it."""
-    from dreamgym_kit.errors import UnknownName
-
-    for environment in named:
-        if settings.environments and environment.name not in known:
-            where = "[environments] and the tasks"
-            raise UnknownName(
-                "environment", environment.name, known=sorted(known), source="--environment", where=where
-            )
-
-
 def _ids(file: Path | None) -> tuple[str, ...]:
-    from dreamgym_kit.errors import UserError
-
     if file is None:
         return ()
     try:
@@ -166,16 +128,13 @@ def _ids(file: Path | None) -> tuple[str, ...]:
         raise UserError(f"{file}: not UTF-8; nothing was run.") from None
 
 
-def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: Wanted, *, yes: bool) -> None:
+def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, rate: float, *, yes: bool) -> None:
     """Say which reads will be called, where and how often, and go on only if a person agrees."""
     from dreamgym_kit.adapters.langgraph.run.crawling import nothing_to_read
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.colors import fold
-    from dreamgym_kit.report.sanitize import one_line
 
     if not plan.reads:
         raise UserError(nothing_to_read(plan))
-    pace = f"{wanted.per_second:g} a second" if wanted.per_second else "as fast as they answer"
+    pace = f"{rate:g} a second" if rate else "as fast as they answer"
     named = ", ".join(str(environment.environment) for environment in environments[:8]) + (
         ", ..." if len(environments) > 8 else ""
     )
@@ -187,14 +146,7 @@ def _agree(plan: "CrawlPlan", environments: "list[Crawled]", most: int, wanted: 
         tell(fold(f"  left out: {one_line(name)}: {one_line(why)}", indent=4))
     if any(spec.source == "guessed" for spec in plan.reads):
         tell("  (? is a guess: such a tool may write)")
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UserError(
-            "a crawl calls real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
-        )
-    if not typer.confirm("Call them?", default=False, err=True):
-        raise UserError("not agreed to. Nothing was run.")
+    confirm("Call them?", "a crawl calls real tools", yes=yes)
 
 
 class _Progress:
@@ -209,16 +161,7 @@ class _Progress:
             tell(f"{self._calls} calls, last {facts.get('tool')}")
 
 
-def _exit_code(result: "CrawlResult", stop: "StopSwitch") -> int:
-    if stop.exit_code is not None:
-        return stop.exit_code
-    return 1 if result.refused else 0
-
-
 def _show(result: "CrawlResult", path: "Place", environments: "list[Crawled]", *, as_json: bool) -> None:
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
-
     if as_json:
         say_json(
             {
@@ -254,4 +197,4 @@ def _show(result: "CrawlResult", path: "Place", environments: "list[Crawled]", *
     if result.stopped or result.passing:
         again = shlex.join(["dreamgym-kit", *sys.argv[1:]])
         steps.insert(0, ("Go on", again, "makes the calls that are left"))
-    say(next_steps(steps))
+    say_steps(*steps)

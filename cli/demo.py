@@ -5,30 +5,27 @@ No key, GPU, endpoint or network: the agent's model is a script, and says so.
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import say, say_json, say_steps, stdout_paint
+from dreamgym_kit.cli.running import carry_out, end, look_at, tell_warnings
+from dreamgym_kit.errors import UserError, require_extra
+from dreamgym_kit.report.colors import fold
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
-    from dreamgym_kit.types import Episode, Task
+    from dreamgym_kit.types import Episode
 
 EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
 CODES = "Exit codes: 0 it was shown, also where its gate fails (the bug is planted); 2 cannot run."
 
-Fixed = Annotated[
-    bool, typer.Option("--fixed", help="The same agent with its one bug mended.", show_default=False)
-]
+Fixed = Annotated[bool, options.option("--fixed", "The same agent with its one bug mended.")]
 Keep = Annotated[
-    Path | None,
-    typer.Option(
-        "--keep", help="Put run and recordings here, not in a temporary folder.", show_default=False
-    ),
+    Path | None, options.option("--keep", "Put run and recordings here, not in a temporary folder.")
 ]
 
 
@@ -39,7 +36,6 @@ def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = F
 
     None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
     """
-    from dreamgym_kit.cli.running import carry_out, end
     from dreamgym_kit.types import EXIT_EXECUTED
 
     folder = _folder(keep)
@@ -56,8 +52,6 @@ def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = F
 def _folder(keep: Path | None) -> Path:
     import tempfile
 
-    from dreamgym_kit.errors import UserError
-
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="dreamgym-demo-"))
     try:
@@ -70,26 +64,25 @@ def _folder(keep: Path | None) -> Path:
 def _request(folder: Path, *, fixed: bool) -> "RunRequest":
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-    from dreamgym_kit.errors import require_extra
     from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE
+    from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
     from dreamgym_kit.replay.transfer import import_jsonl
+    from dreamgym_kit.rollout.tasks import read_tasks
     from dreamgym_kit.settings.load import load_settings
 
     require_extra("demo", needed_by="the support desk")
     store = SqliteStore(folder / "recordings.db")
     import_jsonl(RECORDINGS_FILE, store)
     settings = load_settings(file=SETTINGS_FILE, environ={})
-    settings = settings.with_overrides(
-        {"runs": str(folder / "runs"), "simulate.repeats": 1, "gate.fail_on": ("critical",)}
+    settings = replace(
+        settings,
+        runs=str(folder / "runs"),
+        simulate=replace(settings.simulate, repeats=1),
+        gate=replace(settings.gate, fail_on=("critical",)),
     )
-    return RunRequest(graph=_factory(fixed=fixed), tasks=_tasks(), settings=settings, store=store)
-
-
-def _tasks() -> "list[Task]":
-    from dreamgym_kit.recipes.desk.tasks import TASKS_FILE
-    from dreamgym_kit.rollout.tasks import read_tasks
-
-    return read_tasks(TASKS_FILE)
+    return RunRequest(
+        graph=_factory(fixed=fixed), tasks=read_tasks(TASKS_FILE), settings=settings, store=store
+    )
 
 
 def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]":
@@ -105,10 +98,8 @@ def _factory(*, fixed: bool) -> "Callable[[], AbstractAsyncContextManager[Any]]"
 
 
 def _show(result: "RunResult", *, fixed: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, stdout_paint, tell_warnings
-    from dreamgym_kit.report.colors import fold
     from dreamgym_kit.report.episode import render_episode
-    from dreamgym_kit.report.terminal import next_steps, render_run
+    from dreamgym_kit.report.terminal import render_run
     from dreamgym_kit.types import Effect
 
     paint = stdout_paint()
@@ -137,7 +128,7 @@ def _show(result: "RunResult", *, fixed: bool) -> None:
         else ("Fix", "dreamgym-kit demo --fixed", "the same agent, its bug mended")
     )
     yours = ("Yours", "dreamgym-kit init my_agent:graph", "your graph, your tools, dry")
-    say(next_steps([look_at(result.summary, result.directory), other, yours]))
+    say_steps(look_at(result.summary, result.directory), other, yours)
 
 
 def _worst(result: "RunResult") -> "Episode | None":

@@ -1,12 +1,16 @@
 """`dreamgym-kit deploy`: weights that beat what is in use for real take its place; and the way back."""
 
+import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint
+from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed
@@ -28,53 +32,29 @@ _CODES = (
 )
 app = typer.Typer(
     help="Promote, roll back or list model versions.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{_CODES}",
+    epilog=options.examples(EXAMPLES, _CODES),
     no_args_is_help=True,
 )
 
-Weights = Annotated[
-    Path,
-    typer.Argument(
-        metavar="WEIGHTS", help="A training's run directory, or a model directory.", show_default=False
-    ),
-]
+Weights = Annotated[Path, options.argument("WEIGHTS", "A training's run directory, or a model directory.")]
 Evaluation = Annotated[
-    Path | None,
-    typer.Option(
-        "--evaluation", metavar="RUN", help="The real evaluation of these weights (B).", show_default=False
-    ),
+    Path | None, options.option("--evaluation", "The real evaluation of these weights (B).", "RUN")
 ]
 Baseline = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline", metavar="RUN", help="That of what they are to replace (A).", show_default=False
-    ),
+    Path | None, options.option("--baseline", "That of what they are to replace (A).", "RUN")
 ]
 Registry = Annotated[Path, typer.Option("--registry", metavar="DIR", help="The folder of versions.")]
 Force = Annotated[
     str | None,
-    typer.Option(
-        "--force",
-        metavar="REASON",
-        help="Promote without a winning comparison. REASON goes on the model card.",
-        show_default=False,
+    options.option(
+        "--force", "Promote without a winning comparison. REASON goes on the model card.", "REASON"
     ),
 ]
-Version = Annotated[
-    str | None,
-    typer.Argument(metavar="VERSION", help="This version; else the one before.", show_default=False),
-]
-Why = Annotated[
-    str | None, typer.Option("--why", metavar="REASON", help="Kept in the history.", show_default=False)
-]
-Name = Annotated[
-    str | None, typer.Option("--name", help="How the server calls the model.", show_default=False)
-]
+Version = Annotated[str | None, options.argument("VERSION", "This version; else the one before.")]
+Why = Annotated[str | None, options.option("--why", "Kept in the history.", "REASON")]
+Name = Annotated[str | None, options.option("--name", "How the server calls the model.")]
 Record = Annotated[
-    str | None,
-    typer.Option(
-        "--record", metavar="BUFFER", help="Keep its calls while it is current; '': no.", show_default=False
-    ),
+    str | None, options.option("--record", "Keep its calls while it is current; '': no.", "BUFFER")
 ]
 
 
@@ -98,7 +78,7 @@ def promote(
     from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
     from dreamgym_kit.settings.buffer_url import place_of
 
-    settings = options.settings_for(None, {"tasks": tasks})
+    settings = options.settings_for(tasks=tasks)
     place = str(place_of(record, Path.cwd(), source="--record")) if record else record
     done = deploy(
         weights,
@@ -110,7 +90,7 @@ def promote(
         record=place,
         settings=settings,
     )
-    _end(done, registry, as_json=as_json)
+    _show(done, registry, as_json=as_json)
 
 
 @app.command("rollback")
@@ -123,65 +103,21 @@ def rollback(
     """Return to an earlier version."""
     from dreamgym_kit.adapters.langgraph.deploy.promotion import roll_back
 
-    _end(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
+    _show(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
 
 
 @app.command("status")
 def status(registry: Registry = Path(SHELF), as_json: options.AsJson = False) -> None:
     """Show the current version and how to use it."""
-    _tell_state(registry, as_json=as_json)
-
-
-def _end(done: "Deployed", registry: Path, *, as_json: bool) -> None:
-    _show(done, registry, as_json=as_json)
-    if not done.done:
-        raise typer.Exit(1)
-
-
-def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
-    import shlex
-
-    from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.colors import fold
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
-
-    if as_json:
-        say_json(done.to_json())
-        return
-    paint = stdout_paint()
-    word = "IN USE" if done.done else "NOT PROMOTED"
-    line = fold(f" {word}  {one_line(done.sentence)}", indent=len(word) + 3)
-    say(line.replace(word, (paint.green if done.done else paint.red)(word), 1))
-    if not done.done:
-        return
-    _point(done.pointing)
-    if done.card is not None:
-        say(f"\n  card  {near(done.card)}")
-    named = "" if into == Path(SHELF) else f" --registry {shlex.quote(near(into.absolute()))}"
-    back = f"dreamgym-kit deploy rollback{named}"
-    say(next_steps([("Back", back, "the version before")]) if done.event.before else "")
-
-
-def _point(pointing: "Pointing") -> None:
-    from dreamgym_kit.deployment.card import KEY
-
-    say("\n" + "\n".join(f"  {line}" for line in pointing.lines))
-    say(f"  ({KEY} is a secret of your own, set where the server runs and where the agent does)")
-
-
-def _tell_state(into: Path, *, as_json: bool) -> None:
-    """What is in use, how it came to be, and how a graph is pointed at it."""
     from dreamgym_kit.deployment.card import Pointing
     from dreamgym_kit.deployment.model_registry import ModelRegistry, read_use
-    from dreamgym_kit.report.sanitize import one_line
 
-    with ModelRegistry(into) as shelf:
+    with ModelRegistry(registry) as shelf:
         current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False
         if current is not None:
             shelf.whole(current)
             edited = not shelf.as_written(current)
-        pointing = Pointing(shelf.merged, use.name, use.record, str(into))
+        pointing = Pointing(shelf.merged, use.name, use.record, str(registry))
     if as_json:
         from dreamgym_kit.deployment.model_registry import EVENTS
 
@@ -199,15 +135,43 @@ def _tell_state(into: Path, *, as_json: bool) -> None:
     if edited:
         say("  Its card was changed or removed since it was put there; what was measured stands below.\n")
     for event in events:
-        say(f"  {_when(event)}  {one_line(_format_event(event))}")
+        say(f"  {datetime.fromtimestamp(event.at, UTC):%Y-%m-%d %H:%M}  {one_line(_format_event(event))}")
     if current is not None:
         _point(pointing)
 
 
-def _when(event: "RegistryEvent") -> str:
-    from datetime import UTC, datetime
+def _show(done: "Deployed", into: Path, *, as_json: bool) -> None:
+    if as_json:
+        say_json(done.to_json())
+    else:
+        _show_text(done, into)
+    if not done.done:
+        raise typer.Exit(1)
 
-    return datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M")
+
+def _show_text(done: "Deployed", into: Path) -> None:
+    paint = stdout_paint()
+    word = "IN USE" if done.done else "NOT PROMOTED"
+    line = fold(f" {word}  {one_line(done.sentence)}", indent=len(word) + 3)
+    say(line.replace(word, (paint.green if done.done else paint.red)(word), 1))
+    if not done.done:
+        return
+    _point(done.pointing)
+    if done.card is not None:
+        say(f"\n  card  {near(done.card)}")
+    named = "" if into == Path(SHELF) else f" --registry {shlex.quote(near(into.absolute()))}"
+    back = f"dreamgym-kit deploy rollback{named}"
+    if done.event.before:
+        say_steps(("Back", back, "the version before"))
+    else:
+        say()
+
+
+def _point(pointing: "Pointing") -> None:
+    from dreamgym_kit.deployment.card import KEY
+
+    say("\n" + "\n".join(f"  {line}" for line in pointing.lines))
+    say(f"  ({KEY} is a secret of your own, set where the server runs and where the agent does)")
 
 
 def _format_event(event: "RegistryEvent") -> str:

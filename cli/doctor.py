@@ -1,28 +1,44 @@
 """`dreamgym-kit doctor`: what works, what to mend, and what stops a dry run."""
 
 import os
-import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import coloured, say, say_json
+from dreamgym_kit.cli.approving import tool_rows
+from dreamgym_kit.cli.doctor_checks import (
+    MAX_NAMED,
+    Check,
+    Step,
+    caught,
+    engine,
+    experience_models,
+    extras,
+    look_at_server,
+    recordings,
+    run_folder,
+    versions,
+)
+from dreamgym_kit.cli.next_command import graphs_here, next_command, typed_command
+from dreamgym_kit.cli.output import coloured, say, say_json, say_steps
+from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.colors import Paint, fold
+from dreamgym_kit.report.percent import format_count
+from dreamgym_kit.report.sanitize import clean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
-    from dreamgym_kit.interfaces import TransitionStore
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Environment
 
 EXAMPLES = (
     "dreamgym-kit doctor",
@@ -32,56 +48,12 @@ EXAMPLES = (
 )
 CODES = "Exit codes: 0 nothing stops a dry run; 2 something does."
 _FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
-_MAX_NAMED = 6
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
-_EXTRAS = {
-    "demo": "demo",
-    "ray": 'workers.backend = "ray"',
-}
-
-Step = tuple[str, str, str]  # word, command to paste, what it does
-
-Servers = Annotated[
-    list[str] | None,
-    typer.Option("--server", metavar="URL", help="Which of its routes need no key?", show_default=False),
-]
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "--verbose", "-v", count=True, help="Every setting that is not the default.", show_default=False
-    ),
-]
-Tools = Annotated[bool, typer.Option("--tools", help="List every tool and its effect.", show_default=False)]
 
 
-class Check(NamedTuple):
-    """One line: how it stands, with what, and what to do."""
-
-    level: str  # ok, fix, stop, -
-    name: str
-    text: str
-    remedy: str = ""
-    step: Step | None = None  # what to type about it
-
-
-class _Asked(NamedTuple):
-    """What was said on the command line, to be said again in the commands that come next."""
-
-    graph: str | None
-    flags: "Mapping[str, Path | str]"
-    tools: bool = False
-    verbose: bool = False
-
-    def command(self, name: str, **more: str) -> str:
-        """Another command with the same graph and flags."""
-        flags = {flag: str(value) for flag, value in self.flags.items()}
-        flags |= {f"--{flag}": value for flag, value in more.items()}
-        typed = [part for flag, value in flags.items() for part in (flag, value)]
-        return options.command_line(name, *([self.graph] if self.graph else []), *typed)
-
-    def again(self) -> Step:
-        """This command once more."""
-        return "Then", self.command("doctor"), "once that is mended"
+Servers = Annotated[list[str] | None, options.option("--server", "Which of its routes need no key?", "URL")]
+Verbose = Annotated[int, options.option("--verbose -v", "Every setting that is not the default.", count=True)]
+Tools = Annotated[bool, options.option("--tools", "List every tool and its effect.")]
 
 
 def command(
@@ -97,20 +69,21 @@ def command(
 
     Imports the graph; runs no tool.
     """
-    from dreamgym_kit.cli.running import let_go, prints_on_stderr
     from dreamgym_kit.replay.masking import masked
-    from dreamgym_kit.report.terminal import next_steps
 
-    flags = {"--tasks": tasks, "--buffer": buffer}
-    typed = {flag: value for flag, value in flags.items() if value is not None}
-    request = _Asked(graph, typed, tools=tools, verbose=verbose > 0)
+    given = options.Given(graph, {"tasks": tasks, "buffer": buffer})
     with prints_on_stderr():
-        unmasked = [*_checks(request), *_servers(servers or ())]
+        unmasked = [
+            *_checks(given, tools=tools, verbose=verbose > 0),
+            *(check for url in servers or () for check in look_at_server(url)),
+        ]
     checks = [check._replace(text=masked(check.text)) for check in unmasked]
     stops = sum(check.level == "stop" for check in checks)
     fixes = sum(check.level == "fix" for check in checks)
     step = next((check.step for check in checks if check.level == "stop"), None)
-    step = step or (request.again() if stops else _next(checks, request))
+    step = step or (
+        ("Then", given.command("doctor"), "once that is mended") if stops else _next(checks, given)
+    )
     if as_json:
         records = [
             {"level": row.level, "name": row.name, "text": row.text, "remedy": row.remedy} for row in checks
@@ -120,79 +93,46 @@ def command(
         for check in checks:
             say(_format_check(check))
         say(f" {stops} to stop, {fixes} to fix.\n")
-        say(next_steps([step]))
+        say_steps(step)
     let_go(2 if stops else 0)
     raise typer.Exit(2 if stops else 0)
 
 
-def _next(checks: "Sequence[Check]", request: "_Asked") -> Step:
+def _next(checks: "Sequence[Check]", given: options.Given) -> Step:
     """What to type when nothing stops: the first thing that a dry run still lacks."""
     lacking = {check.name: check.step for check in checks if check.level == "fix" and check.step is not None}
     for name in ("settings", "tasks", "recordings"):
         if name in lacking:
             return lacking[name]
-    return "Dream", request.command("simulate"), "no real tool runs"
+    return "Dream", given.command("simulate"), "no real tool runs"
 
 
-def _checks(request: "_Asked") -> Iterator[Check]:
-    from dreamgym_kit.errors import UserError
-
-    yield _versions()
+def _checks(given: options.Given, *, tools: bool, verbose: bool) -> Iterator[Check]:
+    yield versions()
     try:
-        settings = options.settings_for(
-            request.graph,
-            {"tasks": request.flags.get("--tasks"), "buffer": request.flags.get("--buffer")},
-        )
+        settings = given.settings()
     except UserError as error:
         yield Check("stop", "settings", str(error))
         return
-    yield _settings(settings, request)
-    if request.verbose:
+    yield _settings(settings, given)
+    if verbose:
         yield from _changed_keys(settings)
-    facts = yield from _graph(settings, request)
-    yield _caught("hooks", _hooks)
-    yield _caught("tasks", partial(_tasks, settings, request, facts))
-    yield _caught("detectors", partial(_detectors, settings, facts))
-    yield _caught("recordings", partial(_recordings, settings, request, facts))
-    yield from _experience(settings)
-    yield from _runs(settings)
+    facts = yield from _graph(settings, given.graph, tools=tools)
+    yield caught("hooks", _hooks)
+    yield caught("tasks", partial(_tasks, settings, given, facts))
+    yield caught("detectors", partial(_detectors, settings, facts))
+    yield caught("recordings", partial(recordings, settings, given.command("record"), facts))
+    yield from experience_models(settings)
+    yield from run_folder(settings)
     if settings.workers.elsewhere or settings.workers.backend != "local":
-        yield _caught("engine", partial(_engine, settings))
-    yield from _extras()
+        yield caught("engine", partial(engine, settings))
+    yield from extras()
 
 
-def _servers(urls: "Sequence[str]") -> Iterator[Check]:
-    from dreamgym_kit.cli.doctor_servers import look_at_server
-
-    for url in urls:
-        yield from (Check(check.level, "server", check.text, check.remedy) for check in look_at_server(url))
-
-
-def _caught(name: str, check: "Callable[[], Check]") -> Check:
-    from dreamgym_kit.errors import EndpointError, StoreError, UserError
-
-    try:
-        return check()
-    except (EndpointError, StoreError, UserError) as error:
-        return Check("stop", name, str(error))
-
-
-def _versions() -> Check:
-    from importlib.metadata import PackageNotFoundError, version
-
-    packages = [f"Python {platform.python_version()}"]
-    for package in ("dreamgym-kit", "langgraph", "langchain-core"):
-        try:
-            packages.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            return Check("stop", "packages", f"{package} is not installed", f"pip install {package}")
-    return Check("ok", "packages", ", ".join(packages))
-
-
-def _settings(settings: "Settings", request: "_Asked") -> Check:
+def _settings(settings: "Settings", given: options.Given) -> Check:
     if settings.path is None:
-        command = _typed("dreamgym-kit", "init", request.graph or "my_agent:graph")
-        step = ("Begin", command, "writes dreamgym.toml for you to correct") if request.graph else None
+        command = typed_command("init", given.graph or "my_agent:graph")
+        step = ("Begin", command, "writes dreamgym.toml for you to correct") if given.graph else None
         return Check("fix", "settings", "no dreamgym.toml from here upwards", command, step)
     return Check("ok", "settings", str(settings.path))
 
@@ -206,13 +146,13 @@ def _changed_keys(settings: "Settings") -> Iterator[Check]:
         yield Check("-", key, f"{text}  ({origin})")
 
 
-def _graph(settings: "Settings", request: "_Asked") -> "Generator[Check, None, GraphInspection | None]":
+def _graph(
+    settings: "Settings", graph: str | None, *, tools: bool
+) -> "Generator[Check, None, GraphInspection | None]":
     """Look at the graph; gives what it holds, None where it cannot be looked at."""
     import asyncio
 
     from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
-    from dreamgym_kit.cli.next_command import next_command
-    from dreamgym_kit.errors import UserError
 
     if settings.graph is None:
         yield _no_graph(settings.folder)
@@ -220,7 +160,7 @@ def _graph(settings: "Settings", request: "_Asked") -> "Generator[Check, None, G
     try:
         facts = asyncio.run(look_at_graph(settings.graph, settings))
     except UserError as error:
-        typed = next_command(error, "doctor", request.graph, settings.folder)
+        typed = next_command(error, "doctor", graph, settings.folder)
         why = "looks again" if typed.startswith(("export ", "set ")) else "once that is mended"
         yield Check("stop", "graph", str(error), step=("Then", typed, why))
         return None
@@ -233,9 +173,7 @@ def _graph(settings: "Settings", request: "_Asked") -> "Generator[Check, None, G
     yield from _effects(facts, settings)
     yield _lock(facts, settings)
     yield from _hosts(facts, settings)
-    if request.tools:
-        from dreamgym_kit.cli.tool_table import tool_rows
-
+    if tools:
         yield Check("-", "tools", "\n".join([count, *tool_rows(facts.every())]))
     return facts
 
@@ -261,14 +199,12 @@ def _hooks() -> Check:
 
 def _no_graph(folder: "Path") -> Check:
     """Nobody named one; what could have been meant is looked up."""
-    from dreamgym_kit.cli.discover import graphs_here
-
     graphs = graphs_here(folder)
     if not graphs:
         typed = "dreamgym-kit doctor my_agent:graph"
         return Check("stop", "graph", f"none was named, and none was found in {folder}", f"name it: {typed}")
-    typed = _typed("dreamgym-kit", "init", graphs[0])
-    text = f"none was named; found here: {', '.join(graphs[:_MAX_NAMED])}"
+    typed = typed_command("init", graphs[0])
+    text = f"none was named; found here: {', '.join(graphs[:MAX_NAMED])}"
     return Check("stop", "graph", text, step=("Begin", typed, "writes dreamgym.toml for you to correct"))
 
 
@@ -279,7 +215,7 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
     if not guessed:
         yield Check("ok", "effects", "every tool's effect was said by a person or its author")
         return
-    if len(guessed) <= _MAX_NAMED:
+    if len(guessed) <= MAX_NAMED:
         listing = ", ".join(f"{spec.name} ({spec.effect})" for spec in guessed)
     else:
         counts = Counter(str(spec.effect) for spec in guessed)
@@ -302,8 +238,6 @@ def _effects(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
 
 def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
     """Whether the graph's tools are those that somebody has seen."""
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.report.percent import format_count
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, check_lock
 
     path = settings.folder / LOCK_FILE
@@ -326,7 +260,7 @@ def _hosts(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
             yield Check("fix", "model", text, advice.format_lines(advice.model_allowed(host)))
 
 
-def _tasks(settings: "Settings", request: "_Asked", facts: "GraphInspection | None") -> Check:
+def _tasks(settings: "Settings", given: options.Given, facts: "GraphInspection | None") -> Check:
     """Whether the tasks can be read, fit the graph, and name code that can be imported."""
     import asyncio
     import tempfile
@@ -343,7 +277,7 @@ def _tasks(settings: "Settings", request: "_Asked", facts: "GraphInspection | No
     from dreamgym_kit.rollout.tasks import read_tasks
 
     if settings.tasks is None:
-        typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {request.command('doctor', tasks='tasks.jsonl')}"
+        typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {given.command('doctor', '--tasks', 'tasks.jsonl')}"
         reason = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
         return Check("stop", "tasks", reason, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
@@ -394,151 +328,13 @@ def _detectors(settings: "Settings", facts: "GraphInspection | None") -> Check:
     return Check("ok", "detectors", f"{len(known)} kinds of finding are looked for")
 
 
-def _recordings(settings: "Settings", request: "_Asked", facts: "GraphInspection | None") -> Check:
-    """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
-    from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.report.percent import format_count
-    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
-
-    place, stated = buffer_of(settings), stated_models(settings)
-    if not is_missing(place):
-        with closing(open_store(place, settings)) as store:
-            count, missing = store.count(), _not_recorded(store, settings)
-        text = f"{format_count(count, 'call')} in {place}"
-        if count and not missing:
-            return Check("ok", "recordings", text)
-        if count:
-            environments = ", ".join(map(str, missing[:_MAX_NAMED]))
-            text += (
-                f"; tasks use environment {environments}, which has no recordings (tenant {settings.tenant})"
-            )
-            return Check("fix", "recordings", text, request.command("record"))
-    typed = request.command("record")
-    step = ("Record", typed, "real calls for dreams to answer from; it asks before")
-    asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
-    if not asks or stated or settings.experience.urls or settings.experience.dir is not None:
-        return Check("fix", "recordings", f"none yet ({place})", typed, step)
-    reason = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
-    return Check("stop", "recordings", reason, typed, step)
-
-
-def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":
-    """The worlds of tasks in which nothing was recorded."""
-    from dreamgym_kit.errors import UserError
-    from dreamgym_kit.rollout.tasks import read_tasks
-
-    try:
-        tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
-    except UserError:  # another line says so
-        return []
-    environments = dict.fromkeys(task.environment for task in tasks)
-    return [
-        environment
-        for environment in environments
-        if next(iter(store.scan(tenant=settings.tenant, environment=environment)), None) is None
-    ]
-
-
-def _experience(settings: "Settings") -> Iterator[Check]:
-    """Whether the models that settings name for the dream answer, and their files can be used."""
-    from dreamgym_kit.adapters.models.named_models import learned_directory
-
-    experience, learned = settings.experience, learned_directory(settings)
-    named = experience.urls or experience.model is not None or experience.dir is not None
-    if named and (learned is None or experience.model is not None):
-        yield _caught("experience", partial(_endpoint, settings))
-    if learned is not None:
-        yield _caught("experience", partial(_learned, settings))
-
-
-def _endpoint(settings: "Settings") -> Check:
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint
-    from dreamgym_kit.adapters.models.named_models import gate_of_settings
-    from dreamgym_kit.rollout.budgets import RunBudget
-
-    async def ask() -> None:
-        async with asked_endpoint(settings, RunBudget(None, None), dreams=True):
-            pass
-
-    asyncio.run(ask())
-    tried = gate_of_settings(settings) is not None
-    where = ", ".join(settings.experience.urls) or "this process"
-    text = f"{settings.experience.model or settings.experience.dir} answers ({where})"
-    return Check("ok", "experience", text + ("" if tried else "; not tried on held-out recordings"))
-
-
-def _learned(settings: "Settings") -> Check:
-    from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-    from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
-    from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
-
-    place = buffer_of(settings)
-    with ExitStack() as stack:
-        store = None if is_missing(place) else stack.enter_context(closing(open_store(place, settings)))
-        stack.enter_context(with_decisions(chained_experience(store, settings), settings))
-        return Check("ok", "experience", f"{settings.experience.dir} can be used")
-
-
-def _runs(settings: "Settings") -> Iterator[Check]:
-    """A word where no run directory can be made in the folder that settings name."""
-    import tempfile
-
-    folder = settings.resolve(settings.runs)
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir():
-        yield Check("stop", "runs", f"{there} is a file; a run makes its directory in this folder")
-        return
-    try:
-        with tempfile.TemporaryDirectory(prefix=".dreamgym-look-", dir=there):
-            pass
-    except OSError as error:
-        text = f"no directory can be made in {there}, and a run makes one there: {error.strerror or error}"
-        yield Check("stop", "runs", text)
-
-
-def _engine(settings: "Settings") -> Check:
-    """Whether what settings want of workers can be had; nothing is started or joined."""
-    from dreamgym_kit.adapters.engines.choosing import check_engine
-    from dreamgym_kit.adapters.engines.ray_cluster import usable
-
-    check_engine(settings.workers)
-    if settings.workers.backend == "ray":
-        return Check("ok", "ray", usable(settings.workers.address))
-    return Check("ok", "engine", f"{settings.workers.count} workers")
-
-
 def _below(line: str) -> str:
     """A further line of a check; a line of somebody's code stays whole, with its place."""
-    from dreamgym_kit.report.colors import fold
-
     text = f"{' ' * 19}{line}"
     return text if _FRAME.match(line) else fold(text, indent=19)
 
 
-def _typed(*words: str) -> str:
-    """A command for a shell, whatever its words hold."""
-    from dreamgym_kit.cli.running import pasted
-
-    return " ".join(pasted(word) for word in words)
-
-
-def _extras() -> Iterator[Check]:
-    from dreamgym_kit.errors import has_extra
-
-    for extra, needed_for in _EXTRAS.items():
-        if not has_extra(extra):
-            text = f"extra not installed; only needed for: {needed_for}"
-            yield Check("-", extra, text, f"pip install 'dreamgym-kit[{extra}]'")
-
-
 def _format_check(check: Check) -> str:
-    from dreamgym_kit.report.colors import Paint, fold
-    from dreamgym_kit.report.sanitize import clean, one_line
-
     paint = Paint(colour=coloured(sys.stdout))
     colour = {"ok": paint.green, "fix": paint.yellow, "stop": paint.red}.get(check.level, paint.dim)
     first, *more = check.text.split("\n")

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import inspected, served_model
+from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
@@ -34,17 +37,17 @@ class Drafted:
 
 def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as_json: bool) -> None:
     """Draft the tools that settings do not declare, or the one that is named, and keep what holds."""
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.cli import options
     from dreamgym_kit.cli.rules import recorded
     from dreamgym_kit.rollout.atomic_files import write_atomically
-    from dreamgym_kit.settings.drafts import drafts_file, read_drafts, render_drafts
+    from dreamgym_kit.settings.load import drafts_file, read_drafts
+    from dreamgym_kit.settings.render import render_drafts
 
     spec = options.graph_of(settings, "rules draft")
-    specs = asyncio.run(inspect_graph(spec, settings)).tools
+    specs = inspected(spec, settings).tools
     wanted = _wanted(settings, specs, only)
     episodes = recorded(settings, needed=False)
-    endpoint = _endpoint(settings)
+    endpoint = served_model(settings)
     try:
         drafts, done = asyncio.run(
             _draft(endpoint, settings, wanted, specs, episodes, with_source=with_source)
@@ -63,8 +66,6 @@ def draft_tools(settings: "Settings", only: str | None, *, with_source: bool, as
 
 
 def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None) -> "list[ToolSpec]":
-    from dreamgym_kit.errors import UnknownName
-
     tools = [spec for spec in specs if not spec.effect.runs_in_dream]
     if only is not None:
         named = [spec for spec in tools if spec.name == only]
@@ -74,20 +75,6 @@ def _wanted(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None)
         return named
     declared = {name for name, tool in settings.tools.items() if tool.model is not None}
     return [spec for spec in tools if spec.name not in declared]
-
-
-def _endpoint(settings: "Settings") -> "OpenAIEndpoint":
-    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-    from dreamgym_kit.errors import UserError
-
-    endpoint = open_endpoint(settings)
-    if endpoint is None:
-        raise UserError(
-            f"--draft asks a model, and {settings.where('experience')} names none: [experience] urls = "
-            '["http://localhost:8000/v1"], model = "..."'
-        )
-    asyncio.run(check_endpoint(endpoint))
-    return endpoint
 
 
 async def _draft(
@@ -100,7 +87,6 @@ async def _draft(
     with_source: bool,
 ) -> "tuple[dict[str, ToolModelSettings], Drafted]":
     from dreamgym_kit.dream.drafting import Sampling, draft
-    from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.types import Effect
 
@@ -189,9 +175,6 @@ def _hold(
 
 
 def _show(done: Drafted, path: str, *, as_json: bool) -> None:
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
-
     if as_json:
         record: dict[str, object] = {"kept": sorted(done.passed), "dropped": done.dropped}
         record |= {"unusable": done.unusable, "stopped": done.stopped or None}
@@ -210,4 +193,4 @@ def _show(done: Drafted, path: str, *, as_json: bool) -> None:
         ("Look", "dreamgym-kit rules show", "who says what, and what recordings say of it"),
         ("Agree", "dreamgym.toml", "move the tables of a draft there, and it is believed before recordings"),
     ]
-    say(next_steps(steps))
+    say_steps(*steps)

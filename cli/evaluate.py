@@ -1,25 +1,36 @@
-"""`dreamgym-kit evaluate`: how good an agent is on its tasks, and whether it beats another one."""
+"""`dreamgym-kit evaluate` and `experience ablate`: the worth of an agent, and of the dream's parts."""
 
+import shlex
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dreamgym_kit.cli import export, options
-from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.cli.approving import agree
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import (
+    carry_out,
+    end,
+    look_at,
+    opened_recordings,
+    say_episodes,
+    tell_warnings,
+    unfinished,
+)
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
+    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
-    from dreamgym_kit.interfaces import ChatEndpoint, TransitionStore
     from dreamgym_kit.report.evaluation import Evaluation
-    from dreamgym_kit.rollout.selecting import Shard
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Task
 
 EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
@@ -37,7 +48,6 @@ CODES = (
 )
 
 
-_NO_RATE = {"gate.min_pass_rate": 0.0}  # an evaluation measures; a rate is required by its flag alone
 _LAST = 127  # codes above it: stopped by a signal
 
 
@@ -55,28 +65,12 @@ class Least(StrEnum):
     NOT_WORSE = "not-worse"
 
 
-Real = Annotated[
-    bool,
-    typer.Option(
-        "--real", help="On the REAL tools, in environments reset each time; asks.", show_default=False
-    ),
-]
+Real = Annotated[bool, options.option("--real", "On the REAL tools, in environments reset each time; asks.")]
 Baseline = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline",
-        metavar="RUN|MODEL",
-        help="Compare with this run, or with this model.",
-        show_default=False,
-    ),
+    Path | None, options.option("--baseline", "Compare with this run, or with this model.", "RUN|MODEL")
 ]
-Split = Annotated[
-    Side | None, typer.Option("--split", help="Only the tasks of this side.", show_default=False)
-]
-Require = Annotated[
-    Least | None,
-    typer.Option("--require", help="Exit with 1 unless it is that, against A.", show_default=False),
-]
+Split = Annotated[Side | None, options.option("--split", "Only the tasks of this side.")]
+Require = Annotated[Least | None, options.option("--require", "Exit with 1 unless it is that, against A.")]
 
 
 @options.keyed("tasks", "simulate.repeats")
@@ -101,9 +95,17 @@ def command(
     neither passed nor failed. A pass rate is required only with --set gate.min_pass_rate=SHARE.
     """
     targets = export.targets_of(output)
-    settings = given.settings(None if given.assigns("gate.min_pass_rate") else _NO_RATE)
-    from dreamgym_kit.adapters.langgraph.run.evaluation import tasks_of_split
-    from dreamgym_kit.errors import UserError
+    settings = given.settings()
+    if not given.assigns("gate.min_pass_rate"):  # it measures; a rate is required only where it is named here
+        settings = replace(settings, gate=replace(settings.gate, min_pass_rate=0.0))
+    from dreamgym_kit.adapters.langgraph.run.evaluation import (
+        evaluation_of,
+        evaluation_request,
+        scores_against,
+        tasks_of_split,
+    )
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.models.named_models import with_policy
     from dreamgym_kit.rollout.rundir import MANIFEST
 
     if require is not None and baseline is None:
@@ -121,122 +123,66 @@ def command(
     if real:
         times = 1 if model is None else 2
         _agree(spec, settings, len(own) * settings.simulate.repeats * times, yes=yes)
-    asked = _Asked(
-        spec,
-        chosen,
-        own,
-        settings,
-        part,
-        real=real,
-        targets=targets,
-        verbose=verbose,
-        overlap=given.overlaps(settings),
-        must_be=require.value if require is not None else "",
-    )
-    _carry_out(asked, [policy] if model is None else [str(model), policy], against, resume, as_json)
+    must_be = require.value if require is not None else ""
+    overlap = given.overlaps(settings)
 
+    def ask(**parts: Any) -> RunRequest:
+        request = RunRequest(graph=spec, tasks=chosen, shard=part, overlap=overlap, **parts)
+        return evaluation_request(request, real=real, must_be=must_be)
 
-class _Asked(NamedTuple):
-    """What both sides of an evaluation share."""
-
-    spec: str
-    tasks: "list[Task]"
-    own: "list[Task]"  # of the shard
-    settings: "Settings"
-    shard: "Shard | None"
-    real: bool
-    targets: "list[export.Target]"
-    verbose: int
-    overlap: bool  # asked for on the command line
-    must_be: str
-
-
-def _carry_out(
-    asked: _Asked,
-    policies: "list[str | None]",
-    against: Path | None,
-    resume: Path | None,
-    as_json: bool,
-) -> NoReturn:
-    """Run one side after the other, show the last one held against the one before, and end."""
-    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_of, scores_against
-    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest, with_policy
-    from dreamgym_kit.cli.running import carry_out, end, near
-
-    before, codes = scores_against(against, asked.own), []
-    for number, policy in enumerate(policies, start=1):
-        side = asked._replace(settings=with_policy(policy, asked.settings))
-        with opened_policy(policy, side.settings) as server, _recordings(side) as store:
-            weights = weights_digest(policy, side.settings)
-            result = carry_out(_request(side, resume, store, server, weights))
-        found = evaluation_of(
-            result, asked.own, against=before, run=near(result.directory), must_be=asked.must_be
-        )
+    policies = [policy] if model is None else [str(model), policy]
+    before, codes = scores_against(against, own), []
+    for number, named in enumerate(policies, start=1):
+        result = _run_side(ask, with_policy(named, settings), named, resume, real=real)
+        found = evaluation_of(result, own, against=before, run=near(result.directory), must_be=must_be)
         codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
         if result.stopped_by is not None and number < len(policies):
             codes.append(128 + result.stopped_by)
         if result.stopped_by is not None or result.summary.executed:
             break
         before, resume = found.b, None
-    for target in asked.targets:
+    for target in targets:
         export.write(target, result.summary, result.directory, data=found.to_json())
-    _show(found, result, verbose=asked.verbose, as_json=as_json)
-    end(_worst(codes), dreamt=not asked.real)
+    _show(found, result, verbose=verbose, as_json=as_json)
+    end(_worst(codes), dreamt=not real)
+
+
+def _run_side(
+    ask: "Callable[..., RunRequest]",
+    settings: "Settings",
+    policy: str | None,
+    resume: Path | None,
+    *,
+    real: bool,
+) -> "RunResult":
+    """Run the tasks with one policy; real tools need no recordings."""
+    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest
+
+    recordings = nullcontext() if real else opened_recordings(settings)
+    with opened_policy(policy, settings) as server, recordings as store:
+        return carry_out(
+            ask(
+                settings=settings,
+                gate=settings.gate,
+                store=store,
+                policy=server,
+                weights=weights_digest(policy, settings),
+                directory=resume.absolute() if resume is not None else None,
+                resume=resume is not None,
+            )
+        )
 
 
 def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.cli.output import tell
-    from dreamgym_kit.cli.record import agree
-
     most = settings.limits.max_tool_calls
     whole = settings.budget.max_calls if settings.budget.max_calls is not None else episodes * most
     tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
-    agree(asyncio.run(inspect_graph(spec, settings)).tools, episodes=episodes, yes=yes, command="evaluate")
-
-
-def _recordings(asked: _Asked) -> "AbstractContextManager[TransitionStore | None]":
-    """What a dream answers from; real tools need none."""
-    from dreamgym_kit.cli.running import opened_recordings
-
-    return nullcontext() if asked.real else opened_recordings(asked.settings)
-
-
-def _request(
-    asked: _Asked,
-    resume: Path | None,
-    store: "TransitionStore | None",
-    policy: "ChatEndpoint | None",
-    weights: str,
-) -> "RunRequest":
-    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_request
-    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-
-    request = RunRequest(
-        graph=asked.spec,
-        tasks=asked.tasks,
-        settings=asked.settings,
-        store=store,
-        directory=resume.absolute() if resume is not None else None,
-        resume=resume is not None,
-        policy=policy,
-        weights=weights,
-        shard=asked.shard,
-        gate=asked.settings.gate,
-        overlap=asked.overlap,
-    )
-    return evaluation_request(request, real=asked.real, must_be=asked.must_be)
+    agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
 
 
 def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
-    import shlex
-
-    from dreamgym_kit.cli.running import look_at, near, say_episodes, stdout_paint, tell_warnings, unfinished
     from dreamgym_kit.report.evaluation import render_evaluation
-    from dreamgym_kit.report.terminal import next_steps
 
     tell_warnings(result)
     if as_json:
@@ -254,7 +200,7 @@ def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bo
     else:
         before = shlex.quote(near(Path(found.a.run)))
         steps.append(("Compare", f"dreamgym-kit compare {before} {run}", "by task, by tool, by finding"))
-    say(next_steps(steps))
+    say_steps(*steps)
 
 
 def _worst(codes: "list[int]") -> int:
@@ -262,3 +208,92 @@ def _worst(codes: "list[int]") -> int:
     order = (6, 1, 4, 3)
     stopped = [code for code in codes if code > _LAST]
     return stopped[0] if stopped else next((code for code in order if code in codes), max(codes))
+
+
+ABLATE_EXAMPLES = (
+    "dreamgym-kit experience ablate my_agent:graph",
+    "dreamgym-kit experience ablate --without history --without state --calls 200 --out runs/ablation",
+    "dreamgym-kit experience ablate --policy models/agent --tasks tasks.jsonl",
+    "dreamgym-kit experience ablate --policy models/agent --learn --yes",
+)
+ABLATE_CODES = (
+    "Exit codes: 0 measured; 2 cannot run, or nobody agreed. Run it again to go on where it was broken off."
+)
+
+
+class Part(StrEnum):
+    """What is left out."""
+
+    HISTORY = "history"
+    STATE = "state"
+    RETRIEVAL = "retrieval"
+    REASONING = "reasoning"
+    CURRICULUM = "curriculum"
+    FAULTS = "faults"
+
+
+Without = Annotated[
+    list[Part] | None, options.option("--without", "Leave this out; may be repeated. By default all.")
+]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that rows are kept in.")]
+Most = Annotated[int, typer.Option("--calls", min=1, help="Held-out recorded calls put to each dream.")]
+AblatedPolicy = Annotated[Path | None, options.option("--policy", "A model that fares in each dream.", "DIR")]
+Learn = Annotated[
+    bool, options.option("--learn", "Train it in each dream, then try it on the REAL tools; asks.")
+]
+
+
+@options.keyed("tasks", "buffer")
+def ablate_command(
+    given: options.Given,
+    without: Without = None,
+    policy: AblatedPolicy = None,
+    learn: Learn = False,
+    most: Most = 400,
+    out: Out = Path("ablation"),
+    yes: options.Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Leave out one part of the dream at a time: how true it is then, and how an agent fares in it.
+
+    Recorded calls are put to each dream and held against what the real tools said. With --policy an agent
+    works in each; with --learn it is trained in each and tried on the real tools.
+    """
+    settings = given.settings()
+    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate
+    from dreamgym_kit.report.ablation import render_ablation
+    from dreamgym_kit.rollout.tasks import read_tasks
+
+    parts = tuple(dict.fromkeys(part.value for part in without or ())) or None
+    needs_tasks = policy is not None or learn
+    request = AblationRequest(
+        graph=options.graph_of(settings, "ablate"),
+        tasks=read_tasks(options.tasks_of(settings, "ablate")) if needs_tasks else [],
+        settings=settings,
+        out=out.absolute(),
+        parts=parts,
+        policy=policy.absolute() if policy is not None else None,
+        learn=learn,
+        most=most,
+    )
+    if learn:
+        _agree_to_ablate(request, yes=yes)
+    rows = ablate(request, tell=lambda row: tell(f"measured without {row.part}"))
+    if as_json:
+        from dreamgym_kit.report.ablation import ROWS
+
+        say_json({"kind": "ablate", "rows": [ROWS.write(row) for row in rows]})
+    else:
+        say(render_ablation(rows))
+
+    end(0, dreamt=policy is not None)
+
+
+def _agree_to_ablate(request: "AblationRequest", *, yes: bool) -> None:
+    """Say what the real tools can do and how often they may be called, and ask."""
+    from dreamgym_kit.adapters.langgraph.run.ablation import ablated_parts
+    from dreamgym_kit.types import Split
+
+    tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
+    episodes = (1 + len(ablated_parts(request))) * len(tried) * request.settings.train.eval_n
+    agree(request.graph, request.settings, episodes=episodes, yes=yes, command="ablate")

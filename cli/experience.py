@@ -1,13 +1,17 @@
 """`dreamgym-kit experience`: from recordings to a model that stands in for tools, and its gate."""
 
 import shlex
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import inspected, served_model
+from dreamgym_kit.errors import UnknownName, UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +52,7 @@ HoldOut = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same split, same weights.")]
 Outcomes = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--outcomes",
-        metavar="RUN",
-        help="A run that recorded: who succeeded, and what was asked.",
-        show_default=False,
-    ),
+    options.option("--outcomes", "A run that recorded: who succeeded, and what was asked.", "RUN"),
 ]
 Base = Annotated[Path, typer.Option("--model", metavar="DIR", help="The model directory to begin with.")]
 Tried = Annotated[
@@ -61,15 +60,12 @@ Tried = Annotated[
     typer.Option("--model", metavar="DIR", help="The model that is tried.", show_default="OUT/model"),
 ]
 Server = Annotated[
-    bool,
-    typer.Option(
-        "--endpoint", help="Try the served model of [experience] instead of a directory.", show_default=False
-    ),
+    bool, options.option("--endpoint", "Try the served model of [experience] instead of a directory.")
 ]
 
 app = typer.Typer(
     help="Build and evaluate experience models.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES) + f"\n\n{CODES}",
+    epilog=options.examples(EXAMPLES, CODES),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -97,14 +93,13 @@ def annotate_command(
 
     from dreamgym_kit.adapters.distilling.material import begin, material, outcomes_of
     from dreamgym_kit.adapters.stores.factory import open_to_search
-    from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.rollout.budgets import RunAccount
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.annotation import KeptAnnotations, annotate
 
     if by not in (RULES, TEACHER):
         raise UnknownName("annotator", by, known=(RULES, TEACHER), source="--by", where="who can annotate")
-    settings = options.settings_for(graph, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(graph, buffer=buffer, tenant=tenant)
     tools = _tools(settings)
     texts, successes = outcomes_of(outcomes or ())
     with closing(open_to_search(buffer_of(settings), settings)) as store:
@@ -168,7 +163,8 @@ def train_command(
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.distil.lessons import Leaving
 
-    options.finite({"lr": lr})
+    if not isfinite(lr):
+        raise UserError(f"lr: {lr} is no number to work with; leave it out for no limit.")
     settings = options.Given(None, {"buffer": buffer}, assigned or ()).settings()
     distill = settings.distill
     wanted = SftOptions(
@@ -185,7 +181,7 @@ def train_command(
     )
     every = max(1, steps // 20)
 
-    def heard(step: SftStep) -> None:
+    def report(step: SftStep) -> None:
         if step.step % every == 0 or step.step == steps:
             tell(f"step {step.step} of {steps}  loss {step.loss:.4f}")
 
@@ -199,9 +195,9 @@ def train_command(
                 distill.leave_out, distill.leave_out, distill.leave_out, reasoning=distill.reasoning
             ),
             most_tokens=distill.max_tokens,
-            tell=heard,
+            tell=report,
         )
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "model": str(done.folder),
         "lessons": done.counts.lessons.total(),
         "unsayable": dict(done.counts.unsayable),
@@ -211,15 +207,15 @@ def train_command(
         "loss": round(done.steps[-1].loss, 4),
     }
     if as_json:
-        say_json(told)
+        say_json(summary)
         return
-    say(f" {done.folder}  {told['lessons']} lessons, loss {told['loss']}")
-    if told["unsayable"]:
-        tools = ", ".join(f"{name} {count}" for name, count in sorted(told["unsayable"].items()))
-        say(f" not taught, since no decision makes the answer: {_one_line(tools)}")
+    say(f" {done.folder}  {summary['lessons']} lessons, loss {summary['loss']}")
+    if summary["unsayable"]:
+        tools = ", ".join(f"{name} {count}" for name, count in sorted(summary["unsayable"].items()))
+        say(f" not taught, since no decision makes the answer: {one_line(tools)}")
     if done.rows.too_long:
         say(f" not taught, since longer than the model reads: {done.rows.too_long}")
-    say(_following("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
+    say_steps(("Try", f"dreamgym-kit experience eval {shlex.quote(str(out))}", "on held-out recordings"))
 
 
 @app.command("eval")
@@ -249,37 +245,36 @@ def eval_command(
     from dreamgym_kit.adapters.models.named_models import open_directory
     from dreamgym_kit.adapters.stores.factory import open_to_search
     from dreamgym_kit.adapters.trainers.folders import digest_of_folder
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.training.distil.gate import FILE, NEVER, exactness, gate_of, write_gate
 
     begun = read_begun(out)
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": begun.tenant})
+    settings = options.settings_for(buffer=buffer, tenant=begun.tenant)
     if endpoint and model is not None:
         raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL
     with closing(open_to_search(buffer_of(settings), settings)) as store:
-        chat = _server(settings) if folder is None else open_directory(folder)
+        chat = served_model(settings) if folder is None else open_directory(folder)
         with closing(chat):
             known = material(begun, store, settings)
             without = frozenset() if folder is None else taught_to(folder)
             calls = asyncio.run(
-                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_asked)
+                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_report_asked)
             )
-    found = exactness(calls, threshold=settings.simulate.min_confidence)
-    gate = gate_of(found, weights="" if folder is None else digest_of_folder(folder), bound=bound)
+    measured = exactness(calls, threshold=settings.simulate.min_confidence)
+    gate = gate_of(measured, weights="" if folder is None else digest_of_folder(folder), bound=bound)
     path = (out if folder is None else folder) / FILE
-    write_gate(path, gate, found.to_json())
+    write_gate(path, gate, measured.to_json())
     if as_json:
         say_json(
             {
-                **found.to_json(),
+                **measured.to_json(),
                 "gate": {name: tool.verdict for name, tool in gate.tools.items()},
                 "file": str(path),
             }
         )
     else:
-        _show_exact(found, gate, path)
+        _show_exact(measured, gate, path)
     if any(one.verdict == NEVER for one in gate.tools.values()):
         raise typer.Exit(1)
 
@@ -292,11 +287,7 @@ def _tools(settings: "Settings") -> "list[Any]":
             "and arguments will stand in a dream's prompts, and not in what is taught"
         )
         return []
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-
-    return asyncio.run(inspect_graph(settings.graph, settings)).tools
+    return inspected(settings.graph, settings).tools
 
 
 def _annotator(
@@ -309,7 +300,7 @@ def _annotator(
 
     if by == RULES:
         return MinedRules(taught), lambda: None
-    endpoint = _server(settings, role="teacher")
+    endpoint = served_model(settings, role="teacher")
     budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
     budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
     asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
@@ -321,32 +312,16 @@ def _progress(of: int) -> "Callable[[Outcome], None]":
     """Tells how far it is, now and then."""
     every = max(1, of // 20)
 
-    def heard(done: "Outcome") -> None:
+    def report(done: "Outcome") -> None:
         if done.made % every == 0:
             tell(f"{done.before + done.made} of {of} episodes annotated")
 
-    return heard
+    return report
 
 
-def _asked(done: int, of: int) -> None:
+def _report_asked(done: int, of: int) -> None:
     if done % max(1, of // 10) == 0:
         tell(f"{done} of {of} held-out calls asked")
-
-
-def _server(settings: "Settings", *, role: str = "") -> "Any":
-    import asyncio
-
-    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
-    from dreamgym_kit.errors import UserError
-
-    endpoint = open_endpoint(settings, role=role)
-    if endpoint is None:
-        raise UserError(
-            f"a model is to be asked, and {settings.where('experience')} names no server: "
-            '[experience] urls = ["http://localhost:8000/v1"], model = "..."'
-        )
-    asyncio.run(check_endpoint(endpoint))
-    return endpoint
 
 
 def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Spend", as_json: bool) -> None:
@@ -367,44 +342,30 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
         )
         return
     for name, why in list(done.unusable.items())[:20]:
-        tell(f"not annotated: {_one_line(name)}: {_one_line(why)}")
+        tell(f"not annotated: {one_line(name)}: {one_line(why)}")
     if done.stopped:
-        tell(f"stopped: {_one_line(done.stopped)}; run it again to go on")
+        tell(f"stopped: {one_line(done.stopped)}; run it again to go on")
     by = ", ".join(known.begun.by)
     say(f" {out}  {done.before + done.made} of {len(taught)} episodes annotated, {done.made} of them now")
     say(f" held out {len(measured)} episodes: {known.sides.groups} groups apart by {by}")
     if spend.calls:
         say(f" teacher so far: {spend.calls} answers, {spend.tokens:,} tokens, {spend.cost_usd:.4f} USD")
     train = f"dreamgym-kit experience train {shlex.quote(str(out))} --model DIR"
-    say(_following("Train", train, "a model on them"))
+    say_steps(("Train", train, "a model on them"))
 
 
-def _show_exact(found: "Exactness", gate: "Gate", path: Path) -> None:
+def _show_exact(measured: "Exactness", gate: "Gate", path: Path) -> None:
     """Exactness and verdict of each tool."""
     from dreamgym_kit.training.distil.gate import WAYS
 
-    width = max(4, *(len(_one_line(tool.tool)) for tool in found.tools))
-    say(f" {found.calls} held-out calls; share answered exactly as recorded\n")
+    width = max(4, *(len(one_line(tool.tool)) for tool in measured.tools))
+    say(f" {measured.calls} held-out calls; share answered exactly as recorded\n")
     say(f" {'tool':{width}}  {'calls':>5}  " + "  ".join(f"{way:>8}" for way in WAYS) + "  gate")
-    for tool in found.tools:
+    for tool in measured.tools:
         shares = "  ".join(f"{tool.exact[way] / tool.calls:8.3f}" for way in WAYS)
-        one = gate.tools[tool.tool]
-        say(f" {_one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {one.verdict}: {one.why}")
-    say(f" {'all':{width}}  {found.calls:5}  " + "  ".join(f"{found.share(way):8.3f}" for way in WAYS))
-    if found.calibration is not None:
-        say(f"\n calibration error {found.calibration:.3f}")
+        verdict = gate.tools[tool.tool]
+        say(f" {one_line(tool.tool):{width}}  {tool.calls:5}  {shares}  {verdict.verdict}: {verdict.why}")
+    say(f" {'all':{width}}  {measured.calls:5}  " + "  ".join(f"{measured.share(way):8.3f}" for way in WAYS))
+    if measured.calibration is not None:
+        say(f"\n calibration error {measured.calibration:.3f}")
     say(f" gate  {path}")
-
-
-def _following(name: str, command: str, what: str) -> str:
-    """The next command to type."""
-    from dreamgym_kit.report.terminal import next_steps
-
-    return next_steps([(name, command, what)])
-
-
-def _one_line(text: str) -> str:
-    """Text of others on one line, nothing in it acted on."""
-    from dreamgym_kit.report.sanitize import one_line as cleaned
-
-    return cleaned(text)

@@ -1,14 +1,16 @@
 """`dreamgym-kit export`: a run as files that other programs read; `-o` of the commands that make runs."""
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, tell
+from dreamgym_kit.cli.output import near, pasted, say, tell
+from dreamgym_kit.cli.running import opened, summary_of
+from dreamgym_kit.errors import UserError, require_extra
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.report.metrics import RunMetrics
@@ -29,27 +31,22 @@ _EPISODES = ("xml", "md", "html", "json", "otel")
 
 Outputs = Annotated[
     list[str],
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="FILE.xml (JUnit), FILE.md, FILE.html, FILE.json, otel:FILE|URL, png:DIR (a training's curves); "
+    options.option(
+        "--output -o",
+        "FILE.xml (JUnit), FILE.md, FILE.html, FILE.json, otel:FILE|URL, png:DIR (a training's curves); "
         "md:FILE adds to FILE.",
-        show_default=False,
+        "FILE",
     ),
 ]
 Headers = Annotated[
     str | None,
-    typer.Option(
-        "--otel-headers",
-        metavar="VARIABLE",
-        help="Environment variable with the endpoint's headers: key=value,key=value.",
-        show_default=False,
+    options.option(
+        "--otel-headers", "Environment variable with the endpoint's headers: key=value,key=value.", "VARIABLE"
     ),
 ]
 
 
-class Target(NamedTuple):
+class ReportFile(NamedTuple):
     """One thing to write."""
 
     format: str  # of _PREFIXES
@@ -67,8 +64,6 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
 
     The extension says which, or what stands before a colon. A training has a page, JSON and curves.
     """
-    from dreamgym_kit.cli.running import opened, summary_of
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.report.training import is_training
 
     targets, directory = targets_of(output), opened(run)
@@ -91,7 +86,7 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
             say(f" {target.place}")
 
 
-def targets_of(texts: Sequence[str] | None) -> list[Target]:
+def targets_of(texts: Sequence[str] | None) -> list[ReportFile]:
     """What each `-o` names.
 
     Raises:
@@ -100,22 +95,20 @@ def targets_of(texts: Sequence[str] | None) -> list[Target]:
     return [_target(text) for text in texts or ()]
 
 
-def _target(text: str) -> Target:
-    from dreamgym_kit.errors import UserError
-
+def _target(text: str) -> ReportFile:
     prefix, colon, place = text.partition(":")
     if colon and prefix in _PREFIXES and place:
-        return Target(prefix, place, append=prefix not in ("otel", "png"))
+        return ReportFile(prefix, place, append=prefix not in ("otel", "png"))
     form = _FORMATS.get(Path(text).suffix)
     if form is None:
         raise UserError(
             f"-o {text}: name a file that ends in .xml (JUnit), .md, .html or .json, or put the form and a "
             "colon before it: md:$GITHUB_STEP_SUMMARY. Nothing was run."
         )
-    return Target(form, text)
+    return ReportFile(form, text)
 
 
-def write(target: Target, summary: "RunMetrics", directory: Path, *, data: "JsonValue" = None) -> None:
+def write(target: ReportFile, summary: "RunMetrics", directory: Path, *, data: "JsonValue" = None) -> None:
     """Write one form of a run.
 
     Args:
@@ -144,8 +137,6 @@ def write(target: Target, summary: "RunMetrics", directory: Path, *, data: "Json
 
 def looker(directory: Path) -> Callable[[str], str]:
     """The command that shows an episode of a run."""
-    from dreamgym_kit.cli.running import near, pasted
-
     place = shlex.quote(near(directory))
     return lambda episode: f"dreamgym-kit report {place} --episode {pasted(episode)}"
 
@@ -158,10 +149,8 @@ def write_page(directory: Path, target: Path) -> str:
     """
     from urllib.parse import quote
 
-    from dreamgym_kit.cli.running import near
     from dreamgym_kit.report.page.training import training_page
     from dreamgym_kit.report.page.writing import page_of, write_page
-    from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.report.training import is_training, training_of
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.rundir import RunDirectory
@@ -181,7 +170,7 @@ def write_page(directory: Path, target: Path) -> str:
     return f"{link}#e={quote(name, safe='', errors='replace')}" + (f"&s={step}" if step is not None else "")
 
 
-def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> None:
+def _write_training(directory: "RunDirectory", targets: Sequence[ReportFile]) -> None:
     from dreamgym_kit.report.training import training_of
 
     for target in targets:
@@ -197,9 +186,6 @@ def _write_training(directory: "RunDirectory", targets: Sequence[Target]) -> Non
 
 
 def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> None:
-    from dreamgym_kit.errors import require_extra
-    from dreamgym_kit.report.sanitize import one_line
-
     require_extra("otel", needed_by="export -o otel:")
     from dreamgym_kit.adapters.otel.exporting import export_run
 
@@ -211,9 +197,8 @@ def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> 
     say(f" {one_line(done.to)}  {traces}, {done.spans:,} spans{refused}")
 
 
-def _file(target: Target) -> Path:
+def _file(target: ReportFile) -> Path:
     """Where a page goes: a file of its own, which is replaced in one step."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.atomic_files import is_folder
 
     file = Path(target.place)
@@ -223,14 +208,11 @@ def _file(target: Target) -> Path:
 
 
 def _json(value: "JsonValue") -> str:
-    import json
-
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def _put(target: Target, text: str) -> None:
+def _put(target: ReportFile, text: str) -> None:
     """A prefix adds, since $GITHUB_STEP_SUMMARY holds other steps' too; a device or pipe is fine."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.guard import egress
 
     file = Path(target.place)
@@ -241,3 +223,26 @@ def _put(target: Target, text: str) -> None:
                 out.write(text)
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}; the run itself is kept.") from None
+
+
+VIEW_EXAMPLES = ("dreamgym-kit view", "dreamgym-kit view runs/2026-11-21-desk-7f3a --no-browser")
+
+NoBrowser = Annotated[bool, options.option("--no-browser", "Write the page and say where it is.")]
+
+
+def view(run: options.Run = None, no_browser: NoBrowser = False) -> None:
+    """Open the report of a run in the browser.
+
+    It is one file, RUN/report.html, that needs no server and no network.
+    """
+    import webbrowser
+
+    from dreamgym_kit.report.page.writing import PAGE
+
+    directory = opened(run).path
+    target: Path = directory / PAGE
+    link = write_page(directory, target)
+    say(f" {near(target)}  {target.stat().st_size / 1e6:.1f} MB")
+    say(f" {link}")
+    if not no_browser and not webbrowser.open(link):
+        tell("warning: no browser was found here; open the file named above.")

@@ -1,15 +1,20 @@
 """`dreamgym-kit init`: reads a graph and writes a commented dreamgym.toml, with guesses to correct."""
 
+import json
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.approving import format_effects
+from dreamgym_kit.cli.next_command import graphs_here, next_command
+from dreamgym_kit.cli.output import say, say_json, say_steps, tell
+from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.colors import fold
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
@@ -37,43 +42,22 @@ _OFFER = (
 )
 
 
-class _Written(NamedTuple):
-    """What was written, for the person to read."""
-
-    settings: Path
-    tasks: Path | None
-    offered: int  # tools that recordings show something of
-
-
 Spec = Annotated[
     str | None,
-    typer.Argument(
-        metavar="GRAPH",
-        help="module:attribute, file.py:attribute or langgraph.json:name; else the only one found here.",
-        show_default=False,
+    options.argument(
+        "GRAPH", "module:attribute, file.py:attribute or langgraph.json:name; else the only one found here."
     ),
 ]
 Update = Annotated[
-    bool,
-    typer.Option(
-        "--update", help="Keep what dreamgym.toml says and add the tools that it lacks.", show_default=False
-    ),
+    bool, options.option("--update", "Keep what dreamgym.toml says and add the tools that it lacks.")
 ]
 Confirm = Annotated[
-    bool,
-    typer.Option(
-        "--confirm",
-        help="Take every effect in dreamgym.toml as right: no longer a guess.",
-        show_default=False,
-    ),
+    bool, options.option("--confirm", "Take every effect in dreamgym.toml as right: no longer a guess.")
 ]
 
 
 AllSettings = Annotated[
-    bool,
-    typer.Option(
-        "--all-settings", help=f"Write {_REFERENCE}: every setting with its words.", show_default=False
-    ),
+    bool, options.option("--all-settings", f"Write {_REFERENCE}: every setting with its words.")
 ]
 
 
@@ -90,8 +74,6 @@ def command(
     Imports the graph's module and calls its factory, if it is one; runs no tool. Without a tasks file,
     one with a first task is written too.
     """
-    from dreamgym_kit.cli.running import let_go, prints_on_stderr
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.schema import SETTINGS_FILE
 
     file = Path.cwd() / SETTINGS_FILE
@@ -105,15 +87,15 @@ def command(
         return
     settings = _before(file, graph, update=update)
     chosen = graph or settings.graph or _only_one_here(file.parent)
-    settings = settings.with_overrides(
-        {"graph": chosen, "tasks": str(tasks) if tasks is not None else _usual_tasks(settings)}
-    )
+    settings = replace(settings, graph=chosen, tasks=str(tasks or settings.tasks or _TASKS))
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
+
     try:
         with prints_on_stderr():
-            facts = _look(chosen, settings)
+            facts = asyncio.run(look_at_graph(chosen, settings))
     except UserError as error:
-        from dreamgym_kit.cli.next_command import next_command
-
         raise UserError(f"{error}\nThen: {next_command(error, 'init', chosen, file.parent)}") from None
     _write(file, _with_hosts(settings, facts), facts, as_json=as_json)
     let_go(0)
@@ -121,10 +103,9 @@ def command(
 
 def _renamed(file: Path) -> bool:
     """Give keys of an earlier version the names of today, and keep a copy; False where there are none."""
-    from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.settings.load import text_of
-    from dreamgym_kit.settings.read import with_new_names
+    from dreamgym_kit.settings.render import with_new_names
 
     before = text_of(file)
     text, renames = with_new_names(before)
@@ -135,7 +116,7 @@ def _renamed(file: Path) -> bool:
     write_atomically(file, text.encode("utf-8"))
     say(f" Renamed in {file.name} (the file as it was: {copy.name}):")
     say("".join(f"   {rename}\n" for rename in renames))
-    say(next_steps([("Go on", "dreamgym-kit init --update", "add the tools that the file lacks")]))
+    say_steps(("Go on", "dreamgym-kit init --update", "add the tools that the file lacks"))
     return True
 
 
@@ -148,14 +129,6 @@ def _write_reference(file: Path, *, as_json: bool) -> None:
         say_json({"reference": str(file)})
     else:
         say(f" Written: {file}. It is not read; copy lines of it into dreamgym.toml.")
-
-
-def _look(graph: str, settings: "Settings") -> "GraphInspection":
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import look_at_graph
-
-    return asyncio.run(look_at_graph(graph, settings))
 
 
 def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_json: bool) -> None:
@@ -171,11 +144,24 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
         written = "\n".join([render_settings(settings, facts.tools, tables=described), *offered])
     write_atomically(file, written.encode("utf-8"))
     write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
-    summary = _Written(file, _first_task(settings, facts), len(described))
+    tasks = _first_task(settings, facts)
     if as_json:
-        say_json(_as_json(summary, facts))
+        tools = [
+            {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
+            for spec in facts.every()
+        ]
+        say_json(
+            {
+                "settings": str(file),
+                "tasks": str(tasks) if tasks is not None else None,
+                "tools": tools,
+                "offered": len(described),
+                "problems": [*facts.problems, *facts.touched],
+                "warnings": facts.warnings,
+            }
+        )
     else:
-        _show(summary, facts, settings)
+        _show(file, tasks, len(described), facts, settings)
 
 
 def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
@@ -213,9 +199,6 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
 
 def _only_one_here(folder: Path) -> str:
     """The graph that was meant by naming none."""
-    from dreamgym_kit.cli.discover import graphs_here
-    from dreamgym_kit.errors import UserError
-
     graphs = graphs_here(folder)
     if len(graphs) == 1:
         return graphs[0]
@@ -230,7 +213,6 @@ def _only_one_here(folder: Path) -> str:
 
 def _confirm(file: Path, *, as_json: bool) -> None:
     """Take `guessed = true` out of the settings, and touch nothing else in them; the same in the lock."""
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE, confirm_lock
     from dreamgym_kit.settings.load import load_settings
@@ -248,13 +230,12 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     if as_json:
         say_json({"settings": str(file), "confirmed": confirmed})
         return
-    from dreamgym_kit.report.terminal import next_steps
 
     count, now = (
         ("effect", "is no longer a guess") if confirmed == 1 else ("effects", "are no longer guesses")
     )
     say(f" {confirmed} {count} in {file.name} {now}.")
-    say(next_steps([("Check", "dreamgym-kit doctor", "what is still missing")]))
+    say_steps(("Check", "dreamgym-kit doctor", "what is still missing"))
 
 
 def _without_guesses(text: str) -> tuple[str, int]:
@@ -276,14 +257,8 @@ def _without_guesses(text: str) -> tuple[str, int]:
     return (tomlkit.dumps(document), guessed) if guessed else (text, 0)
 
 
-def _usual_tasks(settings: "Settings") -> str | None:
-    return _TASKS if settings.tasks is None else None
-
-
 def _first_task(settings: "Settings", facts: "GraphInspection") -> Path | None:
     """Write a tasks file to start from where there is none; gives it if it was written."""
-    import json
-
     from dreamgym_kit.rollout.atomic_files import write_atomically
 
     file = settings.resolve(settings.tasks or _TASKS)
@@ -295,7 +270,6 @@ def _first_task(settings: "Settings", facts: "GraphInspection") -> Path | None:
 
 
 def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.load import load_settings
     from dreamgym_kit.settings.schema import Settings
 
@@ -337,45 +311,27 @@ def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _as_json(summary: "_Written", facts: "GraphInspection") -> dict[str, object]:
-    tools = [
-        {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
-        for spec in facts.every()
-    ]
-    return {
-        "settings": str(summary.settings),
-        "tasks": str(summary.tasks) if summary.tasks is not None else None,
-        "tools": tools,
-        "offered": summary.offered,
-        "problems": [*facts.problems, *facts.touched],
-        "warnings": facts.warnings,
-    }
-
-
-def _show(summary: "_Written", facts: "GraphInspection", settings: "Settings") -> None:
-    from dreamgym_kit.cli.tool_table import format_effects
-    from dreamgym_kit.report.colors import fold
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
-
+def _show(
+    file: Path, first: Path | None, offered: int, facts: "GraphInspection", settings: "Settings"
+) -> None:
+    """Show what was written; `first`: a tasks file, `offered`: tools that recordings show something of."""
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
-    say(format_effects(facts.every(), written=summary.settings.name))
+    say(format_effects(facts.every(), written=file.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
-    say(f"\n Written: {summary.settings}")
-    if summary.offered:
+    say(f"\n Written: {file}")
+    if offered:
         say(
-            f" At its end, as comments: what the recordings show of {summary.offered} tools. "
-            "Take over what is right."
+            f" At its end, as comments: what the recordings show of {offered} tools. Take over what is right."
         )
     tasks = settings.tasks or _TASKS
-    if summary.tasks is not None:
-        say(f" Written: {summary.tasks}")
+    if first is not None:
+        say(f" Written: {first}")
     steps = [
-        ("Correct", summary.settings.name, "the guessed effects: a dry run rests on them"),
-        *([("Ask", tasks, "what your agent is to do, one line a task")] if summary.tasks is not None else []),
+        ("Correct", file.name, "the guessed effects: a dry run rests on them"),
+        *([("Ask", tasks, "what your agent is to do, one line a task")] if first is not None else []),
         ("Check", "dreamgym-kit doctor", "what is still missing"),
         ("Record", "dreamgym-kit record", "real calls for dreams to answer from"),
         ("Dream", "dreamgym-kit simulate", "no real tool runs"),
     ]
-    say(next_steps(steps))
+    say_steps(*steps)

@@ -15,17 +15,19 @@
 
 import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+from typer.models import CommandInfo, TyperInfo
 
 from dreamgym_kit.cli import (
-    ablate,
     buffer,
-    compare,
     crawling,
     demo,
     deploy,
@@ -35,20 +37,74 @@ from dreamgym_kit.cli import (
     export,
     init,
     options,
-    record,
     report,
     rules,
-    runs,
     s2r,
     serve,
     simulate,
     train,
-    view,
 )
-from dreamgym_kit.cli.lazy_commands import lean
 from dreamgym_kit.cli.output import coloured, columns, finish, tell
-from dreamgym_kit.cli.panels import PanelCommand, PanelGroup
+from dreamgym_kit.cli.running import let_go
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.colors import WIDTH
+from dreamgym_kit.report.sanitize import clean
+
+_OF_FLAGS = {
+    "Input": ("--tasks", "--select", "--buffer", "--policy", "--split", "--environment", "--ids"),
+    "Gate and safety": (
+        *("--min-pass-rate", "--max-inconclusive", "--forbid", "--fail-on", "--require", "--max-calls"),
+        *("--yes", "--preflight-only", "--allow-guessed", "--eval-real"),
+    ),
+    "Output": ("--output", "--json", "--verbose"),
+}
+_RUN, _LAST = "Run", "Output"
+_FEW = 6  # options that need no panels
+
+
+class PanelGroup(TyperGroup):
+    """Lists its commands by panel."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  as click calls it
+        """Write a section for each panel, in the order in which its first command was added."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for command in self.commands.values():
+            if not command.hidden:
+                panel = getattr(command, "rich_help_panel", None)
+                name = panel if isinstance(panel, str) else "Commands"
+                says = (command.help or "").strip().partition("\n")[0]
+                panels.setdefault(name, []).append((str(command.name), says))
+        _write_sections(formatter, panels.items())
+
+
+class PanelCommand(TyperCommand):
+    """Lists its options by panel, where there are many."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments first, then a section for each panel."""
+        shown = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
+        arguments = [row for param, row in shown if row and param.param_type_name == "argument"]
+        options = [(param, row) for param, row in shown if row and param.param_type_name != "argument"]
+        if len(options) <= _FEW:
+            panels = {"Options": [row for _, row in options]}
+        else:
+            names = ["Input", _RUN, "Gate and safety", _LAST]
+            panels = {name: [row for param, row in options if _panel(param.opts) == name] for name in names}
+        _write_sections(formatter, [("Arguments", arguments), *panels.items()])
+
+
+def _panel(flags: Sequence[str]) -> str:
+    if "--help" in flags:
+        return _LAST
+    return next((name for name, known in _OF_FLAGS.items() if set(known) & set(flags)), _RUN)
+
+
+def _write_sections(formatter: Any, panels: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:
+    for name, rows in panels:
+        if rows:
+            with formatter.section(name):
+                formatter.write_dl(rows)
+
 
 CANNOT_RUN, NO_TASK, OUR_FAULT, INTERRUPTED = 2, 5, 70, 130
 
@@ -62,43 +118,45 @@ app = typer.Typer(
 )
 
 
-def _examples(lines: tuple[str, ...], codes: str = "") -> str:
-    """Examples and exit codes below a command's help, kept as they are broken here."""
-    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-    return f"{text}\n\n{codes}" if codes else text
-
-
 START, RESULTS, SHIP, DATA = "Start here", "Results", "Train and ship", "Data"
 
 
-def _add(name: str, module: Any, panel: str, **more: Any) -> None:
-    epilog = _examples(module.EXAMPLES, getattr(module, "CODES", ""))
-    app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel, **more)(module.command)
+def _add(name: str, module: Any, panel: str) -> None:
+    codes = getattr(module, "CODES", "")
+    _add_command(name, module.command, panel, options.examples(module.EXAMPLES, codes))
+
+
+def _add_command(name: str, command: Callable[..., None], panel: str, epilog: str) -> None:
+    app.command(name, epilog=epilog, cls=PanelCommand, rich_help_panel=panel)(command)
 
 
 _add("demo", demo, START)
 _add("init", init, START)
 _add("doctor", doctor, START)
-_add("record", record, START)
+_add_command(
+    "record", simulate.record, START, options.examples(simulate.RECORD_EXAMPLES, simulate.RECORD_CODES)
+)
 _add("simulate", simulate, START)
-_add("view", view, START)
+_add_command("view", export.view, START, options.examples(export.VIEW_EXAMPLES))
 _add("report", report, RESULTS)
-_add("compare", compare, RESULTS)
+_add_command("compare", report.compare, RESULTS, options.examples(report.COMPARE_EXAMPLES))
 _add("export", export, RESULTS)
 _add("evaluate", evaluate, SHIP)
 _add("train", train, SHIP)
 _add("s2r", s2r, SHIP)
-app.command("s2r verify", epilog=_examples(s2r.EXAMPLES[-1:]), hidden=True)(s2r.verify_log)
+app.command("s2r verify", epilog=options.examples(s2r.EXAMPLES[-1:]), hidden=True)(s2r.verify_log)
 app.add_typer(deploy.app, name="deploy", rich_help_panel=SHIP)
 _add("serve", serve, SHIP)
 app.add_typer(experience.app, name="experience", rich_help_panel=SHIP)
 app.add_typer(buffer.app, name="buffer", rich_help_panel=DATA)
 _add("crawl", crawling, DATA)
 app.add_typer(rules.app, name="rules", rich_help_panel=DATA)
-app.add_typer(runs.app, name="runs", epilog=_examples(runs.EXAMPLES), rich_help_panel=DATA)
-runs.app.command("list")(runs.list_runs)
-runs.app.command("merge", epilog=_examples(runs.EXAMPLES, runs.CODES))(runs.merge)
-experience.app.command("ablate", epilog=_examples(ablate.EXAMPLES, ablate.CODES))(ablate.command)
+app.add_typer(
+    report.runs_app, name="runs", epilog=options.examples(report.RUNS_EXAMPLES), rich_help_panel=DATA
+)
+experience.app.command("ablate", epilog=options.examples(evaluate.ABLATE_EXAMPLES, evaluate.ABLATE_CODES))(
+    evaluate.ablate_command
+)
 
 
 def _version(requested: bool) -> None:
@@ -109,7 +167,7 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=_examples(("dreamgym-kit demo", "dreamgym-kit init my_agent:graph")))
+@app.callback(epilog=options.examples(("dreamgym-kit demo", "dreamgym-kit init my_agent:graph")))
 def dreamgym(
     _: Annotated[
         bool,
@@ -119,28 +177,62 @@ def dreamgym(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="Settings, not the nearest dreamgym.toml.", show_default=False
-        ),
+        options.option("--config", "Settings, not the nearest dreamgym.toml.", "FILE"),
     ] = None,
 ) -> None:
     """Dry-run LangGraph agents: every tool call is answered by a dream, no real tool runs."""
     options.CONFIG.set(config)
 
 
+def lean(app: typer.Typer, arguments: Sequence[str]) -> typer.Typer:
+    """The app for these arguments: with one command whole, or with all of them by name for a list of them."""
+    if list(arguments) in ([], ["--help"]):
+        return _with(app, map(_named, app.registered_commands), map(_named_group, app.registered_groups))
+    commands = [command for command in app.registered_commands if command.name == arguments[0]]
+    groups = [group for group in app.registered_groups if group.name == arguments[0]]
+    return (
+        _with(app, commands, groups) if commands or groups else app
+    )  # else all are needed, to name the nearest
+
+
+def _with(app: typer.Typer, commands: Iterable[CommandInfo], groups: Iterable[TyperInfo]) -> typer.Typer:
+    """The same app with these commands."""
+    same = copy(app)
+    same.registered_commands, same.registered_groups = list(commands), list(groups)
+    return same
+
+
+def _named(command: CommandInfo) -> CommandInfo:
+    """A command that only says what it is for."""
+    named = copy(command)
+    named.callback = _saying(command.callback)
+    return named
+
+
+def _named_group(group: TyperInfo) -> TyperInfo:
+    named = copy(group)
+    if group.typer_instance is not None:
+        named.typer_instance = _with(group.typer_instance, (), ())
+    return named
+
+
+def _saying(command: Callable[..., object] | None) -> Callable[[], None]:
+    def callback() -> None:
+        """Never run: whoever runs a command names it."""
+
+    callback.__doc__ = command.__doc__ if command is not None else None
+    return callback
+
+
 def main() -> None:
     """Run the command line."""
     code = copy_context().run(_code)
     if code in (CANNOT_RUN, NO_TASK, OUR_FAULT):  # nothing of the agent's is under way that anybody asked for
-        from dreamgym_kit.cli.running import let_go
-
         let_go(code)
     sys.exit(code)
 
 
 def _code() -> int:
-    from dreamgym_kit.report.colors import WIDTH
-
     WIDTH.set(columns())
     before, words = options.parted(sys.argv[1:])
     try:
@@ -180,7 +272,6 @@ def _flags_of(command: Any, arguments: list[str]) -> list[str]:
 def _tell_error(text: str) -> None:
     """One error on stderr, never wrapped: ids, paths and commands stay whole."""
     from dreamgym_kit.replay.masking import masked
-    from dreamgym_kit.report.sanitize import clean
 
     word = "\x1b[1;31merror:\x1b[0m" if coloured(sys.stderr) else "error:"
     tell(f"{word} {clean(masked(text))}")

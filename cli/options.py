@@ -6,99 +6,74 @@ Heavy packages stay out: `--help` imports this module, typer and the declaration
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isfinite
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
+
+from dreamgym_kit.cli.output import pasted
+from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.rollout.selecting import Shard
     from dreamgym_kit.settings.schema import Key, Settings
     from dreamgym_kit.types import Task
 
+
+def option(flags: str, says: str, metavar: str | None = None, *, count: bool = False) -> Any:
+    """An option whose default is not shown; `flags` as they are typed: "--select -k"."""
+    return typer.Option(*flags.split(), help=says, metavar=metavar, count=count, show_default=False)
+
+
+def argument(metavar: str, says: str) -> Any:
+    """An argument whose default is not shown."""
+    return typer.Argument(metavar=metavar, help=says, show_default=False)
+
+
+def examples(lines: tuple[str, ...], codes: str = "") -> str:
+    """Examples and exit codes below a command's help, kept as they are broken here."""
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return f"{text}\n\n{codes}" if codes else text
+
+
 Graph = Annotated[
     str | None,
-    typer.Argument(
-        metavar="GRAPH",
-        help="module:attribute, file.py:attribute or langgraph.json:name; else the settings' graph.",
-        show_default=False,
+    argument(
+        "GRAPH", "module:attribute, file.py:attribute or langgraph.json:name; else the settings' graph."
     ),
 ]
-Run = Annotated[
-    Path | None,
-    typer.Argument(metavar="RUN", help="A run directory; the newest one when left out.", show_default=False),
-]
-Tasks = Annotated[
-    Path | None, typer.Option("--tasks", help="Tasks, one JSON object a line.", show_default=False)
-]
+Run = Annotated[Path | None, argument("RUN", "A run directory; the newest one when left out.")]
+Tasks = Annotated[Path | None, option("--tasks", "Tasks, one JSON object a line.")]
 Buffer = Annotated[
     str | None,
-    typer.Option(
-        "--buffer",
-        metavar="FILE",
-        help="Recordings: an SQLite file, or an address (weaviate://host?tenant=shop).",
-        show_default=False,
-    ),
+    option("--buffer", "Recordings: an SQLite file, or an address (weaviate://host?tenant=shop).", "FILE"),
 ]
 Select = Annotated[
-    str | None,
-    typer.Option(
-        "--select",
-        "-k",
-        metavar="EXPRESSION",
-        help="Only tasks with such names: 'refund and not big'.",
-        show_default=False,
-    ),
+    str | None, option("--select -k", "Only tasks with such names: 'refund and not big'.", "EXPRESSION")
 ]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose recordings.", show_default=False)]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any setting: --set simulate.concurrency=4.", show_default=False
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option("--resume", help="Go on with this run directory.", show_default=False, metavar="RUN"),
-]
+Tenant = Annotated[str | None, option("--tenant", "Whose recordings.")]
+Set = Annotated[list[str] | None, option("--set", "Any setting: --set simulate.concurrency=4.", "KEY=VALUE")]
+Resume = Annotated[Path | None, option("--resume", "Go on with this run directory.", "RUN")]
 Policy = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--policy",
-        metavar="DIR",
-        help="Model directory (with policy.urls: served name) that answers in place of the agent's models.",
-        show_default=False,
+        "Model directory (with policy.urls: served name) that answers in place of the agent's models.",
+        "DIR",
     ),
 ]
+StartPolicy = Annotated[Path | None, option("--policy", "The model directory to begin with.", "DIR")]
 Output = Annotated[
     list[str] | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.",
-        show_default=False,
-    ),
+    option("--output -o", "Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.", "FILE"),
 ]
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "--verbose", "-v", count=True, help="Every episode; -vv: no text is cut.", show_default=False
-    ),
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Agree beforehand: real tools run.", show_default=False)
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout, nothing else.", show_default=False)
-]
+Verbose = Annotated[int, option("--verbose -v", "Every episode; -vv: no text is cut.", count=True)]
+Yes = Annotated[bool, option("--yes -y", "Agree beforehand: real tools run.")]
+AsJson = Annotated[bool, option("--json", "One JSON object on stdout, nothing else.")]
 CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
 """The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
-_SHORT = {"simulate.repeats": "-n"}
 OLD_FLAGS: Mapping[str, str] = {
     "--abstain": "--set simulate.on_unanswered=...",
     "--address": "--set workers.address=...",
@@ -202,34 +177,48 @@ class Given:
     flags: Mapping[str, object] = field(default_factory=dict)
     assigned: Sequence[str] = ()
 
-    def settings(self, more: Mapping[str, object] | None = None) -> "Settings":
-        """The settings that hold for this command line; `more` are values of the command's own, by key.
+    def settings(self, policy: Path | None = None) -> "Settings":
+        """The settings that hold for this command line, with `policy` as the directory of its model.
 
         Raises:
             UserError: names the flag or `--set` whose value cannot be used.
         """
-        from dreamgym_kit.settings.load import assigned, laid_over
+        from dreamgym_kit.settings.load import assigned, graph_from_here, laid_over, load_settings
 
-        settings = settings_for(self.graph, more)
+        start = None
+        graph = graph_from_here(self.graph) if self.graph is not None else None
+        if graph is not None:
+            place = Path(graph.rpartition(":")[0] or graph)
+            start = place.parent if place.is_absolute() else None
+        settings = load_settings(start, file=CONFIG.get())
+        if graph is not None:
+            settings = replace(settings, graph=graph)
+        if policy is not None:
+            settings = replace(settings, policy=replace(settings.policy, model=str(policy.absolute())))
         for text in self.assigned:
             settings = assigned(settings, text)
         for key, value in self.flags.items():
             if value not in (None, False, []):
-                settings = laid_over(settings, _flag(key), tuple(key.split(".")), value)
+                given = str(value) if isinstance(value, Path) else value
+                settings = laid_over(settings, _flag(key), tuple(key.split(".")), given)
         return settings
 
     def overlaps(self, settings: "Settings") -> bool:
         """Whether the command line itself asks for several episodes at once: real tools need not bear it."""
-        asked = {text.partition("=")[0] for text in self.assigned}
-        at_once = {
-            "simulate.concurrency": settings.simulate.concurrency,
-            "workers.count": settings.workers.count,
-        }
-        return any(key in asked and number > 1 for key, number in at_once.items())
+        return (settings.simulate.concurrency > 1 and self.assigns("simulate.concurrency")) or (
+            settings.workers.count > 1 and self.assigns("workers.count")
+        )
 
     def assigns(self, key: str) -> bool:
         """Whether `--set` or its flag gives this key."""
         return self.flags.get(key) is not None or any(one.partition("=")[0] == key for one in self.assigned)
+
+    def command(self, name: str, *more: str, dropped: Sequence[str] = ()) -> str:
+        """Another command with the same graph and flags, but for `dropped`, to paste into a shell."""
+        typed = [part for flag in self.typed() if flag[0] not in dropped for part in flag if part]
+        config = CONFIG.get()
+        first = ["dreamgym-kit", *(["--config", str(config)] if config is not None else []), name]
+        return " ".join(map(pasted, [*first, *([self.graph] if self.graph else []), *typed, *more]))
 
     def typed(self) -> Iterator[tuple[str, str]]:
         """The flags of settings and their values, as they can be typed again."""
@@ -296,75 +285,41 @@ def _flag(key: str) -> str:
 
 def _parameter(key: str) -> inspect.Parameter:
     """The option of a setting, as text: its declaration's reader holds it to type, bounds and choices."""
-    from dreamgym_kit.settings.schema import Settings, declared
+    from dreamgym_kit.settings.schema import Settings, declared, kind_of
 
     section, _, name = key.rpartition(".")
-    record = get_type_hints(Settings)[section] if section else Settings
-    said, kind = declared(record)[name], _inner(get_type_hints(record)[name])
+    declaration = declared(kind_of([section]) if section else Settings)[name]
+    kind = kind_of(key.split("."))
     typed: Any = bool if kind is bool else list[str] if get_origin(kind) is tuple else str
-    metavar = None if kind is bool else f"[{'|'.join(said.among)}]" if said.among else _metavar(kind, said)
-    flags = [_flag(key), *filter(None, [_SHORT.get(key)])]
-    option = typer.Option(*flags, help=_help(key, said), metavar=metavar, show_default=False)
+    if declaration.among:
+        metavar = f"[{'|'.join(declaration.among)}]"
+    elif declaration.form:
+        metavar = {"path": "FILE", "reference": "MODULE:NAME"}[declaration.form]
+    else:
+        metavar = {int: "N", float: "SHARE" if declaration.most == 1 else "NUMBER"}.get(kind, "TEXT")
+    option = typer.Option(
+        *(_flag(key), *declaration.short.split()),
+        help=_help(key, declaration),
+        metavar=None if kind is bool else metavar,
+        show_default=False,
+    )
     return _plain(name, Annotated[typed | None, option])
 
 
-def _metavar(kind: Any, said: "Key") -> str:
-    return {"path": "FILE", "reference": "MODULE:NAME"}.get(said.form) or {
-        int: "N",
-        float: "SHARE" if said.most == 1 else "NUMBER",
-    }.get(kind, "TEXT")
-
-
-def _inner(kind: Any) -> Any:
-    if get_origin(kind) is UnionType:
-        return next(arg for arg in get_args(kind) if arg is not NoneType)
-    return kind
-
-
-def _help(key: str, said: "Key") -> str:
+def _help(key: str, declaration: "Key") -> str:
     """What a setting is, its key, and its default where it has one."""
     from dreamgym_kit.settings.schema import Settings
 
     default: Any = Settings()
     for part in key.split("."):
         default = getattr(default, part)
-    usual = (
-        "" if default in (None, ()) else f", default {str(default).lower() if default is False else default}"
-    )
-    return f"{said.says[:1].upper()}{said.says[1:]}. ({key}{usual})"
+    usual = f", default {'false' if default is False else default}" if default not in (None, ()) else ""
+    return f"{declaration.says[:1].upper()}{declaration.says[1:]}. ({key}{usual})"
 
 
-def settings_for(graph: str | None = None, overrides: Mapping[str, object] | None = None) -> "Settings":
-    """Read the settings that hold for this command line; flags win over environment and file.
-
-    Paths among the flags are relative to the current folder, so they are made absolute here.
-    """
-    from dreamgym_kit.settings.buffer_url import place_of
-    from dreamgym_kit.settings.load import graph_from_here, load_settings
-
-    start = None
-    if graph is not None:
-        place = Path(graph_from_here(graph).rpartition(":")[0] or graph)
-        start = place.parent if place.is_absolute() else None
-    settings = load_settings(start, file=CONFIG.get())
-    finite(overrides or {})
-    flags = {
-        key: str(flag.absolute()) if isinstance(flag, Path) else flag
-        for key, flag in (overrides or {}).items()
-    }
-    if isinstance(buffer := flags.get("buffer"), str):
-        flags["buffer"] = str(place_of(buffer, Path.cwd(), source="--buffer"))
-    return settings.with_overrides(flags | {"graph": graph_from_here(graph) if graph is not None else None})
-
-
-def finite(flags: Mapping[str, object]) -> None:
-    """Refuse "inf", as the settings file does: no journal could hold it, and leaving a limit out is none."""
-    from dreamgym_kit.errors import UserError
-
-    for key, value in flags.items():
-        if isinstance(value, float) and not isfinite(value):
-            name = key.rpartition(".")[2].replace("_", "-")
-            raise UserError(f"{name}: {value} is no number to work with; leave it out for no limit.")
+def settings_for(graph: str | None = None, **flags: object) -> "Settings":
+    """The settings that hold for this graph and these flags, by key; None: the flag was not typed."""
+    return Given(graph, flags).settings()
 
 
 def parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -386,8 +341,6 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
     Raises:
         UserError: one was given.
     """
-    from dreamgym_kit.errors import UserError
-
     arguments = arguments[: [*arguments, "--"].index("--")]  # what follows is of another program
     typed = " ".join(arguments[:2])
     for old, command in OLD_COMMANDS.items():
@@ -396,13 +349,15 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
     if arguments[:1] == ["deploy"] and arguments[1:2] and arguments[1] not in _DEPLOY:
         raise UserError(f"deploy {arguments[1]} is now deploy promote {arguments[1]}.")
     flags = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
-    told = [f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known]
+    problems = [
+        f"{flag} is now {OLD_FLAGS[flag]}." for flag in flags if flag in OLD_FLAGS and flag not in known
+    ]
     for argument, after in zip(arguments, [*arguments[1:], ""], strict=False):
         flag, equals, value = argument.partition("=")
         now = _OLD_VERDICTS.get(value if equals else after)
-        told += [f"--only {value or after} is now --only {now}."] if flag == "--only" and now else []
-    if told:
-        raise UserError(" ".join(told))
+        problems += [f"--only {value or after} is now --only {now}."] if flag == "--only" and now else []
+    if problems:
+        raise UserError(" ".join(problems))
 
 
 def shard_of(settings: "Settings") -> "Shard | None":
@@ -412,19 +367,8 @@ def shard_of(settings: "Settings") -> "Shard | None":
     return shard_from(settings.shard) if settings.shard is not None else None
 
 
-def command_line(*words: str) -> str:
-    """A command of ours with these words and the settings file that holds here, to paste into a shell."""
-    from dreamgym_kit.cli.running import pasted
-
-    config = CONFIG.get()
-    first = ["dreamgym-kit", *(["--config", str(config)] if config is not None else [])]
-    return " ".join(map(pasted, [*first, *words]))
-
-
 def graph_of(settings: "Settings", command: str) -> str:
     """The graph to use, or the error that says how to name one."""
-    from dreamgym_kit.errors import UserError
-
     if settings.graph is None:
         raise UserError(
             f"no graph: name one (dreamgym-kit {command} my_agent:graph), or write settings for it "
@@ -448,8 +392,6 @@ def selected_tasks(settings: "Settings", command: str, expression: str | None) -
 
 def tasks_of(settings: "Settings", command: str) -> Path:
     """The tasks file to use, or the error that says how to name one."""
-    from dreamgym_kit.errors import UserError
-
     if settings.tasks is None:
         raise UserError(
             f"no tasks: name a file (dreamgym-kit {command} --tasks tasks.jsonl), or set tasks in "

@@ -4,11 +4,16 @@
 what the command says.
 """
 
+import json
 import os
+import shlex
 import shutil
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO
+
+from dreamgym_kit.report.colors import Paint
 
 
 def say(text: str = "") -> None:
@@ -18,8 +23,6 @@ def say(text: str = "") -> None:
 
 def say_json(value: Any) -> None:
     """Print one JSON object, readable and stable."""
-    import json
-
     say(json.dumps(value, indent=2, allow_nan=False))
 
 
@@ -36,6 +39,32 @@ def coloured(stream: TextIO) -> bool:
         and not os.environ.get("NO_COLOR")
         and os.environ.get("TERM") != "dumb"
     )
+
+
+def stdout_paint() -> Paint:
+    """Colours for stdout, or none."""
+    return Paint(colour=coloured(sys.stdout))
+
+
+def near(path: Path) -> str:
+    """A path as one would type it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def pasted(text: str) -> str:
+    """Quote an argument for a shell; control and bidi characters in it are spelled, never printed."""
+    if text.isprintable():
+        return shlex.quote(text)
+    spelled = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
+    return f"$'{spelled}'"
+
+
+def say_steps(*steps: tuple[str, str, str]) -> None:
+    """Print what to do next: (what, command to paste, what it does)."""
+    from dreamgym_kit.report.terminal import next_steps
+
+    say(next_steps(steps))
 
 
 def columns() -> int:

@@ -1,9 +1,10 @@
-"""What a person sees while a run runs: a block that redraws itself on a terminal, plain lines elsewhere.
+"""What a person sees while a run or a training goes on: a block redrawn on a terminal, plain lines elsewhere.
 
-Both are an `EventSink` over one `Course`. Whether there is a terminal is asked of stderr itself, never of
-rich: FORCE_COLOR and the like would put cursor codes into logs.
+Both are an `EventSink` over a `RunProgress` or a `TrainingProgress`. Whether there is a terminal is asked of
+stderr itself, never of rich: FORCE_COLOR and the like would put cursor codes into logs.
 """
 
+import os
 import sys
 import threading
 import time
@@ -12,19 +13,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dreamgym_kit.report.percent import duration
+from dreamgym_kit.report.sanitize import cut_middle, one_line
+
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from dreamgym_kit.interfaces import EventSink
 
 _EVERY_S = 15.0
 _EVERY_SHARE = 0.1
 _BAR = 42
 _RUNNING_SHOWN = 3
+_STEPS_SHOWN = 6
 _VERDICTS = {"passed": "green", "failed": "bold red", "inconclusive": "yellow", "error": "bold red"}
+_THEN = {  # what begins with an event
+    "gate_started": "gate",
+    "canaries_started": "canaries",
+    "training_started": "rollouts",
+    "step_collected": "update",
+    "step_finished": "rollouts",
+    "evaluation_started": "evaluation",
+    "evaluated": "rollouts",
+}
 
 
 @dataclass(slots=True)
-class Course:
-    """Where a run stands, from its events."""
+class RunProgress:
+    """How far a run is, from its events."""
 
     graph: str = ""
     total: int = 0
@@ -36,163 +52,91 @@ class Course:
     anomalies: list[str] = field(default_factory=list)
     stopping: str = ""
     began: float = field(default_factory=time.monotonic)
+    logged_at: float = field(default_factory=time.monotonic)
+    logged_done: int = 0
 
-    def take(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Follow one event; kinds that say nothing about the course are passed over."""
+    def take(self, kind: str, facts: Mapping[str, Any]) -> str:
+        """Follow one event; gives the line that it is worth in a log, "" where it is worth none."""
         episode = str(facts.get("episode", ""))
-        if kind == "run_started":
-            self.graph, self.total = str(facts["graph"]), int(facts["episodes"])
-            self.verdicts |= facts.get("kept", {})
-            self.done = self.earlier = sum(self.verdicts.values())
-        elif kind == "episode_started":
-            self.running.setdefault(episode, ("", time.monotonic()))
-        elif kind == "call":
-            self.calls += 1
-            self.running[episode] = (str(facts["tool"]), time.monotonic())
-        elif kind == "finding":
-            steps = facts.get("steps") or ()
-            place = f"{episode} step {steps[-1]}" if steps else episode
-            self.anomalies.append(f"{facts['text']}: {place}")
-        elif kind == "executed":
-            self.anomalies.insert(0, f"EXECUTED {episode} {facts['text']}")
-        elif kind == "violation":
-            self.anomalies.append(f"blocked: {episode} {facts['text']}")
-        elif kind == "episode_finished":
-            self._finished(episode, facts)
-        elif kind == "run_stopping":
-            self.stopping = str(facts["reason"])
+        match kind:
+            case "run_started":
+                self.graph, self.total = str(facts["graph"]), int(facts["episodes"])
+                self.verdicts |= facts.get("kept", {})
+                self.done = self.earlier = sum(self.verdicts.values())
+                resumed = f"  {self.earlier}/{self.total} kept: {self.tally()}" if self.earlier else ""
+                episodes = f"{facts['tasks']} tasks x {facts['n']}"
+                return f"run {facts['run']}  {self.graph}  {episodes}  seed {facts['seed']}{resumed}"
+            case "episode_started":
+                self.running.setdefault(episode, ("", time.monotonic()))
+            case "call":
+                self.calls += 1
+                self.running[episode] = (str(facts["tool"]), time.monotonic())
+            case "finding":
+                steps = facts.get("steps") or ()
+                place = f"{episode} step {steps[-1]}" if steps else episode
+                self.anomalies.append(f"{facts['text']}: {place}")
+                return f"ANOMALY {facts['finding']}  {place}  {facts['text']}"
+            case "executed":
+                self.anomalies.insert(0, f"EXECUTED {episode} {facts['text']}")
+                return f"EXECUTED {episode}  {facts['text']}"
+            case "violation":
+                self.anomalies.append(f"blocked: {episode} {facts['text']}")
+                return f"REFUSED {episode}  {facts['text']}"
+            case "lost":
+                return f"LOST {episode}  attempt {facts['attempt']}: {facts['error']}"
+            case "run_stopping":
+                self.stopping = str(facts["reason"])
+                return f"stopping ({self.stopping}): finishing what runs"
+            case "episode_finished":
+                return self._finished(episode, facts)
+        return ""
 
-    def _finished(self, episode: str, facts: Mapping[str, Any]) -> None:
+    def _finished(self, episode: str, facts: Mapping[str, Any]) -> str:
         self.running.pop(episode, None)
         if facts.get("finished", True):
             verdict = str(facts["verdict"])
             self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         self.done, self.total = int(facts["done"]), int(facts["total"])
+        share = (self.done - self.logged_done) / max(self.total, 1)
+        late = time.monotonic() - self.logged_at >= _EVERY_S
+        if self.done < self.total and share < _EVERY_SHARE and not late:
+            return ""
+        self.logged_at, self.logged_done = time.monotonic(), self.done
+        return f"{self.done}/{self.total}  {self.tally()}  {self.calls} calls"
 
     @property
     def left_s(self) -> float | None:
         """Seconds left at the pace so far; None while there is no pace."""
-        here = self.done - self.earlier
-        if here <= 0:
-            return None
-        return (time.monotonic() - self.began) / here * (self.total - self.done)
+        return _left_s(self.began, self.done - self.earlier, self.total - self.done)
 
     def tally(self) -> str:
         """Verdicts in words."""
         return ", ".join(f"{count} {_word(verdict, count)}" for verdict, count in self.verdicts.items())
 
-
-def _word(verdict: str, count: int) -> str:
-    return "errors" if verdict == "error" and count != 1 else verdict
-
-
-class PlainProgress:
-    """One line per event worth one, the time first, no redraw: logs, pipes, CI."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._course = Course()
-        self._lock = threading.Lock()
-        self._told_at, self._told_done = time.monotonic(), 0
-
-    def emit(self, kind: str, /, **facts: Any) -> None:
-        """See `EventSink.emit`."""
-        with self._lock:
-            self._course.take(kind, facts)
-            line = self._line(kind, facts)
-            if line:
-                self._write(line)
-
-    def _line(self, kind: str, facts: Mapping[str, Any]) -> str:
-        course = self._course
-        if kind == "run_started":
-            episodes = f"{facts['tasks']} tasks x {facts['n']}"
-            resumed = f"  {course.earlier}/{course.total} kept: {course.tally()}" if course.earlier else ""
-            return f"run {facts['run']}  {course.graph}  {episodes}  seed {facts['seed']}{resumed}"
-        if kind == "finding":
-            steps = facts.get("steps") or ()
-            place = f"{facts['episode']} step {steps[-1]}" if steps else str(facts["episode"])
-            return f"ANOMALY {facts['finding']}  {place}  {facts['text']}"
-        if kind == "executed":
-            return f"EXECUTED {facts['episode']}  {facts['text']}"
-        if kind == "violation":
-            return f"REFUSED {facts['episode']}  {facts['text']}"
-        if kind == "lost":
-            return f"LOST {facts['episode']}  attempt {facts['attempt']}: {facts['error']}"
-        if kind == "run_stopping":
-            return f"stopping ({facts['reason']}): finishing what runs"
-        if kind == "episode_finished" and self._due():
-            self._told_at, self._told_done = time.monotonic(), course.done
-            return f"{course.done}/{course.total}  {course.tally()}  {course.calls} calls"
-        return ""
-
-    def _due(self) -> bool:
-        course = self._course
-        share = (course.done - self._told_done) / max(course.total, 1)
-        late = time.monotonic() - self._told_at >= _EVERY_S
-        return course.done >= course.total or share >= _EVERY_SHARE or late
-
-    def _write(self, line: str) -> None:
-        from dreamgym_kit.report.sanitize import one_line
-
-        text = "  ".join(one_line(part) for part in line.split("  "))
-        self._stream.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-        self._stream.flush()
-
-
-class LiveProgress:
-    """One block on a terminal, redrawn in place and gone at the end."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._course = Course()
-        self._lock = threading.Lock()
-
-    def emit(self, kind: str, /, **facts: Any) -> None:
-        """See `EventSink.emit`."""
-        with self._lock:
-            self._course.take(kind, facts)
-
-    def __rich__(self) -> Any:
-        """What rich draws four times a second."""
+    def block(self, width: int) -> "list[Text]":
+        """The lines that a terminal shows."""
         from rich.text import Text
 
-        with self._lock:
-            lines = self._lines()
-        return Text("\n").join(lines)
-
-    def _lines(self) -> list[Any]:
-        from rich.text import Text
-
-        from dreamgym_kit.report.percent import duration
-        from dreamgym_kit.report.sanitize import cut_middle, one_line
-
-        course, room = self._course, max(20, min(self._width, 100) - 1)
-        head = Text(
-            f" dreaming {cut_middle(one_line(course.graph), 30)}   {course.done} of {course.total}   "
-        )
-        for verdict, colour in _VERDICTS.items():
-            count = course.verdicts[verdict]
-            head.append(f"{count} {_word(verdict, count)}  ", style=colour if count else "")
-        share = course.done / course.total if course.total else 0.0
-        filled = round(share * _BAR)
-        left = f"{duration(course.left_s)} left" if course.left_s is not None else ""
-        pace = course.calls / max(time.monotonic() - course.began, 0.001)
-        bar = f"  [{'#' * filled}{'-' * (_BAR - filled)}]  {share:.0%}   {left}   {pace:.0f} calls/s"
+        room = max(20, min(width, 100) - 1)
+        head = Text(f" dreaming {cut_middle(one_line(self.graph), 30)}   {self.done} of {self.total}   ")
+        for verdict, color in _VERDICTS.items():
+            count = self.verdicts[verdict]
+            head.append(f"{count} {_word(verdict, count)}  ", style=color if count else "")
+        pace = self.calls / max(time.monotonic() - self.began, 0.001)
+        bar = f"{_bar(self.done, self.total, self.left_s)}   {pace:.0f} calls/s"
         lines = [head, Text(cut_middle(bar, room)), Text(cut_middle(self._running(), room))]
-        if course.anomalies:
-            more = f", and {len(course.anomalies) - 1} more" if len(course.anomalies) > 1 else ""
-            lines.append(
-                Text(cut_middle(f"  ! {one_line(course.anomalies[0])}{more}", room), style="bold red")
-            )
-        lines.append(Text(f" {self._last()}"))
-        return lines
+        if self.anomalies:
+            more = f", and {len(self.anomalies) - 1} more" if len(self.anomalies) > 1 else ""
+            lines.append(Text(cut_middle(f"  ! {one_line(self.anomalies[0])}{more}", room), style="bold red"))
+        if self.stopping:
+            last = " Stopping: what runs is finished. Ctrl-C again: stop now; the run can be resumed."
+        else:
+            last = " Ctrl-C: finish what runs, then stop; the run can be resumed."
+        return [*lines, Text(last)]
 
     def _running(self) -> str:
-        from dreamgym_kit.report.sanitize import one_line
-
         now = time.monotonic()
-        oldest = sorted(self._course.running.items(), key=lambda item: item[1][1])
+        oldest = sorted(self.running.items(), key=lambda item: item[1][1])
         shown = [
             f"{one_line(name)} {one_line(tool)} {now - since:.0f} s"
             for name, (tool, since) in oldest[:_RUNNING_SHOWN]
@@ -200,24 +144,178 @@ class LiveProgress:
         more = [f"+{len(oldest) - _RUNNING_SHOWN}"] if len(oldest) > _RUNNING_SHOWN else []
         return "  running  " + "   ".join([*shown, *more])
 
-    def _last(self) -> str:
-        if self._course.stopping:
-            return "Stopping: what runs is finished. Ctrl-C again: stop now; the run can be resumed."
-        return "Ctrl-C: finish what runs, then stop; the run can be resumed."
+
+@dataclass(slots=True)
+class TrainingProgress:
+    """How far a training is, from its events."""
+
+    where: str = "dream"  # or the stage of a way to the real tools; success is told with it
+    step: int = 0  # finished
+    steps: int = 0  # planned
+    doing: str = "opening"
+    done: int = 0  # episodes of what goes on now
+    total: int = 0
+    lines: list[str] = field(default_factory=list)  # of steps and evaluations, as they came
+    troubles: list[str] = field(default_factory=list)
+    stopping: str = ""
+    first_step: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def take(self, kind: str, facts: Mapping[str, Any]) -> str:
+        """Follow one event; gives the line that it is worth in a log, "" where it is worth none."""
+        if kind == "training_started":
+            self.step = self.first_step = int(facts["step"])
+            self.steps, self.began = int(facts["steps"]), time.monotonic()
+        elif kind == "step_finished":
+            self.step = int(facts["step"])
+        elif kind == "episode_finished":
+            self.done, self.total = int(facts["done"]), int(facts["total"])
+        elif kind == "run_stopping":
+            self.stopping = str(facts["reason"])
+        if kind in _THEN:
+            self.doing, self.done, self.total = _THEN[kind], 0, 0
+        line = self._line(kind, facts)
+        if kind in ("step_finished", "evaluated"):
+            self.lines.append(line)
+        elif kind in ("executed", "violation", "alarm", "real_calls_stopped"):
+            self.troubles.append(line)
+        return line
+
+    def _line(self, kind: str, facts: Mapping[str, Any]) -> str:
+        match kind:
+            case "training_started":
+                return f"step {facts['step']} of {facts['steps']}"
+            case "executed" | "violation":
+                return (
+                    f"{'REFUSED' if kind == 'violation' else 'EXECUTED'} {facts['episode']}  {facts['text']}"
+                )
+            case "draw_without_signal":
+                why = f"{facts['dead']} dead groups, {facts['small']} too small"
+                return f"step {facts['step']}: draw {facts['draw']} taught nothing ({why})"
+            case "step_finished":
+                return self._step_line(facts)
+            case "evaluated":
+                decided = int(facts["decided"])
+                share = _share(facts["success"] / decided if decided else None)
+                where = "real tools" if facts["real"] else "dreamed"
+                return f"HELD OUT after step {facts['step']}: {share} of {decided} decided episodes, {where}"
+            case "gate" | "canaries":
+                return f"{kind}: {facts['text']}"
+            case "real_calls_stopped":
+                return f"NO MORE REAL CALLS ({facts['why']})  {facts['text']}"
+            case "alarm":
+                return f"ALARM {facts['alarm']}  step {facts['step']}  {facts['text']}"
+            case "run_stopping":
+                return f"stopping ({facts['reason']}): at the last checkpoint"
+        return ""
+
+    def _step_line(self, facts: Mapping[str, Any]) -> str:
+        seconds: Mapping[str, float] = facts["seconds"]
+        spent = [seconds.get(part, 0.0) for part in ("waited", "update")]
+        whole = sum(value for part, value in seconds.items() if part != "rollouts")
+        return (
+            f"step {facts['step']}/{self.steps}  {self.where} {_share(facts['success'])}  "
+            f"entropy {_number(facts['entropy'])}  kl {_number(facts['kl'])}  "
+            f"dead {facts['dead']}/{facts['groups']}  inconclusive {facts['inconclusive']}  "
+            f"{whole:.1f} s (rollouts {spent[0]:.1f}, update {spent[1]:.1f})"
+        )
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left at the pace so far; None while there is no pace."""
+        return _left_s(self.began, self.step - self.first_step, self.steps - self.step)
+
+    def block(self, width: int) -> "list[Text]":
+        """The lines that a terminal shows."""
+        from rich.text import Text
+
+        room = max(20, min(width, 110) - 1)
+        counted = self.total and self.doing in ("rollouts", "evaluation")
+        episodes = f"{self.done} of {self.total} episodes" if counted else ""
+        texts = [
+            f" training   step {self.step} of {self.steps}   {self.doing} {episodes}",
+            _bar(self.step, self.steps, self.left_s),
+            *(f"  {one_line(line)}" for line in self.lines[-_STEPS_SHOWN:]),
+        ]
+        lines = [Text(cut_middle(line, room)) for line in texts]
+        if self.troubles:
+            lines.append(Text(cut_middle(f"  ! {one_line(self.troubles[0])}", room), style="bold red"))
+        if self.stopping:
+            last = " Stopping at the last checkpoint. Ctrl-C again: now; it can be resumed."
+        else:
+            last = " Ctrl-C: stop at the last checkpoint; it can be resumed."
+        return [*lines, Text(last)]
+
+
+def _word(verdict: str, count: int) -> str:
+    return "errors" if verdict == "error" and count != 1 else verdict
+
+
+def _left_s(began: float, made: int, left: int) -> float | None:
+    return (time.monotonic() - began) / made * left if made > 0 else None
+
+
+def _bar(done: int, total: int, left_s: float | None) -> str:
+    share = done / total if total else 0.0
+    filled = round(share * _BAR)
+    left = f"{duration(left_s)} left" if left_s is not None else ""
+    return f"  [{'#' * filled}{'-' * (_BAR - filled)}]  {share:.0%}   {left}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
+class PlainLines:
+    """One line per event worth one, the time first, no redraw: logs, pipes, CI."""
+
+    def __init__(self, stream: TextIO, progress: RunProgress | TrainingProgress) -> None:
+        self._stream, self._progress, self._lock = stream, progress, threading.Lock()
+
+    def emit(self, kind: str, /, **facts: Any) -> None:
+        """See `EventSink.emit`."""
+        with self._lock:
+            line = self._progress.take(kind, facts)
+            if line:
+                text = "  ".join(one_line(part) for part in line.split("  "))
+                self._stream.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+                self._stream.flush()
+
+
+class LiveBlock:
+    """One block on a terminal, redrawn in place and gone at the end."""
+
+    def __init__(self, width: int, progress: RunProgress | TrainingProgress) -> None:
+        self._width, self._progress, self._lock = width, progress, threading.Lock()
+
+    def emit(self, kind: str, /, **facts: Any) -> None:
+        """See `EventSink.emit`."""
+        with self._lock:
+            self._progress.take(kind, facts)
+
+    def __rich__(self) -> Any:
+        """What rich draws four times a second."""
+        from rich.text import Text
+
+        with self._lock:
+            lines = self._progress.block(self._width)
+        return Text("\n").join(lines)
 
 
 @contextmanager
-def progress(*, plain: bool = False) -> "Iterator[EventSink]":
-    """Show a run's progress on stderr for the block."""
-    import os
-
+def shown_progress(progress: RunProgress | TrainingProgress, *, plain: bool = False) -> "Iterator[EventSink]":
+    """Show progress on stderr for the block."""
     if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield PlainProgress(sys.stderr)
+        yield PlainLines(sys.stderr, progress)
         return
     from rich.console import Console
     from rich.live import Live
 
     console = Console(file=sys.stderr)
-    view = LiveProgress(console.width)
+    view = LiveBlock(console.width, progress)
     with Live(view, console=console, refresh_per_second=4, transient=True, redirect_stdout=False):
         yield view

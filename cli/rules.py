@@ -9,6 +9,8 @@ import typer
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json
+from dreamgym_kit.errors import UnknownName
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.dream.state.history import Recording
@@ -26,13 +28,11 @@ EXAMPLES = (
     "dreamgym-kit rules export refund_payment > rules.toml",
     "dreamgym-kit rules draft --with-source refund_payment",
 )
-Tool = Annotated[str | None, typer.Argument(metavar="TOOL", help="This tool; else all.", show_default=False)]
-WithSource = Annotated[
-    bool, typer.Option("--with-source", help="Show the model the tools' source, too.", show_default=False)
-]
+Tool = Annotated[str | None, options.argument("TOOL", "This tool; else all.")]
+WithSource = Annotated[bool, options.option("--with-source", "Show the model the tools' source, too.")]
 app = typer.Typer(
     help="Show, export or draft tool rules.",
-    epilog="\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES),
+    epilog=options.examples(EXAMPLES),
     no_args_is_help=True,
 )
 
@@ -93,7 +93,7 @@ def draft(
     """
     from dreamgym_kit.cli import drafting  # needs asyncio, which --help does without
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     drafting.draft_tools(settings, tool, with_source=with_source, as_json=as_json)
 
 
@@ -109,10 +109,9 @@ class _Known(NamedTuple):
 def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     from dreamgym_kit.dream.state.mining import mine
     from dreamgym_kit.dream.state.stated import stated_models
-    from dreamgym_kit.errors import UnknownName
     from dreamgym_kit.settings.buffer_url import buffer_of
 
-    settings = options.settings_for(None, {"buffer": buffer, "tenant": tenant})
+    settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
     stated = stated_models(settings)
     episodes = recorded(settings, needed=not stated)
@@ -153,7 +152,7 @@ def settings_lines(models: "ToolModels", episodes: "Sequence[Recording]", tools:
         if not as_data(replace(remaining, fresh={}, views={})):
             continue
         parts = (f"{part} {row.right} right {row.wrong} wrong" for part, row in sorted(counts[tool].items()))
-        lines.append(f"# {_one_line(tool)}, mined: {_one_line(', '.join(parts)) or 'no recording tells'}")
+        lines.append(f"# {one_line(tool)}, mined: {one_line(', '.join(parts)) or 'no recording tells'}")
         lines += render_model(tool, remaining)
     return lines
 
@@ -172,11 +171,11 @@ def _explain(models: "ToolModels", lines: "list[RuleLine]", tool: str) -> None:
 
     for line in lines:
         if line.source != "mined":
-            say(_one_line(f"{line.source}: {line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"))
+            say(one_line(f"{line.source}: {line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"))
             if line.contradiction:
-                say(f"  but {_one_line(line.contradiction)}")
+                say(f"  but {one_line(line.contradiction)}")
     for text in explain(models, tool):
-        say(_one_line(text))
+        say(one_line(text))
 
 
 def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
@@ -187,25 +186,19 @@ def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
         say(" Fill  dreamgym-kit record")
         return
     shown = [line for line in lines if line.kind != "keeps" or line.source != "mined"]
-    width = max(len("tool"), *(len(_one_line(line.tool)) for line in lines))
+    width = max(len("tool"), *(len(one_line(line.tool)) for line in lines))
     head = f"{'tool':{width}}  {'source':8}  {'kind':7}  {'right':>5}  {'wrong':>5}  {'worlds':>6}  rule"
     say(f"\n {head}")
     for line in shown[:_LISTED]:
         counts = f"{line.right:5}  {line.wrong:5}  {line.worlds or '-':>6}"
         source = line.source.partition(" ")[0]
-        text = f"{source:8}  {line.kind:7}  {counts}  {_one_line(line.says)}"
-        say(f" {_one_line(line.tool):{width}}  {text}")
+        text = f"{source:8}  {line.kind:7}  {counts}  {one_line(line.says)}"
+        say(f" {one_line(line.tool):{width}}  {text}")
     rest = len(lines) - len(shown[:_LISTED])
     if rest:
         say(f" and {rest} more, most of them reads that a write leaves alone: --json lists all")
     wrong = sorted({line.tool for line in lines if line.contradiction and line.source.startswith("declared")})
     if wrong:
-        say(f"\n Contradicted by recordings, see rules show TOOL: {_one_line(', '.join(wrong))}")
+        say(f"\n Contradicted by recordings, see rules show TOOL: {one_line(', '.join(wrong))}")
     say("\n One tool  dreamgym-kit rules show TOOL")
     say(" Correct   dreamgym-kit rules export TOOL   as tables for dreamgym.toml")
-
-
-def _one_line(text: str) -> str:
-    from dreamgym_kit.report.sanitize import one_line
-
-    return one_line(text)

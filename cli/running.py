@@ -10,23 +10,68 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from dreamgym_kit.cli.output import coloured, say, tell
-from dreamgym_kit.cli.progress import progress
+from dreamgym_kit.cli.output import near, pasted, say, stdout_paint, tell
+from dreamgym_kit.cli.progress import RunProgress, TrainingProgress, shown_progress
+from dreamgym_kit.errors import StoreError, UserError
+from dreamgym_kit.report.percent import format_count
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
+    from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
     from dreamgym_kit.interfaces import EventSink, TransitionStore
-    from dreamgym_kit.report.colors import Paint
     from dreamgym_kit.report.metrics import RunMetrics
     from dreamgym_kit.rollout.rundir import RunDirectory
     from dreamgym_kit.rollout.stop import StopSwitch
+    from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.types import Episode
 
 DONE, FAILED = 0, 1
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
+
+
+def tell_waiting(place: "Place", settings: "Settings") -> int:
+    """Warn that recordings wait for a buffer, which is without them; gives how many."""
+    from dreamgym_kit.adapters.stores.factory import format_waiting, waiting_for
+    from dreamgym_kit.settings.buffer_url import Address
+
+    waiting = waiting_for(place, settings)
+    if waiting and isinstance(place, Address):
+        tell(f"warning: {format_waiting(waiting, place, settings)}")
+    return waiting
+
+
+def inspected(spec: str, settings: "Settings") -> "GraphInspection":
+    """Give what a graph holds; nothing of it runs but its import and its factory."""
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
+
+    return asyncio.run(inspect_graph(spec, settings))
+
+
+def served_model(settings: "Settings", *, role: str = "") -> "OpenAIEndpoint":
+    """Open the endpoint of [experience], or of a role in it, once it answers.
+
+    Raises:
+        UserError: settings name none.
+    """
+    import asyncio
+
+    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+
+    endpoint = open_endpoint(settings, role=role)
+    if endpoint is None:
+        raise UserError(
+            f"a model is to be asked, and {settings.where('experience')} names no server: "
+            '[experience] urls = ["http://localhost:8000/v1"], model = "..."'
+        )
+    asyncio.run(check_endpoint(endpoint))
+    return endpoint
 
 
 def carry_out(request: "RunRequest") -> "RunResult":
@@ -40,7 +85,7 @@ def carry_out(request: "RunRequest") -> "RunResult":
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        progress() as events,
+        shown_progress(RunProgress()) as events,
         prints_on_stderr(),
     ):
         try:
@@ -55,13 +100,12 @@ def carry_out(request: "RunRequest") -> "RunResult":
 @contextmanager
 def learning(*, plain: bool = False, where: str = "dream") -> Iterator[tuple["EventSink", "StopSwitch"]]:
     """While a policy learns: progress, and signals that stop it; what the agent prints goes to stderr."""
-    from dreamgym_kit.cli.training_progress import training_progress
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        training_progress(plain=plain, where=where) as events,
+        shown_progress(TrainingProgress(where), plain=plain) as events,
         prints_on_stderr(),
     ):
         yield events, stop
@@ -110,17 +154,8 @@ def let_go(code: int) -> None:
         leave(code)
 
 
-def stdout_paint() -> "Paint":
-    """Colours for stdout, or none."""
-    from dreamgym_kit.report.colors import Paint
-
-    return Paint(colour=coloured(sys.stdout))
-
-
 def tell_warnings(result: "RunResult") -> None:
     """Say on stderr what a person should know about how the run was done."""
-    from dreamgym_kit.report.sanitize import one_line
-
     for warning in result.warnings:
         tell(f"warning: {one_line(warning)}")
     for stray in result.strays:
@@ -172,8 +207,6 @@ def say_episodes(directory: Path, verbose: int) -> None:
 
 def unfinished(result: "RunResult") -> list[tuple[str, str, str]]:
     """The step that goes on with a run that was stopped early; nothing for a whole one."""
-    from dreamgym_kit.report.percent import format_count
-
     if not result.totals.stopped or result.summary.executed:
         return []
     left = result.totals.total - result.totals.finished
@@ -207,19 +240,9 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
     return "Look", f"dreamgym-kit report {run} --episode {pasted(worst.id)}", "what happened there"
 
 
-def pasted(text: str) -> str:
-    """Quote an argument for a shell; control and bidi characters in it are spelled, never printed."""
-    if text.isprintable():
-        return shlex.quote(text)
-    spelled = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
-    return f"$'{spelled}'"
-
-
 @contextmanager
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
     """`open_recordings` for a while: a server of the buffer's own ends with it."""
-    from dreamgym_kit.errors import StoreError
-
     store = open_recordings(settings)
     try:
         yield store
@@ -232,7 +255,6 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
 def open_recordings(settings: "Settings") -> "TransitionStore | None":
     """Open a buffer to dream from; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.factory import open_store
-    from dreamgym_kit.cli.flushing import tell_waiting
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
@@ -249,9 +271,3 @@ def open_recordings(settings: "Settings") -> "TransitionStore | None":
         return None
     tell_waiting(place, settings)
     return open_store(place, settings)
-
-
-def near(path: Path) -> str:
-    """A path as one would type it from here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

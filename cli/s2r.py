@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.approving import TerminalApprover, confirm, format_effects
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import end, going_on, inspected, learning
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
@@ -31,26 +34,15 @@ CODES = (
     "the gate; 130 or 143 stopped, can be resumed."
 )
 
-Policy = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
-]
-PreflightOnly = Annotated[
-    bool, typer.Option("--preflight-only", help="Only the gate; no real call is made.", show_default=False)
-]
+PreflightOnly = Annotated[bool, options.option("--preflight-only", "Only the gate; no real call is made.")]
 Audited = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or its audit log.")]
-Head = Annotated[
-    str | None,
-    typer.Option(
-        "--head", metavar="DIGEST", help="The log's last digest, kept elsewhere.", show_default=False
-    ),
-]
+Head = Annotated[str | None, options.option("--head", "The log's last digest, kept elsewhere.", "DIGEST")]
 
 
 @options.keyed("tasks", "buffer", "s2r.stage", "s2r.max_calls", "s2r.approver", "train.steps")
 def command(
     given: options.Given,
-    policy: Policy = None,
+    policy: options.StartPolicy = None,
     preflight_only: PreflightOnly = False,
     resume: options.Resume = None,
     yes: options.Yes = False,
@@ -62,12 +54,11 @@ def command(
     First a gate in the dream, then canaries in shadow. No real call passes the budget, a tool's own limit,
     the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.
     """
-    settings = given.settings({"policy.model": policy})
+    settings = given.settings(policy)
     from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
     from dreamgym_kit.adapters.langgraph.s2r.supervisor import real_limits
     from dreamgym_kit.adapters.stores.factory import opened_to_add
     from dreamgym_kit.adapters.trainers.extra import require_extra
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     require_extra("train")
@@ -86,7 +77,13 @@ def command(
         )
         if not preflight_only:
             _agree(request, yes=yes)
-        result = _carried_out(request, plain=verbose > 0 or request.approver is not None)
+        from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
+
+        plain = verbose > 0 or request.approver is not None
+        with learning(plain=plain, where=settings.s2r.stage) as (events, stop):
+            if isinstance(request.approver, TerminalApprover):
+                request.approver.until(lambda: stop.requested)
+            result = run_s2r(request, events=events, stop=stop)
     _show(result, settings.s2r.stage, as_json=as_json)
     end(_code(result), dreamt=True)
 
@@ -95,19 +92,11 @@ def _terminal(settings: "Settings") -> "Approver | None":
     """Who is asked at the terminal; None where settings name a function, or nobody sits there."""
     if settings.s2r.approver is not None or settings.s2r.stage == "shadow" or not sys.stdin.isatty():
         return None
-    from dreamgym_kit.cli.approving import TerminalApprover
-
     return TerminalApprover()
 
 
 def _agree(request: "S2rRequest", *, yes: bool) -> None:
     """Say what the real tools can do, how far the stage lets them, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
-    from dreamgym_kit.cli.tool_table import format_effects
-    from dreamgym_kit.errors import UserError
-
     s2r = request.settings.s2r
     allowed = {
         "shadow": "Reads will be REAL, writes dreamed",
@@ -116,26 +105,8 @@ def _agree(request: "S2rRequest", *, yes: bool) -> None:
         "names it",
     }[s2r.stage]
     tell(f"{allowed}: at most {s2r.max_calls:,} real calls. What the tools can do:")
-    tell(format_effects(asyncio.run(inspect_graph(str(request.graph), request.settings)).tools))
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UserError(
-            "s2r runs real tools, and there is no terminal to ask at; agree with --yes. Nothing was run."
-        )
-    if not typer.confirm("Begin, with the gate first?", default=False, err=True):
-        raise UserError("not agreed to. Nothing was run.")
-
-
-def _carried_out(request: "S2rRequest", *, plain: bool) -> "S2rResult":
-    from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
-    from dreamgym_kit.cli.approving import TerminalApprover
-    from dreamgym_kit.cli.running import learning
-
-    with learning(plain=plain, where=request.settings.s2r.stage) as (events, stop):
-        if isinstance(request.approver, TerminalApprover):
-            request.approver.until(lambda: stop.requested)
-        return run_s2r(request, events=events, stop=stop)
+    tell(format_effects(inspected(str(request.graph), request.settings).tools))
+    confirm("Begin, with the gate first?", "s2r runs real tools", yes=yes)
 
 
 def _code(result: "S2rResult") -> int:
@@ -150,10 +121,7 @@ def _code(result: "S2rResult") -> int:
 
 def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     from dreamgym_kit.adapters.langgraph.s2r.s2r_run import s2r_report
-    from dreamgym_kit.cli.running import near, stdout_paint
     from dreamgym_kit.report.s2r_text import render_s2r
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
 
     report = s2r_report(result)
     if as_json:
@@ -168,13 +136,11 @@ def _show(result: "S2rResult", stage: str, *, as_json: bool) -> None:
     if result.weights is not None:
         weights = shlex.quote(near(result.weights))
         steps.append(("Prove", f"dreamgym-kit evaluate --real --policy {weights}", "what it is worth"))
-    say(next_steps([*steps, *_onward(result)]))
+    say_steps(*steps, *_onward(result))
 
 
 def _onward(result: "S2rResult") -> list[tuple[str, str, str]]:
     """What can be done next: a shut gate is opened by no budget."""
-    from dreamgym_kit.cli.running import going_on, near
-
     if result.stopped is None and not result.gate.passed:
         tried = [shlex.quote(near(place)) for place in sorted(result.directory.glob("gate/step-*"))]
         return [("Look", f"dreamgym-kit report {run}", "the episodes that the gate tried") for run in tried]
@@ -192,7 +158,6 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
 
     if directory.manifest.matters.get("mode") != MODE:
         return False
-    from dreamgym_kit.cli.running import near, stdout_paint
 
     report = directory.read_report()
     if as_json:
@@ -214,7 +179,6 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
 
 def verify_log(run: Audited, head: Head = None, as_json: options.AsJson = False) -> None:
     """Check that the audit log is complete and unaltered."""
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.supervision.audit import AUDIT, verify
 
     path = run / AUDIT if run.is_dir() else run

@@ -1,15 +1,26 @@
 """`dreamgym-kit serve`: vLLM, closed by default: for the dream, for training, or with what is deployed."""
 
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import tell
+from dreamgym_kit.cli.output import say, tell
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from dreamgym_kit.adapters.models.vllm.launch import Launch
+    from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
 EXAMPLES = (
     "dreamgym-kit serve experience --model models/experience --vllm vllm-env/bin/vllm",
@@ -26,27 +37,18 @@ _OF_A_ROLE = ("serve.dev", "serve.scale_out", "serve.lora_rank", "serve.ready_wi
 
 What = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[experience|policy|DIR]",
-        help="Which role of the kit, or a model directory; else what is deployed.",
-        show_default=False,
+    options.argument(
+        "[experience|policy|DIR]", "Which role of the kit, or a model directory; else what is deployed."
     ),
 ]
-More = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- FLAG...]", help="Flags for vLLM.", show_default=False)
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="DIR|NAME", help="What a role is served by.", show_default=False),
-]
+More = Annotated[list[str] | None, options.argument("[-- FLAG...]", "Flags for vLLM.")]
+Model = Annotated[str | None, options.option("--model", "What a role is served by.", "DIR|NAME")]
 Shelf = Annotated[Path, typer.Option("--from", metavar="DIR", help="The folder of versions.")]
-Name = Annotated[str | None, typer.Option("--name", help="How it is called in requests.", show_default=False)]
+Name = Annotated[str | None, options.option("--name", "How it is called in requests.")]
 Host = Annotated[str, typer.Option("--host", help="Beyond 127.0.0.1 only with a key.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")]
 Program = Annotated[str, typer.Option("--vllm", metavar="PATH", help="The program that serves it.")]
-Log = Annotated[
-    Path | None, typer.Option("--log", metavar="FILE", help="Where vLLM's words go.", show_default=False)
-]
+Log = Annotated[Path | None, options.option("--log", "Where vLLM's words go.", "FILE")]
 
 
 def command(
@@ -70,7 +72,6 @@ def command(
     held against its digest.
     """
     from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, find_program, read_serving_key
-    from dreamgym_kit.errors import UserError
     from dreamgym_kit.settings.schema import ServeSettings
 
     flags = tuple(more or ())
@@ -93,25 +94,13 @@ def command(
     key = read_serving_key(None if role is Role.DEPLOYED else words.with_suffix(".key"), host=host)
     launch = Launch(path, served, name or called, role, host, port, wanted, flags, key.text)
     if role is Role.DEPLOYED:
-        _become(launch)
-        return
-    from dreamgym_kit.cli.serving import watch
-
+        tell(f"serving {launch.model} as '{launch.name}' on {launch.host}:{launch.port}")
+        os.execve(launch.program, launch.line(), launch.environment(os.environ))  # noqa: S606  a person named it
     raise typer.Exit(watch(launch, words, key.file, within_s=wanted.ready_within_s))
-
-
-def _become(launch: "Launch") -> None:
-    """Let vLLM take this process's place."""
-    import os
-
-    tell(f"serving {launch.model} as '{launch.name}' on {launch.host}:{launch.port}")
-    os.execve(launch.program, launch.line(), launch.environment(os.environ))  # noqa: S606  a person named it
 
 
 def _words(role: str, port: int, log: Path | None) -> Path:
     """Where vLLM's words go; a key that is drawn lies beside them."""
-    import os
-
     if log is not None:
         return log
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -121,7 +110,6 @@ def _words(role: str, port: int, log: Path | None) -> Path:
 def _named(model: str | None, role: str) -> tuple[str, str]:
     """The model of a role, and how it is called."""
     from dreamgym_kit.deployment.digests import model_files
-    from dreamgym_kit.errors import UserError
 
     if model is None:
         raise UserError(
@@ -137,8 +125,6 @@ def _named(model: str | None, role: str) -> tuple[str, str]:
 
 
 def _no_roles_options(model: str | None, log: Path | None, given: options.Given) -> None:
-    from dreamgym_kit.errors import UserError
-
     wrong = [f"--set {key}" for key in _OF_A_ROLE if given.assigns(key)]
     wrong += ["--model"] * (model is not None) + ["--log"] * (log is not None)
     if wrong:
@@ -150,7 +136,6 @@ def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
     from dreamgym_kit.deployment.digests import model_files
     from dreamgym_kit.deployment.model_registry import ModelRegistry as Versions
     from dreamgym_kit.deployment.model_registry import read_use
-    from dreamgym_kit.errors import UserError
 
     if model is not None:
         model_files(model)
@@ -160,3 +145,139 @@ def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
         if current is None:
             raise UserError(f"{shelf}: nothing is deployed there.")
         return str(versions.whole(current)), read_use(versions.folder).name or "agent"
+
+
+_EVERY_S = 10.0  # between words on a server that starts
+_LOOK_S = 0.5
+
+
+class _StopRequested(BaseException):
+    """Somebody wants the server to go."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> int:
+    """Start it, wait until it ends or somebody ends it; the exit code.
+
+    Raises:
+        UserError: it did not get ready, or ended by itself.
+    """
+    from dreamgym_kit.adapters.models.vllm.server import VllmServer
+
+    with _signals() as stops:
+        server = VllmServer(launch, log)
+        ready = False
+        try:
+            stops.open()
+            tell(f"starting vLLM (process {server.process.pid}); its words: {log}")
+            server.wait_ready(within_s=within_s, tell=_Progress())
+            ready = True
+            say(_format_settings(launch, key))
+            while not server.process.wait(_LOOK_S):
+                pass
+            raise UserError(server.failure(f"vLLM ended by itself with code {server.process.code}"))
+        except _StopRequested as signalled:
+            return _stopped(server, signalled, stops, drain=ready)
+        finally:
+            stops.shut()
+            server.kill()
+
+
+def _stopped(server: "VllmServer", signalled: _StopRequested, stops: "_StopSignals", *, drain: bool) -> int:
+    if drain:
+        server.close_door()
+        tell("stopping: nothing new is let in; waiting for what is under way; once more ends it at once")
+        try:
+            stops.open()
+            stopped = server.stop()
+        except _StopRequested as again:
+            tell("ended at once")
+            return 128 + again.number
+        left = "" if stopped.drained else f"; {stopped.left} requests were cut off"
+        tell(f"stopped{left}")
+    return 128 + signalled.number
+
+
+class _Progress:
+    """Now and then, what the server says while it starts."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, seconds: float, word: str) -> None:
+        from dreamgym_kit.replay.masking import masked
+
+        if seconds >= self._next:
+            self._next = seconds + _EVERY_S
+            tell(f"{seconds:4.0f} s  {one_line(masked(word))[:90]}")
+
+
+def _format_settings(launch: "Launch", key: Path | None) -> str:
+    """What goes into dreamgym.toml, and where the key is."""
+    from dreamgym_kit.deployment.card import KEY
+
+    lines = [
+        f"ready: '{launch.name}' at {launch.url}/v1",
+        "",
+        f"[{'policy' if launch.role == 'policy' else 'experience'}]",
+    ]
+    decides = (Path(launch.model) / "learned.json").is_file()  # brings its words along
+    lines += [f"dir = {_quoted(launch.model)}"] if decides else []
+    name = "served_name" if decides else "model"
+    lines += [f'urls = ["{launch.url}/v1"]', f"{name} = {_quoted(launch.name)}"]
+    lines += [f'key_env = "{KEY}"'] if launch.key else []
+    if key is not None:
+        lines += ["", f"export {KEY}=$(cat {shlex.quote(str(key))})"]
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+class _StopSignals:
+    """Hears the next signal only when opened for it: none breaks into a start or an end.
+
+    What comes while they are shut is heard when they are opened.
+    """
+
+    def __init__(self) -> None:
+        self._open, self._pending, self.stopping = False, 0, False
+
+    def open(self) -> None:
+        """Raise `_StopRequested` at the next signal, or at once."""
+        self._open = True
+        if self._pending:
+            self.handle(self._pending)
+
+    def shut(self) -> None:
+        """Only remember."""
+        self._open = False
+
+    def handle(self, number: int, frame: "FrameType | None" = None) -> None:  # noqa: ARG002
+        """A signal came."""
+        self._pending, self.stopping = number, True
+        if self._open:
+            self._open, self._pending = False, 0
+            raise _StopRequested(number)
+
+
+@contextmanager
+def _signals() -> Iterator[_StopSignals]:
+    """Ctrl-C, a terminal that closes and a polite kill all ask for the same.
+
+    Once asked, this process ends: what comes then is not heard any more, or it would end it in mid-word.
+    """
+    stops = _StopSignals()
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handled = [
+        kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN
+    ]  # `nohup`: as was asked
+    before = {number: signal.signal(number, stops.handle) for number in handled}
+    try:
+        yield stops
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if stops.stopping else handler)

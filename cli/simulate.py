@@ -1,9 +1,22 @@
-"""`dreamgym-kit simulate`: the agent runs its tasks, and no real tool can run."""
+"""`dreamgym-kit simulate` and `record`: the tasks in a dream, or on the real tools with every call kept."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli import export, options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.approving import agree
+from dreamgym_kit.cli.output import say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import (
+    carry_out,
+    end,
+    look_at,
+    opened_recordings,
+    say_episodes,
+    tell_warnings,
+    unfinished,
+)
+from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.percent import format_count
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
@@ -16,11 +29,16 @@ EXAMPLES = (
     "dreamgym-kit simulate --min-pass-rate 0.9 --forbid 'delete_*' -o junit.xml",
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
-_LIST = ("List", "dreamgym-kit report --list", "every episode of this run")
 CODES = (
     "Exit codes: 0 passed; 1 failed (a real call was blocked, or a rule of the gate broke); 2 cannot run; "
     "3 inconclusive; 4 error; 5 no task; 6 a real call was executed; 130 or 143 stopped, can be resumed."
 )
+RECORD_EXAMPLES = (
+    "dreamgym-kit record my_agent:graph --tasks tasks.jsonl",
+    "dreamgym-kit record --repeats 3 --yes",
+    "dreamgym-kit record --buffer staging.db --max-calls 500",
+)
+RECORD_CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
 
 
 @options.keyed(
@@ -41,8 +59,6 @@ def command(
     """
     settings, targets = given.settings(), export.targets_of(output)
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-    from dreamgym_kit.cli.running import carry_out, end, opened_recordings
-    from dreamgym_kit.errors import UserError
 
     spec = options.graph_of(settings, "simulate")
     chosen = options.selected_tasks(settings, "simulate", select)
@@ -64,22 +80,79 @@ def command(
         if not result.summary.executed:  # else there is worse to say than that
             raise
         tell(f"error: {error}")
-    _show(result, verbose=verbose, as_json=as_json)
+    last = ("List", "dreamgym-kit report --list", "every episode of this run")
+    _show(result, [_look_at(result), last], verbose=verbose, as_json=as_json)
     end(result.exit_code, dreamt=True)
 
 
-def _show(result: "RunResult", *, verbose: int, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import look_at, say_episodes, stdout_paint, tell_warnings, unfinished
-    from dreamgym_kit.report.terminal import finding_list, next_steps, render_run
+@options.keyed("tasks", "buffer", "simulate.repeats", "budget.max_calls")
+def record(
+    given: options.Given,
+    select: options.Select = None,
+    resume: options.Resume = None,
+    yes: options.Yes = False,
+    verbose: options.Verbose = 0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run the tasks on the REAL tools; record every call.
+
+    Says first which effects the tools can have, and asks.
+    """
+    settings = given.settings()
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+    from dreamgym_kit.adapters.stores.factory import added_since, opened_to_add, waiting_part
+    from dreamgym_kit.routing.router import Mode
+    from dreamgym_kit.settings.buffer_url import buffer_of
+
+    spec = options.graph_of(settings, "record")
+    part, all_tasks = options.shard_of(settings), options.selected_tasks(settings, "record", select)
+    count = len(part.part(all_tasks) if part is not None else all_tasks) * settings.simulate.repeats
+    agree(spec, settings, episodes=count, yes=yes, command="record")
+    path = buffer_of(settings)
+    with opened_to_add(path, settings, tell=tell) as store:
+        request = RunRequest(
+            graph=spec,
+            tasks=all_tasks,
+            settings=settings,
+            mode=Mode.RECORD,
+            store=store,
+            directory=resume.absolute() if resume is not None else None,
+            resume=resume is not None,
+            shard=part,
+            overlap=given.overlaps(settings),
+        )
+        added_now = added_since(store)
+        result = carry_out(request)
+        added = f"{format_count(added_now(), 'call')} added to {path}{waiting_part(store)}"
+        dream = given.command("simulate", dropped=("--repeats", "--max-calls"))
+        steps = [("Dream", dream, "the same tasks, no real tool runs"), _look_at(result)]
+        _show(result, steps, added=added, verbose=verbose, as_json=as_json)
+    end(result.exit_code, dreamt=False)
+
+
+def _look_at(result: "RunResult") -> tuple[str, str, str]:
+    return look_at(result.summary, result.directory)
+
+
+def _show(
+    result: "RunResult",
+    steps: Sequence[tuple[str, str, str]],
+    *,
+    added: str = "",
+    verbose: int,
+    as_json: bool,
+) -> None:
+    """Show what came of a run; `added`: what it recorded."""
+    from dreamgym_kit.report.terminal import finding_list, render_run
 
     tell_warnings(result)
     if as_json:
         say_json(result.summary.to_json())
         return
-    paint = stdout_paint()
     say_episodes(result.directory, verbose)
-    say(render_run(result.summary, paint=paint))
-    if result.summary.findings:
-        say(finding_list(result.summary, paint) + "\n")
-    going_on = unfinished(result)
-    say(next_steps([*going_on, look_at(result.summary, result.directory), _LIST]))
+    say(render_run(result.summary, paint=stdout_paint()))
+    if added:
+        say(f" {added}\n")
+    elif result.summary.findings:
+        say(finding_list(result.summary, stdout_paint()) + "\n")
+    say_steps(*unfinished(result), *steps)

@@ -3,12 +3,14 @@
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from dreamgym_kit.cli import options
-from dreamgym_kit.cli.output import say, say_json, tell
+from dreamgym_kit.cli.approving import agree
+from dreamgym_kit.cli.output import near, say, say_json, say_steps, stdout_paint, tell
+from dreamgym_kit.cli.running import end, going_on, learning, opened_recordings
+from dreamgym_kit.errors import has_extra
+from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
@@ -29,11 +31,6 @@ CODES = (
     "was executed in a dream; 130 or 143 stopped, can be resumed."
 )
 
-Policy = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="DIR", help="The model directory to begin with.", show_default=False),
-]
-
 
 @options.keyed(
     *("tasks", "buffer", "train.algorithm", "train.steps", "train.tasks_per_step", "train.group_size"),
@@ -41,7 +38,7 @@ Policy = Annotated[
 )
 def command(
     given: options.Given,
-    policy: Policy = None,
+    policy: options.StartPolicy = None,
     resume: options.Resume = None,
     yes: options.Yes = False,
     verbose: options.Verbose = 0,
@@ -56,14 +53,15 @@ def command(
 
     if lends_a_hand():
         _lend_a_hand()
-    settings = given.settings({"policy.model": policy})
+    settings = given.settings(policy)
     from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("train")
     from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
-    from dreamgym_kit.cli.running import end, opened_recordings
 
     spec, chosen = options.graph_of(settings, "train"), options.tasks_of(settings, "train")
+    from dreamgym_kit.adapters.langgraph.training.train import train
+
     with opened_recordings(settings) as store:
         request = TrainRequest(
             graph=spec,
@@ -75,7 +73,8 @@ def command(
         )
         if settings.train.eval_real:
             _agree(request, yes=yes)
-        result = _carried_out(request, plain=verbose > 0)
+        with learning(plain=verbose > 0) as (events, stop):
+            result = train(request, events=events, stop=stop)
     _show(result, as_json=as_json)
     end(_code(result), dreamt=True)
 
@@ -87,7 +86,6 @@ def _lend_a_hand() -> None:
     from dreamgym_kit.adapters.trainers.distributed import run_rank
     from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.adapters.trainers.ranks import FirstStopped
-    from dreamgym_kit.cli.running import end
     from dreamgym_kit.rollout.stop import SIGNALS
 
     require_extra("train")
@@ -100,11 +98,7 @@ def _lend_a_hand() -> None:
 
 def _agree(request: "TrainRequest", *, yes: bool) -> None:
     """Say what the real tools can do and how often they may be called, and ask."""
-    import asyncio
-
-    from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
     from dreamgym_kit.adapters.langgraph.run.request import task_sides
-    from dreamgym_kit.cli.record import agree
 
     settings, wanted = request.settings, request.settings.train
     _, held_out = task_sides(request)
@@ -114,16 +108,7 @@ def _agree(request: "TrainRequest", *, yes: bool) -> None:
     tell(
         f"Real calls: {times} evaluations of {len(held_out)} tasks, at most {episodes * most:,} calls in all."
     )
-    facts = asyncio.run(inspect_graph(str(request.graph), settings))
-    agree(facts.tools, episodes=episodes, yes=yes, command="train")
-
-
-def _carried_out(request: "TrainRequest", *, plain: bool) -> "TrainResult":
-    from dreamgym_kit.adapters.langgraph.training.train import train
-    from dreamgym_kit.cli.running import learning
-
-    with learning(plain=plain) as (events, stop):
-        return train(request, events=events, stop=stop)
+    agree(str(request.graph), settings, episodes=episodes, yes=yes, command="train")
 
 
 def _code(result: "TrainResult") -> int:
@@ -135,9 +120,6 @@ def _code(result: "TrainResult") -> int:
 
 
 def _show(result: "TrainResult", *, as_json: bool) -> None:
-    from dreamgym_kit.cli.running import near, stdout_paint
-    from dreamgym_kit.report.sanitize import one_line
-    from dreamgym_kit.report.terminal import next_steps
     from dreamgym_kit.report.training_text import render_training
 
     for warning in result.warnings:
@@ -161,13 +143,11 @@ def _show(result: "TrainResult", *, as_json: bool) -> None:
         say(f"  {'weights':<12}{near(result.weights)}\n")
         weights = shlex.quote(near(result.weights))
         steps.append(("Use", f"dreamgym-kit evaluate --policy {weights}", "the agent with what was learned"))
-    say(next_steps([*_going_on(result), *steps]))
+    say_steps(*_going_on(result), *steps)
 
 
 def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
     """How a training that did not come to its end goes on."""
-    from dreamgym_kit.cli.running import going_on, near
-
     note = "the rest of the steps" if result.trained.stopped else ""
     if result.trained.alarm is not None:
         note = "after what caused it is mended; with other [train] settings begin a new one from the weights"
@@ -177,7 +157,6 @@ def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
 def _draw(result: "TrainResult") -> Path | None:
     """Pictures beside the run, where matplotlib is installed."""
     from dreamgym_kit.adapters.plots.training import draw_training
-    from dreamgym_kit.errors import has_extra
 
     if not has_extra("plots"):
         return None

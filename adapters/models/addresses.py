@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard.egress import exempt
 from dreamgym_kit.replay.masking import forms_of
-from dreamgym_kit.settings.keys import hold, read_key_file
+from dreamgym_kit.settings.secrets import hold, read_key_file
 
 _MASK = "***"
 _METADATA_NAMES = frozenset(

@@ -8,16 +8,16 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from markdown_pages import code, page_of, row, text
 from sphinx.application import Sphinx
 
-from dreamgym_kit.cli import evaluate, record, s2r, simulate, train
+from dreamgym_kit.cli import evaluate, s2r, simulate, train
 from dreamgym_kit.settings import read
 from dreamgym_kit.settings.load import environment_names
-from dreamgym_kit.settings.schema import Key, Settings, declared
+from dreamgym_kit.settings.schema import Key, Settings, declared, without_none
 from dreamgym_kit.types import Effect
 
 HEAD = ("| key | what it says, what it can be, which flag and variable say it too |", "| --- | --- |")
@@ -61,8 +61,8 @@ def flags_of_keys() -> dict[tuple[str, ...], list[str]]:
     """Which flag sets which key, as the commands declare it."""
     return {
         tuple(key.split(".")): [flag]
-        for module in (simulate, record, evaluate, train, s2r)
-        for key, flag in module.command.flags.items()
+        for command in (simulate.command, simulate.record, evaluate.command, train.command, s2r.command)
+        for key, flag in command.flags.items()
     }
 
 
@@ -85,8 +85,7 @@ def _record(kind: Any) -> type | None:
 
 
 def _kind(kind: Any, said: Key) -> str:
-    if get_origin(kind) is UnionType:
-        kind = next(option for option in get_args(kind) if option is not NoneType)
+    kind = without_none(kind)
     if said.among:
         listed = "list of " if get_origin(kind) is tuple else ""
         return listed + ", ".join(map(code, said.among))

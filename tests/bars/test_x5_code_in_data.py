@@ -21,8 +21,7 @@ from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.replay.transfer import import_jsonl
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.rollout.tasks import read_tasks
-from dreamgym_kit.settings.drafts import read_drafts
-from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.settings.load import load_settings, read_drafts
 
 
 class Runs:

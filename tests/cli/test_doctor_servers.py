@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from ports import own_port
 
-from dreamgym_kit.cli.doctor_servers import look_at_server
+from dreamgym_kit.cli.doctor_checks import Check, look_at_server
 from dreamgym_kit.errors import UserError
 
 OPEN_IN_VLLM = {"/health": 200, "/version": 200, "/metrics": 200, "/tokenize": 405, "/collective_rpc": 405}
@@ -59,7 +59,7 @@ def test_open_routes_are_told_by_what_they_let_anybody_do() -> None:
 
 def test_a_closed_server_is_well() -> None:
     with server_double(lambda path: 200 if path == "/health" else 401) as (url, _):
-        assert [tuple(one) for one in patient_look(url)] == [("ok", f"{url}: without a key only /health", "")]
+        assert patient_look(url) == [Check("ok", "server", f"{url}: without a key only /health")]
 
 
 def test_a_server_that_is_not_there_and_an_address_that_is_never_asked_are_told() -> None:

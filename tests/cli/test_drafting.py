@@ -5,7 +5,7 @@ import json
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 
-from dreamgym_kit.settings.drafts import read_drafts
+from dreamgym_kit.settings.load import read_drafts
 
 NOTHING = {"reasoning": "", "views": [], "fails": [], "answer": None, "changes": [], "keeps": []}
 SAID = {

@@ -10,8 +10,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dreamgym_kit.cli import (
-    ablate,
-    compare,
     crawling,
     demo,
     deploy,
@@ -19,37 +17,34 @@ from dreamgym_kit.cli import (
     evaluate,
     export,
     init,
-    record,
     report,
     rules,
     s2r,
     serve,
     simulate,
     train,
-    view,
 )
-from dreamgym_kit.cli.lazy_commands import lean
-from dreamgym_kit.cli.main import app
+from dreamgym_kit.cli.main import app, lean
 from dreamgym_kit.cli.options import parted
 
 COMMANDS = {
-    "ablate": ablate,
-    "compare": compare,
-    "demo": demo,
-    "deploy": deploy,
-    "doctor": doctor,
-    "evaluate": evaluate,
-    "export": export,
-    "init": init,
-    "record": record,
-    "report": report,
-    "s2r": s2r,
-    "serve": serve,
-    "simulate": simulate,
-    "train": train,
-    "crawl": crawling,
-    "rules": rules,
-    "view": view,
+    "ablate": evaluate.ABLATE_EXAMPLES,
+    "compare": report.COMPARE_EXAMPLES,
+    "demo": demo.EXAMPLES,
+    "deploy": deploy.EXAMPLES,
+    "doctor": doctor.EXAMPLES,
+    "evaluate": evaluate.EXAMPLES,
+    "export": export.EXAMPLES,
+    "init": init.EXAMPLES,
+    "record": simulate.RECORD_EXAMPLES,
+    "report": report.EXAMPLES,
+    "s2r": s2r.EXAMPLES,
+    "serve": serve.EXAMPLES,
+    "simulate": simulate.EXAMPLES,
+    "train": train.EXAMPLES,
+    "crawl": crawling.EXAMPLES,
+    "rules": rules.EXAMPLES,
+    "view": export.VIEW_EXAMPLES,
 }
 
 MODULES = """
@@ -94,7 +89,7 @@ def test_help_imports_only_typer_the_declarations_and_the_standard_library(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_is_a_command_line_that_the_parser_takes(name: str) -> None:
     group = get_command(app)
-    for example in COMMANDS[name].EXAMPLES:
+    for example in COMMANDS[name]:
         typed = shlex.split(example.partition(" > ")[0].replace("$", "V"))
         if typed[0] == "torchrun":
             typed = typed[typed.index("--no-python") + 1 :]

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dreamgym_kit.cli import progress
-from dreamgym_kit.cli.progress import Course, LiveProgress, PlainProgress
+from dreamgym_kit.cli.progress import LiveBlock, PlainLines, RunProgress
 
 STARTED = {"run": "7f3a", "graph": "desk.graph:build", "tasks": 5, "episodes": 20, "n": 4, "seed": 7}
 
@@ -24,7 +24,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def plain(*events: tuple[str, dict[str, object]]) -> list[str]:
     stream = io.StringIO()
-    sink = PlainProgress(stream)
+    sink = PlainLines(stream, RunProgress())
     for kind, facts in events:
         sink.emit(kind, **facts)
     return [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
@@ -66,7 +66,7 @@ def test_plain_progress_has_no_control_characters() -> None:
 
 
 def test_the_live_block_is_ascii_and_fits() -> None:
-    view = LiveProgress(width=80)
+    view = LiveBlock(80, RunProgress())
     view.emit("run_started", **STARTED)
     for number in range(1, 9):
         view.emit("episode_started", episode=f"t.{number}")
@@ -92,7 +92,7 @@ def test_the_live_block_is_ascii_and_fits() -> None:
 
 
 def test_a_resumed_run_is_paced_by_what_it_did_itself(now: SimpleNamespace) -> None:
-    course = Course(began=now.s)
+    course = RunProgress(began=now.s)
     course.take("run_started", STARTED | {"kept": {"passed": 8, "failed": 2}})
     assert (course.done, course.tally()) == (10, "8 passed, 2 failed, 0 inconclusive, 0 errors")
     now.s += 3.0

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from dreamgym_kit.cli.training_progress import LiveLearning, PlainLearning
+from dreamgym_kit.cli.progress import LiveBlock, PlainLines, TrainingProgress
 
 STEP = {
     "step": 3,
@@ -36,7 +36,7 @@ EVENTS: list[tuple[str, dict[str, object]]] = [
 
 def test_plain_progress_tells_each_step_and_what_held_out_tasks_say() -> None:
     stream = io.StringIO()
-    sink = PlainLearning(stream)
+    sink = PlainLines(stream, TrainingProgress())
     for kind, facts in EVENTS:
         sink.emit(kind, **facts)
     assert [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()] == [
@@ -54,7 +54,7 @@ def test_plain_progress_tells_each_step_and_what_held_out_tasks_say() -> None:
 
 
 def test_the_live_block_of_a_training_is_ascii_and_fits() -> None:
-    view = LiveLearning(width=80)
+    view = LiveBlock(80, TrainingProgress())
     for kind, facts in EVENTS:
         view.emit(kind, **facts)
     console = Console(file=io.StringIO(), width=80, color_system=None)
@@ -68,7 +68,7 @@ def test_the_live_block_of_a_training_is_ascii_and_fits() -> None:
 
 def test_success_on_real_tools_is_not_called_the_dreams() -> None:
     stream = io.StringIO()
-    sink = PlainLearning(stream, "live")
+    sink = PlainLines(stream, TrainingProgress("live"))
     for kind, facts in EVENTS:
         sink.emit(kind, **facts)
     assert "step 3/30  live 41%  entropy" in stream.getvalue()

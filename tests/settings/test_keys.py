@@ -12,9 +12,9 @@ from dreamgym_kit.adapters.models.addresses import read_key
 from dreamgym_kit.adapters.models.remote import open_remote
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import masked, process_masker
-from dreamgym_kit.settings.keys import key_places, open_key_files
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import PolicySettings
+from dreamgym_kit.settings.secrets import key_places, open_key_files
 
 KEY = "canaryplainword4fjq"  # of no published form
 

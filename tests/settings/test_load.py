@@ -15,7 +15,8 @@ from dreamgym_kit.settings.load import (
     load_settings,
     parse_settings,
 )
-from dreamgym_kit.settings.read import read_settings, renamed, with_new_names
+from dreamgym_kit.settings.read import read_settings, renamed
+from dreamgym_kit.settings.render import with_new_names
 from dreamgym_kit.settings.schema import GuardSettings, Limits, Settings, SimulateSettings, ToolSettings
 from dreamgym_kit.types import Effect
 

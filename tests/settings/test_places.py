@@ -10,8 +10,7 @@ from dreamgym_kit import errors
 from dreamgym_kit.adapters.stores import factory
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.settings.buffer_url import SCHEMES, Address, buffer_of, place_of
-from dreamgym_kit.settings.drafts import drafts_file
-from dreamgym_kit.settings.load import load_settings
+from dreamgym_kit.settings.load import drafts_file, load_settings
 from dreamgym_kit.settings.schema import Settings
 
 HERE = Path("/project")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.drafts import read_drafts, render_drafts
-from dreamgym_kit.settings.load import check_models, parse_settings
+from dreamgym_kit.settings.load import check_models, parse_settings, read_drafts
+from dreamgym_kit.settings.render import render_drafts
 from dreamgym_kit.settings.templates import escaped, parse_path, parse_text
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.types import Effect, ToolSpec

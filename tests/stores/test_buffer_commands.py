@@ -134,7 +134,9 @@ def test_search_filters_and_is_json_when_asked(tmp_path: Path, rows: Path) -> No
     assert nothing.stdout == " Nothing is like 'paid' there; what there is: dreamgym-kit buffer stats\n"
     refused = buffer(tmp_path, "search", "paid", "--environment", "shop:x")
     assert refused.returncode == 2
-    assert refused.stderr == "error: --environment 'shop:x': expected NAME or NAME:VARIANT, such as shop:2\n"
+    assert refused.stderr == (
+        "error: --environment shop:x: expected NAME or NAME:VARIANT, the variant a whole number\n"
+    )
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from urllib.parse import quote, quote_plus
 
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.settings import keys
+from dreamgym_kit.settings import secrets
 from dreamgym_kit.settings.secrets import KEY_FORMS, LOOSE_KEY, looks_secret
 from dreamgym_kit.types import Answer, Nearest
 
@@ -229,12 +229,12 @@ class _ProcessMasker(Masker):
 
     def _current(self) -> Masker:
         now = time.monotonic()
-        sizes = (len(os.environ), len(self.variables), len(keys.HELD) + len(keys.NAMED))
+        sizes = (len(os.environ), len(self.variables), len(secrets.HELD) + len(secrets.NAMED))
         if sizes != self._sizes or now > self._until:
             self._sizes, self._until = sizes, now + 1.0
-            secrets = frozenset([*secrets_in(os.environ, self.variables | keys.NAMED), *keys.HELD])
-            if secrets != self._secrets:
-                self._secrets, self._masker = secrets, Masker(secrets)
+            known = frozenset([*secrets_in(os.environ, self.variables | secrets.NAMED), *secrets.HELD])
+            if known != self._secrets:
+                self._secrets, self._masker = known, Masker(known)
         return self._masker
 
 

@@ -199,7 +199,8 @@ class WorkerLink:
         if self._lost:
             raise WorkerLost(self._lost)
         number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         try:
             await self.channel.send([framed(REQUEST, number, request)])
             return await answer

@@ -15,16 +15,15 @@ from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, UnknownName, UserError
-from dreamgym_kit.settings.buffer_url import buffer_of, place_of
-from dreamgym_kit.settings.keys import keep_secret, with_whole_paths
-from dreamgym_kit.settings.lines import lines_of
-from dreamgym_kit.settings.read import keys_of, read_settings, renamed, sections
-from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared
+from dreamgym_kit.settings.buffer_url import Address, buffer_of, place_of
+from dreamgym_kit.settings.read import keys_of, lines_of, read_settings, refuse_secrets, renamed, sections
+from dreamgym_kit.settings.schema import SETTINGS_FILE, Settings, declared, kind_of
+from dreamgym_kit.settings.secrets import keep_secret, with_whole_paths
+from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
 from dreamgym_kit.types import ToolSpec
 
 PREFIX = "DREAMGYM_"
@@ -225,7 +224,7 @@ def laid_over(settings: Settings, source: str, key: tuple[str, ...], given: obje
     Raises:
         UserError: the key cannot have this value.
     """
-    value = _from_text(_kind_of(key), given, source) if isinstance(given, str) else given
+    value = _from_text(kind_of(key), given, source) if isinstance(given, str) else given
     data: dict[str, Any] = {key[0]: value if len(key) == 1 else {key[1]: value}}
     read = read_settings(data, lambda *_: source)[key[0]]
     if len(key) == 2:
@@ -263,15 +262,6 @@ def assigned(settings: Settings, text: str) -> Settings:
     return laid_over(settings, f"--set {dotted}", keys[dotted], value)
 
 
-def _kind_of(key: tuple[str, ...]) -> Any:
-    kind: Any = Settings
-    for name in key:
-        kind = get_type_hints(kind)[name]
-    if get_origin(kind) is UnionType:
-        kind = next(option for option in get_args(kind) if option is not NoneType)
-    return kind
-
-
 def _from_text(kind: Any, text: str, variable: str) -> Any:
     """A variable's text as the value that the file would hold; what does not fit stays text."""
     if kind is bool:
@@ -288,3 +278,35 @@ def _from_text(kind: Any, text: str, variable: str) -> Any:
         return read_json(text)
     except NotSerializable as error:
         raise UserError(f"{variable}: wants a JSON object: {error}") from None
+
+
+def drafts_file(settings: Settings) -> Path:
+    """Where drafts are kept: beside the buffer; of one behind an address, beside the settings."""
+    place = buffer_of(settings)
+    if isinstance(place, Address):
+        return settings.folder / f"{place.name}.drafts.toml"
+    return place.with_suffix(".drafts.toml")
+
+
+def read_drafts(path: Path) -> dict[str, ToolModelSettings]:
+    """The drafts of a file, by tool; none where there is no file.
+
+    Raises:
+        UserError: it cannot be read; names the place.
+    """
+    if not path.exists():
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{path}: drafts cannot be read: {error}; mend or delete the file.") from None
+    where = Settings(path=path.absolute(), lines=lines_of(text)).where
+    refuse_secrets(data, where)
+    tools = data.get("tools", {})
+    if not isinstance(tools, Mapping) or not all(isinstance(tool, Mapping) for tool in tools.values()):
+        raise UserError(f"{path}: holds no [tools.NAME.model]; delete it and draft again.")
+    return {
+        name: read_model(tool.get("model", {}), ("tools", name, "model"), where)
+        for name, tool in tools.items()
+    }

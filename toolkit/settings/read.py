@@ -6,14 +6,13 @@ that looks like a secret (those are refused before anything else).
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
-from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.errors import UnknownName, UserError
-from dreamgym_kit.settings.lines import lines_of
 from dreamgym_kit.settings.schema import (
     RENAMED_KEYS,
     RENAMED_SECTIONS,
@@ -21,6 +20,7 @@ from dreamgym_kit.settings.schema import (
     Settings,
     ToolSettings,
     declared,
+    without_none,
 )
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
@@ -30,7 +30,10 @@ Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
 _WORLD_KEYS = ("ref",)
 _TOO_LARGE = 2**63
-_HEADER = re.compile(r"\s*\[([^\[\]]+)\]")
+_TOKEN = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3,}|'{3}.*?'{3,}|"(?:\\.|[^"\\])*"|'[^']*'|\#[^\n]*|[\n\[\]{}=]|[^"'\#\n\[\]{}=]+""",
+    re.DOTALL,
+)
 _NO_SECRETS = frozenset({"max_calls_per_tool", "rate_per_tool", "max_tokens"})  # tools by name, a number
 
 
@@ -71,39 +74,66 @@ def refuse_renamed(data: Mapping[str, Any], where: Where) -> None:
         raise UserError("\n".join([*problems, "Rename them, or run: dreamgym-kit init --update"]))
 
 
-def with_new_names(text: str) -> tuple[str, list[str]]:
-    """Settings text with the names of today, all else as it is, and what was renamed."""
-    known, lines, renames = renamed(), text.split("\n"), []
-    for old, line in lines_of(text).items():
-        own = old not in known and old[:1] in known  # below a renamed section, under a name of the user's
-        was, now = (old[:1], known[old[:1]]) if own else (old, known.get(old))
-        if now is None:
-            continue
-        before = lines[line - 1]
-        lines[line - 1] = re.sub(rf"\b{was[-1]}\b(?=\s*[.=\]])", now[-1], before, count=1)
-        renames += [f"{'.'.join(was)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
-    joined = "\n".join(_joined(lines))
-    return joined if joined.endswith("\n") or not text.endswith("\n") else f"{joined}\n", renames
+def lines_of(text: str) -> dict[tuple[str, ...], int]:
+    """Give the 1-based line of every key and table header of a valid TOML text; `tomllib` does not.
 
-
-def _joined(lines: list[str]) -> list[str]:
-    """The lines of a settings file in which two sections that became one stand as one.
-
-    A key that the first has, too, becomes a comment.
+    Keys inside an inline table or an array count to the line of the key that holds them; the n-th of several
+    `[[tables]]` of one name has n after its name: ("fails", "2", "error").
     """
-    headers = [(at, header[1]) for at, line in enumerate(lines) if (header := _HEADER.match(line))]
-    ends = [*(at for at, _ in headers), len(lines)]
-    tables: dict[str, list[str]] = {"": lines[: ends[0]]}
-    for (at, name), end in zip(headers, ends[1:], strict=True):
-        if name not in tables:
-            tables[name] = lines[at:end]
-            continue
-        have = {line.partition("=")[0].strip() for line in tables[name]}
-        tables[name] += [
-            f"# {line}" if "=" in line and line.partition("=")[0].strip() in have else line
-            for line in lines[at + 1 : end]
-        ]
-    return [line for table in tables.values() for line in table]
+    lines: dict[tuple[str, ...], int] = {}
+    several: dict[tuple[str, ...], int] = {}  # [[tables]] so far
+    table: tuple[str, ...] = ()
+    for line, tokens in _statements(text):
+        if tokens[0] == "[":
+            one_of_several = tokens[1] == "["
+            key = table = _numbered(_parts("".join(tokens).strip("[]")), several, last=not one_of_several)
+            if one_of_several:
+                several[table] = several.get(table, 0) + 1
+                key = table = (*table, str(several[table]))
+        else:
+            key = (*table, *_parts("".join(tokens[: tokens.index("=")])))
+        for length in range(1, len(key) + 1):
+            lines.setdefault(key[:length], line)
+    return lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Headers and assignments, without comments: the line that each begins on, and its tokens."""
+    line = first = 1
+    depth = 0
+    tokens: list[str] = []
+    for match in _TOKEN.finditer(f"{text}\n"):
+        part = match[0]
+        line += part.count("\n")
+        if part == "\n" and depth == 0:
+            if tokens:
+                yield first, tokens
+            first, tokens = line, []
+        elif part[0] != "#" and not part.isspace():
+            depth += (part in "[{") - (part in "]}")
+            tokens.append(part)
+
+
+def _numbered(
+    table: tuple[str, ...], several: Mapping[tuple[str, ...], int], *, last: bool
+) -> tuple[str, ...]:
+    """The name with numbers where it goes through one of several tables."""
+    named: tuple[str, ...] = ()
+    for place, part in enumerate(table, start=1):
+        named = (*named, part)
+        if named in several and (last or place < len(table)):
+            named = (*named, str(several[named]))
+    return named
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    """Split a dotted key as TOML does, quotes and escapes included."""
+    parts: list[str] = []
+    inner: object = tomllib.loads(f"{dotted.strip()} = 0")
+    while isinstance(inner, dict):
+        ((name, inner),) = inner.items()
+        parts.append(name)
+    return tuple(parts)
 
 
 def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
@@ -184,8 +214,7 @@ class _Reader:
                 )
 
     def value(self, kind: Any, value: Any, key: tuple[str, ...], holds: Key) -> Any:
-        if get_origin(kind) is UnionType:
-            kind = next(option for option in get_args(kind) if option is not NoneType)
+        kind = without_none(kind)
         if kind is ToolModelSettings:
             return read_model(value, key, self.where)
         if kind is ToolSettings and isinstance(value, str):

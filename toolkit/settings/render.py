@@ -12,7 +12,7 @@ from typing import Any
 
 import tomlkit
 
-from dreamgym_kit.settings.read import sections
+from dreamgym_kit.settings.read import lines_of, renamed, sections
 from dreamgym_kit.settings.schema import Settings, ToolSettings, declared
 from dreamgym_kit.settings.tool_models import ToolModelSettings, as_data
 from dreamgym_kit.types import Effect, ToolSpec
@@ -42,7 +42,48 @@ _REFERENCE = """\
 # Keys and tokens belong in environment variables that your graph reads, not here.
 """
 
+_HEADER = re.compile(r"\s*\[([^\[\]]+)\]")
+_DRAFTS_HEAD = """\
+# Tool models that a language model drafted, kept where no recording contradicts them. They are used where
+# neither settings nor recordings say anything. Agree with one: move its tables to dreamgym.toml.
+
+"""
 _UNPAIRED = re.compile("[\ud800-\udfff]")  # half a character: TOML has no form for it
+
+
+def with_new_names(text: str) -> tuple[str, list[str]]:
+    """Settings text with the names of today, all else as it is, and what was renamed."""
+    known, lines, renames = renamed(), text.split("\n"), []
+    for old, line in lines_of(text).items():
+        own = old not in known and old[:1] in known  # below a renamed section, under a name of the user's
+        was, now = (old[:1], known[old[:1]]) if own else (old, known.get(old))
+        if now is None:
+            continue
+        before = lines[line - 1]
+        lines[line - 1] = re.sub(rf"\b{was[-1]}\b(?=\s*[.=\]])", now[-1], before, count=1)
+        renames += [f"{'.'.join(was)} -> {'.'.join(now)}"] if lines[line - 1] != before else []
+    joined = "\n".join(_joined(lines))
+    return joined if joined.endswith("\n") or not text.endswith("\n") else f"{joined}\n", renames
+
+
+def _joined(lines: list[str]) -> list[str]:
+    """The lines of a settings file in which two sections that became one stand as one.
+
+    A key that the first has, too, becomes a comment.
+    """
+    headers = [(at, header[1]) for at, line in enumerate(lines) if (header := _HEADER.match(line))]
+    ends = [*(at for at, _ in headers), len(lines)]
+    tables: dict[str, list[str]] = {"": lines[: ends[0]]}
+    for (at, name), end in zip(headers, ends[1:], strict=True):
+        if name not in tables:
+            tables[name] = lines[at:end]
+            continue
+        have = {line.partition("=")[0].strip() for line in tables[name]}
+        tables[name] += [
+            f"# {line}" if "=" in line and line.partition("=")[0].strip() in have else line
+            for line in lines[at + 1 : end]
+        ]
+    return [line for table in tables.values() for line in table]
 
 
 def render_settings(
@@ -173,6 +214,12 @@ def render_model(name: str, model: ToolModelSettings) -> list[str]:
             ]
             lines.append("")
     return lines
+
+
+def render_drafts(drafts: Mapping[str, ToolModelSettings]) -> str:
+    """The text of a file of drafts."""
+    lines = [line for name, model in sorted(drafts.items()) for line in render_model(name, model)]
+    return _DRAFTS_HEAD + "\n".join(lines)
 
 
 def _inline(value: Any) -> str:

@@ -6,10 +6,11 @@ There is no key that turns the guard off.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.settings.tool_models import ToolModelSettings
 from dreamgym_kit.types import Effect
@@ -37,6 +38,7 @@ class Key:
     most: float | None = None
     among: tuple[str, ...] = ()  # what a text may be
     was: str = ""  # what earlier versions called it, and files of runs still do
+    short: str = ""  # a letter for the command line: "-n"
     form: str = ""  # of a text: "reference" ("module:name") or "path"
     example: Any = None  # shown where there is no default
 
@@ -63,7 +65,7 @@ def on_disk(record: Any) -> dict[str, Any]:
 class SimulateSettings:
     """How a dry run is done."""
 
-    repeats: int = key(1, "episodes per task", least=1, was="n")
+    repeats: int = key(1, "episodes per task", least=1, was="n", short="-n")
     concurrency: int = key(8, "episodes at once", least=1)
     seed: int = key(0, "same seed, same run")
     on_unanswered: str = key(
@@ -625,3 +627,18 @@ def _set(record: Any, parts: list[str], value: Any) -> Any:
     if name not in {known.name for known in fields(record)}:
         raise KeyError(name)
     return replace(record, **{name: _set(getattr(record, name), rest, value) if rest else value})
+
+
+def kind_of(key: Sequence[str]) -> Any:
+    """The type of a key's values: ("simulate", "repeats") -> int."""
+    kind: Any = Settings
+    for name in key:
+        kind = get_type_hints(kind)[name]
+    return without_none(kind)
+
+
+def without_none(kind: Any) -> Any:
+    """The type that an optional one has where there is a value."""
+    if get_origin(kind) is UnionType:
+        return next(option for option in get_args(kind) if option is not NoneType)
+    return kind

@@ -1,7 +1,7 @@
 """What `[tools.NAME.model]` may say: a tool's answer, failures and effects, as data a person writes.
 
 The same small vocabulary as that of the rules mined from recordings; drafts of a model come in this form
-too. Decides the words and checks them (see `holes` for texts and paths); `dream.state.stated` makes
+too. Decides the words and checks them (see `templates` for texts and paths); `dream.state.stated` makes
 answers of them. Every message names place, field and the nearest known word.
 """
 
@@ -310,61 +310,43 @@ class _Reader:
 
 def as_data(model: ToolModelSettings) -> dict[str, JsonValue]:
     """The model as the data that `read_model` takes."""
-    data: dict[str, JsonValue] = {}
-    if model.said_by is not None:
-        data["said_by"] = model.said_by
-    if model.views:
-        data["views"] = {name: _view_data(view) for name, view in model.views.items()}
-    if model.fails:
-        data["fails"] = [_fail_data(fail) for fail in model.fails]
-    if model.fails_only:
-        data["fails_only"] = True
-    if model.answer is not None:
-        data["answer"] = model.answer
-    if model.changes:
-        data["changes"] = [_change_data(change) for change in model.changes]
-    if model.keeps:
-        data["keeps"] = list(model.keeps)
-    if model.fresh:
-        data["fresh"] = {path: list(samples) for path, samples in model.fresh.items()}
-    return data
+    return _said(
+        said_by=model.said_by,
+        views={
+            name: _said(read=view.read, bind=dict(view.bind), row=dict(view.row), at=view.at)
+            for name, view in model.views.items()
+        },
+        fails=[_fail_data(fail) for fail in model.fails],
+        fails_only=model.fails_only,
+        answer=model.answer,
+        changes=[_change_data(change) for change in model.changes],
+        keeps=list(model.keeps),
+        fresh={path: list(samples) for path, samples in model.fresh.items()},
+    )
 
 
-def _view_data(view: ViewSettings) -> dict[str, JsonValue]:
-    data: dict[str, JsonValue] = {"read": view.read}
-    if view.bind:
-        data["bind"] = dict(view.bind)
-    if view.row:
-        data["row"] = dict(view.row)
-    if view.at:
-        data["at"] = view.at
-    return data
+def _said(**parts: Any) -> dict[str, Any]:
+    """The parts that say something; only an answer may be empty."""
+    return {name: part for name, part in parts.items() if part or (name == "answer" and part is not None)}
 
 
 def _fail_data(fail: FailSettings) -> dict[str, JsonValue]:
-    data: dict[str, JsonValue] = {}
-    if fail.when:
-        data["when"] = [{"of": condition.of, condition.test: condition.value} for condition in fail.when]
+    when = [{"of": condition.of, condition.test: condition.value} for condition in fail.when]
+    data = _said(when=when)
     if fail.error is None:
         return {**data, "answer": fail.answer}
     data["error"] = fail.error
-    if fail.error_type != "ToolException":
-        data["error_type"] = fail.error_type
-    return data
+    return data if fail.error_type == "ToolException" else {**data, "error_type": fail.error_type}
 
 
 def _change_data(change: ChangeSettings) -> dict[str, JsonValue]:
-    data: dict[str, JsonValue] = {"read": change.read}
-    if change.bind:
-        data["bind"] = dict(change.bind)
+    data = _said(read=change.read, bind=dict(change.bind))
     for kind, path, value in change.operations:
         if kind == "delete":
             data.setdefault("delete", []).append(path)
         else:
             data.setdefault(kind, {})[path] = value
-    if change.whole is not None:
-        data["whole"] = change.whole
-    return data
+    return data if change.whole is None else {**data, "whole": change.whole}
 
 
 def _dotted(key: tuple[str, ...]) -> str:

@@ -61,7 +61,7 @@ from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
-from dreamgym_kit.settings.keys import open_key_files
+from dreamgym_kit.settings.secrets import open_key_files
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from dreamgym_kit.deployment.card import HOST, KEY, PORT
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.settings.keys import hold
 from dreamgym_kit.settings.schema import ServeSettings
+from dreamgym_kit.settings.secrets import hold
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DRAINING = "DREAMGYM_DRAINING"  # names a file; while it is there, the door lets nothing new in

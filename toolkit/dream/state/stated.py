@@ -18,7 +18,7 @@ from dreamgym_kit.dream.state.values import MISSING, add, as_number, copy_json, 
 from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.wrapping import is_raw, opened, unwrapped
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.settings.drafts import drafts_file, read_drafts
+from dreamgym_kit.settings.load import drafts_file, read_drafts
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.settings.tool_models import (
     ChangeSettings,

@@ -1,0 +1,216 @@
+"""Checks of `doctor` that need no graph: packages, recordings, models, workers, servers."""
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from dreamgym_kit.errors import EndpointError, StoreError, UserError, has_extra
+from dreamgym_kit.report.percent import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
+    from dreamgym_kit.adapters.models.vllm.looking import OpenRoute
+    from dreamgym_kit.interfaces import TransitionStore
+    from dreamgym_kit.settings.schema import Settings
+    from dreamgym_kit.types import Environment
+
+_EXTRAS = {"demo": "demo", "ray": 'workers.backend = "ray"'}
+_CAN = {
+    "tells": "tells what it does",
+    "works": "works for anybody",
+    "changes": "lets anybody change weights or caches",
+}
+MAX_NAMED = 6
+_REMEDY = "serve it by dreamgym-kit serve, or put a proxy with an allow-list before it"
+Step = tuple[str, str, str]  # word, command to paste, what it does
+
+
+class Check(NamedTuple):
+    """One line: how it stands, with what, and what to do."""
+
+    level: str  # ok, fix, stop, -
+    name: str
+    text: str
+    remedy: str = ""
+    step: Step | None = None  # what to type about it
+
+
+def caught(name: str, check: "Callable[[], Check]") -> Check:
+    """Make a check; what a person can mend stops a dry run."""
+    try:
+        return check()
+    except (EndpointError, StoreError, UserError) as error:
+        return Check("stop", name, str(error))
+
+
+def versions() -> Check:
+    """Which packages there are."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    packages = [f"Python {platform.python_version()}"]
+    for package in ("dreamgym-kit", "langgraph", "langchain-core"):
+        try:
+            packages.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            return Check("stop", "packages", f"{package} is not installed", f"pip install {package}")
+    return Check("ok", "packages", ", ".join(packages))
+
+
+def recordings(settings: "Settings", command: str, facts: "GraphInspection | None") -> Check:
+    """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.dream.state.stated import stated_models
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
+
+    place, stated = buffer_of(settings), stated_models(settings)
+    if not is_missing(place):
+        with closing(open_store(place, settings)) as store:
+            count, missing = store.count(), _not_recorded(store, settings)
+        text = f"{format_count(count, 'call')} in {place}"
+        if count and not missing:
+            return Check("ok", "recordings", text)
+        if count:
+            environments = ", ".join(map(str, missing[:MAX_NAMED]))
+            text += (
+                f"; tasks use environment {environments}, which has no recordings (tenant {settings.tenant})"
+            )
+            return Check("fix", "recordings", text, command)
+    step = ("Record", command, "real calls for dreams to answer from; it asks before")
+    asks = facts is None or any(not spec.effect.runs_in_dream for spec in facts.tools)
+    if not asks or stated or settings.experience.urls or settings.experience.dir is not None:
+        return Check("fix", "recordings", f"none yet ({place})", command, step)
+    reason = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
+    return Check("stop", "recordings", reason, command, step)
+
+
+def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":
+    """The worlds of tasks in which nothing was recorded."""
+    from dreamgym_kit.rollout.tasks import read_tasks
+
+    try:
+        tasks = read_tasks(settings.resolve(settings.tasks)) if settings.tasks is not None else []
+    except UserError:  # another line says so
+        return []
+    environments = dict.fromkeys(task.environment for task in tasks)
+    return [
+        environment
+        for environment in environments
+        if next(iter(store.scan(tenant=settings.tenant, environment=environment)), None) is None
+    ]
+
+
+def experience_models(settings: "Settings") -> Iterator[Check]:
+    """Whether the models that settings name for the dream answer, and their files can be used."""
+    from dreamgym_kit.adapters.models.named_models import learned_directory
+
+    experience, learned = settings.experience, learned_directory(settings)
+    named = experience.urls or experience.model is not None or experience.dir is not None
+    if named and (learned is None or experience.model is not None):
+        yield caught("experience", partial(_endpoint, settings))
+    if learned is not None:
+        yield caught("experience", partial(_learned, settings))
+
+
+def _endpoint(settings: "Settings") -> Check:
+    import asyncio
+
+    from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint
+    from dreamgym_kit.adapters.models.named_models import gate_of_settings
+    from dreamgym_kit.rollout.budgets import RunBudget
+
+    async def ask() -> None:
+        async with asked_endpoint(settings, RunBudget(None, None), dreams=True):
+            pass
+
+    asyncio.run(ask())
+    tried = gate_of_settings(settings) is not None
+    where = ", ".join(settings.experience.urls) or "this process"
+    text = f"{settings.experience.model or settings.experience.dir} answers ({where})"
+    return Check("ok", "experience", text + ("" if tried else "; not tried on held-out recordings"))
+
+
+def _learned(settings: "Settings") -> Check:
+    from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
+    from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
+
+    place = buffer_of(settings)
+    with ExitStack() as stack:
+        store = None if is_missing(place) else stack.enter_context(closing(open_store(place, settings)))
+        stack.enter_context(with_decisions(chained_experience(store, settings), settings))
+        return Check("ok", "experience", f"{settings.experience.dir} can be used")
+
+
+def run_folder(settings: "Settings") -> Iterator[Check]:
+    """A word where no run directory can be made in the folder that settings name."""
+    import tempfile
+
+    folder = settings.resolve(settings.runs)
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir():
+        yield Check("stop", "runs", f"{there} is a file; a run makes its directory in this folder")
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix=".dreamgym-look-", dir=there):
+            pass
+    except OSError as error:
+        text = f"no directory can be made in {there}, and a run makes one there: {error.strerror or error}"
+        yield Check("stop", "runs", text)
+
+
+def engine(settings: "Settings") -> Check:
+    """Whether what settings want of workers can be had; nothing is started or joined."""
+    from dreamgym_kit.adapters.engines.choosing import check_engine
+    from dreamgym_kit.adapters.engines.ray_cluster import usable
+
+    check_engine(settings.workers)
+    if settings.workers.backend == "ray":
+        return Check("ok", "ray", usable(settings.workers.address))
+    return Check("ok", "engine", f"{settings.workers.count} workers")
+
+
+def extras() -> Iterator[Check]:
+    """A word on each extra that is not installed."""
+    for extra, needed_for in _EXTRAS.items():
+        if not has_extra(extra):
+            text = f"extra not installed; only needed for: {needed_for}"
+            yield Check("-", extra, text, f"pip install 'dreamgym-kit[{extra}]'")
+
+
+def look_at_server(url: str, *, timeout_s: float = 5.0) -> list[Check]:
+    """Walk one server's routes; `timeout_s` for each of them.
+
+    Raises:
+        UserError: it is no URL that is asked.
+    """
+    from dreamgym_kit.adapters.models.addresses import Resolver, read_address
+    from dreamgym_kit.adapters.models.vllm.launch import is_loopback
+    from dreamgym_kit.adapters.models.vllm.looking import open_routes
+
+    address = read_address(url, source="--server")
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    base = f"{address.scheme}://{host}:{address.port}"
+    try:
+        Resolver().resolve(address.host, address.port)  # a metadata service is not asked
+        ways = list(open_routes(base, timeout_s=timeout_s))
+    except (EndpointError, ConnectionError) as error:
+        return [Check("fix", "server", str(error))]
+    return _open_routes(base, ways, here=is_loopback(address.host))
+
+
+def _open_routes(base: str, ways: "Sequence[OpenRoute]", *, here: bool) -> list[Check]:
+    checks = []
+    for kind, can in _CAN.items():
+        if paths := [way.path for way in ways if way.kind == kind]:
+            level = "stop" if kind == "changes" and not here else "fix"
+            text = f"{base} {can} without a key: {', '.join(paths)}"
+            checks.append(Check(level, "server", text, _REMEDY))
+    if not checks:
+        paths = [way.path for way in ways]
+        checks.append(Check("ok", "server", f"{base}: without a key only {', '.join(paths) or 'nothing'}"))
+    return checks
