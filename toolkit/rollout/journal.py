@@ -16,10 +16,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from dreamgym_kit.bounded_json import read_own_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.rollout.atomic_files import Closing
 from dreamgym_kit.rollout.line_log import LineLog, read_lines
 from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
 from dreamgym_kit.types import Episode, Verdict
@@ -120,7 +121,7 @@ class JournalReader:
         )
 
 
-class Journal:
+class Journal(Closing):
     """The journal of a run that goes on. The run directory's lock makes it the only writer.
 
     Attributes:
@@ -179,12 +180,6 @@ class Journal:
     def close(self) -> None:
         """Close the file; calling it twice does no harm."""
         self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _line(episode: Episode) -> bytes:
