@@ -25,7 +25,6 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import frozen_heap, lane_threads, run_to_end
 from dreamgym_kit.rollout.jobs import Job, run_bounded, unstorable
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker_protocol import (
     ANSWER,
     JOBS,
@@ -47,7 +46,7 @@ from dreamgym_kit.rollout.worker_protocol import (
 )
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Task, error_line
+from dreamgym_kit.types import Episode, error_line
 
 _CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
 
@@ -84,16 +83,12 @@ class WorkerContext:
         """Facts that the driver wants when all is done."""
         return {}
 
-    async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:  # noqa: ARG002
-        """Take other weights of the policy; gives what is served then."""
-        raise UserError("this worker has no policy whose weights could be changed")
+    async def prepare(self, message: Mapping[str, Any]) -> None:
+        """Begin another collection of episodes.
 
-    def admit(self, tasks: Sequence[Task]) -> None:
-        """Let more tasks be run."""
-
-    async def prepare(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:  # noqa: ARG002
-        """Begin another collection of episodes."""
-        return {}
+        `message` has its `label`, `seed` and `scope`, the `weights` that the driver serves, where those
+        change, and all `tasks` that came since the worker was opened.
+        """
 
 
 Opener = Callable[[Mapping[str, Any], EventSink, RunBudget], AbstractAsyncContextManager[WorkerContext]]
@@ -223,16 +218,11 @@ class EpisodeWorker:
             return await self._open(SPECS.read(request["spec"]))
         if self._place is None:
             raise RuntimeError("this worker is not open")
-        context = self._place.context
         match do:
             case "episode":
                 return await self._place.episode(JOBS.read(request["job"]))
-            case "load":
-                return spelled(await self._place.apart(context.load(request)))
             case "prepare":
-                return spelled(await self._place.apart(context.prepare(request)))
-            case "admit":
-                context.admit([TASKS.read(task) for task in request["tasks"]])
+                await self._place.apart(self._place.context.prepare(request))
                 return spelled({})
             case "close":
                 place, self._place = self._place, None
