@@ -31,7 +31,7 @@ from dreamgym_kit.rollout.rundir import (
     differences,
     directory_name,
 )
-from dreamgym_kit.rollout.selecting import Shard
+from dreamgym_kit.rollout.tasks import Shard
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Spend
 

@@ -5,9 +5,7 @@ question of the worker's and the driver's answer. A message is JSON:
 
     open     the spec: who opens what a runner stands on, with which facts      -> facts of the worker
     episode  a task, its sibling's number and attempt                           -> `EpisodeResult`
-    load     new weights of the policy: where they lie, or who serves them      -> what it serves now
-    prepare  what a collection of episodes begins with                          -> nothing
-    admit    tasks that came later                                              -> nothing
+    prepare  what a collection of episodes begins with: weights, tasks, a seed  -> nothing
     close    nothing                                                            -> last facts, strays
 
 An answer is never an exception: what went wrong is in it as text, and whose fault it was. No secret is sent;
@@ -38,7 +36,7 @@ from dreamgym_kit.errors import BudgetExceeded, NotSerializable, UserError, Work
 from dreamgym_kit.interfaces import WorkerChannel
 from dreamgym_kit.rollout.budgets import Reservation, RunBudget
 from dreamgym_kit.rollout.jobs import Job
-from dreamgym_kit.rollout.records import EPISODES, episode_from_record, episode_to_record
+from dreamgym_kit.rollout.journal import EPISODES, episode_from_record, episode_to_record
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Turn

@@ -176,10 +176,11 @@ class _Here(WorkerContext):
         server, weights = self.made.request.policy, message["weights"]
         if weights is not None and isinstance(server, RemotePolicy):
             await server.follow(weights["served"])  # it may have been restarted
-        elif weights is not None and isinstance(server, PolicyServer):
-            if weights["version"] != server.version:
-                with egress.exempt():  # the kit's own files
-                    await server.load(attested(weights), weights["version"])
+        elif (
+            weights is not None and isinstance(server, PolicyServer) and server.version != weights["version"]
+        ):
+            with egress.exempt():  # the kit's own files
+                await server.load(attested(weights), weights["version"])
         self.made.admit([TASKS.read(task) for task in message["tasks"]])
         self.begin(message["label"], message["seed"], message["scope"])
 

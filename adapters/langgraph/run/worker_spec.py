@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.engines.choosing import check_engine, host_of
+from dreamgym_kit.adapters.engines.processes import Processes
+from dreamgym_kit.adapters.engines.ray_cluster import checked_address
+from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
 from dreamgym_kit.adapters.models.local import LocalPolicy
 from dreamgym_kit.adapters.models.named_models import NamedPolicy
@@ -13,9 +15,9 @@ from dreamgym_kit.adapters.stores.factory import address_of
 from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.llm_calibration import ReasonedTrial
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import ChatEndpoint, EventSink, TransitionStore
+from dreamgym_kit.interfaces import ChatEndpoint, EventSink, TransitionStore, WorkerHost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
@@ -27,9 +29,36 @@ from dreamgym_kit.rollout.worker_protocol import WorkerSpec
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.render import render_settings
+from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.types import Episode, Task
 
 OPENER = "dreamgym_kit.adapters.langgraph.run.worker:open_worker"
+
+
+def check_engine(settings: WorkersSettings) -> None:
+    """Refuse an engine that cannot be used as it was said, before anything is made; starts and joins nothing.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        UserError: there is no such engine, or its address cannot be used.
+    """
+    if settings.backend == "ray":
+        require_extra("ray", needed_by='workers.backend = "ray"')
+        checked_address(settings.address)
+        return
+    if settings.backend != "local":
+        raise UserError(f"workers.backend: there is no engine {settings.backend!a}; known: local, ray.")
+    if settings.address is not None:
+        raise UserError(
+            f'workers.address = "{settings.address}": is for workers.backend = "ray", and this is local. '
+            "Nothing was run."
+        )
+
+
+def host_of(settings: WorkersSettings, workers: int) -> WorkerHost:
+    """Where so many workers are started. Raises as `check_engine`."""
+    check_engine(settings)
+    return RayHost(workers, address=settings.address) if settings.backend == "ray" else Processes()
 
 
 def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> None:
