@@ -5,12 +5,12 @@ up is named.
 
 What is in the journal is done, what is not is run again. A line is
 `{"journal":1,"sum":"<16 hex>","episode":{...}}` and a line end, in one write, so that a killed process leaves
-whole lines and at most one torn one. The sum is over the bytes of the episode: a half-written line that happens
-to be JSON is torn all the same. A torn last line is dropped and its episode is run again; a damaged line with
-others after it is an error, since nobody tore that one. An episode is accepted once: the first record wins. Of
-two kinds the last record wins: one in which a real call was executed is written at the moment that it is
-noticed, and again where more of it is known; one with the verdict `error` is run again by a resume, and
-replaced by what comes of that.
+whole lines and at most one torn one. The sum is over the bytes of the episode: a half-written line that
+happens to be JSON is torn all the same. A torn last line is dropped and its episode is run again; a damaged
+line with others after it is an error, since nobody tore that one. An episode is accepted once: the first
+record wins. Of two kinds the last record wins: one in which a real call was executed is written at the moment
+that it is noticed, and again where more of it is known; one with the verdict `error` is run again by a
+resume, and replaced by what comes of that.
 """
 
 import hashlib
@@ -212,20 +212,17 @@ class Journal(Closing):
             RunDirectoryError: the disk refuses; whole lines before it stay, later appends are refused.
         """
         with self._lock:
-            return self._append(episode)
-
-    def _append(self, episode: Episode) -> bool:
-        before = self.executed.get(episode.id)
-        if episode.executed:  # told of in this run's report, whatever the disk says
-            self.executed[episode.id] = episode
-        if before is not None and before.digest == episode.digest:
-            return False
-        if not (self.next_attempt(episode.id) or (before and episode.executed)):
-            return False
-        # others survive the death of the process, not that of the machine
-        self._log.append(_line(episode), sync=bool(episode.executed))
-        self.done[episode.id] = _done(episode)
-        return True
+            before = self.executed.get(episode.id)
+            if episode.executed:  # told of in this run's report, whatever the disk says
+                self.executed[episode.id] = episode
+            if before is not None and before.digest == episode.digest:
+                return False
+            if not (self.next_attempt(episode.id) or (before and episode.executed)):
+                return False
+            # others survive the death of the process, not that of the machine
+            self._log.append(_line(episode), sync=bool(episode.executed))
+            self.done[episode.id] = _done(episode)
+            return True
 
     def next_attempt(self, episode: str, first: int = 1) -> int:
         """The number of the attempt that an episode still needs; 0 where it needs none."""

@@ -1,14 +1,11 @@
-"""Tasks from a JSON-lines file: all of them are good, or nothing runs; and which of them a run takes.
+"""Tasks from a JSON-lines file: all of them are good, or nothing runs; and which of them `-k` names.
 
 Decides the forms of a line (README of the recipes shows them) and the words for what is wrong with one.
 The file is streamed, a line is bounded, and up to 20 problems are named at once, each with its line and
 field, so that a person mends the file in one go.
 
-A run takes those that `-k` names, as pytest's: "books or (refund and not big)", where a word stands for every
-task whose id has it in it, upper and lower case alike. Or a shard's part: shard i of n takes every n-th task,
-with all its siblings, and is a run of its own, for machines that share nothing, such as a Kubernetes Indexed
-Job or a Slurm array. Which tasks it has follows from their order alone; `report.merging` puts the shards
-together again.
+`-k` names them as pytest's does: "books or (refund and not big)", where a word stands for every task whose id
+has it in it, upper and lower case alike.
 """
 
 import re
@@ -133,12 +130,7 @@ class _Problems:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._texts: list[str] = []
-        self._form = ""
-
-    def add_not_json(self, number: int, problem: str) -> None:
-        """A line that is no JSON: the form of the whole file may be another one, such as one large list."""
-        self._form = " A task is one JSON object on a line of its own."
-        self.add(number, f"not JSON: {problem}")
+        self.form = ""  # what a person should know of the whole file
 
     def add(self, number: int, problem: str) -> None:
         self._texts.append(f"{self._path}:{number}: {problem}")
@@ -148,11 +140,11 @@ class _Problems:
     def refuse(self) -> None:
         if len(self._texts) == 1:
             end = "" if self._texts[0].endswith("?") else "."
-            raise UserError(f"{self._texts[0]}{end} Nothing was run.{self._form}")
+            raise UserError(f"{self._texts[0]}{end} Nothing was run.{self.form}")
         if self._texts:
             first = "the first " if len(self._texts) >= MAX_PROBLEMS else ""
             lines = "\n  ".join(self._texts)
-            count = f"{first}{len(self._texts)} problems; nothing was run.{self._form}"
+            count = f"{first}{len(self._texts)} problems; nothing was run.{self.form}"
             raise UserError(f"{self._path}: {count}\n  {lines}")
 
 
@@ -198,8 +190,9 @@ def _task(line: bytes, number: int, problems: _Problems) -> Task | None:
     try:
         record = read_json(line.rstrip(), max_bytes=MAX_LINE)
     except NotSerializable as error:
+        problems.form = " A task is one JSON object on a line of its own."  # the file may be one large list
         # a line is one line: the parser's own line number would send the reader to the wrong one
-        problems.add_not_json(number, str(error).replace(" at line 1 column", " at column"))
+        problems.add(number, f"not JSON: {error}".replace(" at line 1 column", " at column"))
         return None
     return _read_task(record, lambda problem: problems.add(number, problem))
 
@@ -345,46 +338,3 @@ class _Expression:
 
     def _wrong(self, why: str) -> UserError:
         return UserError(f"-k {self._text!r}: {why}; write words, and, or, not, ( ). Nothing was run.")
-
-
-_FORM = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One part of a run."""
-
-    number: int  # from 1
-    of: int
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
-
-    def part(self, tasks: Sequence[Task]) -> list[Task]:
-        """Its tasks among all tasks, in their order.
-
-        Raises:
-            UserError: there is none for it.
-        """
-        part = list(tasks[self.number - 1 :: self.of])
-        if not part:
-            raise UserError(
-                f"shard {self}: there are {len(tasks)} tasks, so at most as many shards. Nothing was run."
-            )
-        return part
-
-    def to_record(self) -> dict[str, JsonValue]:
-        """What a run's manifest says of it."""
-        return {"number": self.number, "of": self.of}
-
-
-def shard_from(text: str) -> Shard:
-    """Read "2/8".
-
-    Raises:
-        UserError: it is something else.
-    """
-    form = _FORM.fullmatch(text)
-    if form is None or not 1 <= int(form[1]) <= int(form[2]):
-        raise UserError(f"shard {text}: write I/N, I from 1 to N, as 2/8. Nothing was run.")
-    return Shard(int(form[1]), int(form[2]))

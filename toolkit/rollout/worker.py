@@ -24,6 +24,7 @@ from dreamgym_kit.interfaces import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import frozen_heap, lane_threads, run_to_end
 from dreamgym_kit.rollout.jobs import Job, run_bounded, unstorable
+from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.worker_protocol import (
     ANSWER,
@@ -36,10 +37,9 @@ from dreamgym_kit.rollout.worker_protocol import (
     Event,
     RemoteBudget,
     WorkerSpec,
-    executed_question,
-    failure_to_bytes,
     framed,
     read,
+    request,
     result_to_bytes,
     spelled,
     unframed,
@@ -48,7 +48,13 @@ from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, error_line
 
-_CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
+
+def _failure(text: str, *, user: bool = False) -> bytes:
+    """An answer that says what went wrong; a mistake of the user's is told from one of ours."""
+    return spelled({"error": text, "user": user})
+
+
+_CANCELLED = _failure("its task in the worker was cancelled")
 
 
 @dataclass(kw_only=True)
@@ -123,7 +129,7 @@ class WorkerEvents:
     def executed(self, episode: Episode) -> None:
         """Tell of a real call; it is in the driver's journal once this returns."""
         with suppress(ConnectionError):  # nobody is there any more who keeps a journal
-            self._ask(executed_question(episode))
+            self._ask(request("executed", episode=episode_to_record(episode)))
 
     def take(self, episode: str) -> tuple[Event, ...]:
         """What an episode told so far; it is not kept any longer."""
@@ -209,20 +215,20 @@ class EpisodeWorker:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  the boundary: everything becomes data
-            text = str(error) if isinstance(error, UserError) else error_line(error)
-            return failure_to_bytes(error, text)
+            user = isinstance(error, UserError)
+            return _failure(str(error) if user else error_line(error), user=user)
 
-    async def _done(self, request: dict[str, Any]) -> bytes:
-        do = request["do"]
+    async def _done(self, message: dict[str, Any]) -> bytes:
+        do = message["do"]
         if do == "open":
-            return await self._open(SPECS.read(request["spec"]))
+            return await self._open(SPECS.read(message["spec"]))
         if self._place is None:
             raise RuntimeError("this worker is not open")
         match do:
             case "episode":
-                return await self._place.episode(JOBS.read(request["job"]))
+                return await self._place.episode(JOBS.read(message["job"]))
             case "prepare":
-                await self._place.apart(self._place.context.prepare(request))
+                await self._place.apart(self._place.context.prepare(message))
                 return spelled({})
             case "close":
                 place, self._place = self._place, None

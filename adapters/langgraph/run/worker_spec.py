@@ -72,26 +72,28 @@ def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> Non
     check_engine(request.settings.workers)
     if not request.settings.workers.elsewhere:
         return
-    where = "workers run in processes of their own"
-    if not isinstance(request.graph, str):
-        raise UserError(
-            f"{where}, and a graph that was given as an object ({name_of(request.graph)}) cannot be sent "
-            'there; name it as "module:attribute", or leave workers out. Nothing was run.'
-        )
-    for name, part in (("experience", request.experience), ("judge", request.judge)):
-        if part is not None:
-            raise UserError(
-                f"{where}, and {name} ({type(part).__name__}) is an object of this one; leave workers out, "
-                "or have settings name what it does. Nothing was run."
-            )
-    if request.mode is Mode.S2R:
-        raise UserError(f"{where}, and overseen real calls stay in one; leave workers out. Nothing was run.")
     sendable = (NamedPolicy, LocalPolicy, RemotePolicy) if learns else (NamedPolicy,)
-    if request.policy is not None and not isinstance(request.policy, sendable):
-        raise UserError(
-            f"{where}, and the policy ({type(request.policy).__name__}) is an object of this one; name a "
-            "model directory instead, or leave workers out. Nothing was run."
+    parts = (("experience", request.experience), ("judge", request.judge))
+    objects = [f"{name} ({type(part).__name__})" for name, part in parts if part is not None]
+    problem = ""
+    if not isinstance(request.graph, str):
+        problem = (
+            f"a graph that was given as an object ({name_of(request.graph)}) cannot be sent "
+            'there; name it as "module:attribute", or leave workers out.'
         )
+    elif objects:
+        problem = (
+            f"{objects[0]} is an object of this one; leave workers out, or have settings name what it does."
+        )
+    elif request.mode is Mode.S2R:
+        problem = "overseen real calls stay in one; leave workers out."
+    elif request.policy is not None and not isinstance(request.policy, sendable):
+        problem = (
+            f"the policy ({type(request.policy).__name__}) is an object of this one; name a "
+            "model directory instead, or leave workers out."
+        )
+    if problem:
+        raise UserError(f"workers run in processes of their own, and {problem} Nothing was run.")
     if request.store is not None:
         address_of(request.store)
 
