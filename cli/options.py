@@ -17,7 +17,7 @@ from dreamgym_kit.cli.output import pasted
 from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
-    from dreamgym_kit.rollout.selecting import Shard
+    from dreamgym_kit.rollout.jobs import Shard
     from dreamgym_kit.settings.schema import Key, Settings
     from dreamgym_kit.types import Task
 
@@ -362,7 +362,7 @@ def refuse_old(arguments: Sequence[str], known: Sequence[str]) -> None:
 
 def shard_of(settings: "Settings") -> "Shard | None":
     """The part of the tasks that the settings name."""
-    from dreamgym_kit.rollout.selecting import shard_from
+    from dreamgym_kit.rollout.jobs import shard_from
 
     return shard_from(settings.shard) if settings.shard is not None else None
 
@@ -383,8 +383,7 @@ def selected_tasks(settings: "Settings", command: str, expression: str | None) -
     Raises:
         UserError: there is no file, it cannot be used, or no task is left.
     """
-    from dreamgym_kit.rollout.selecting import select_tasks
-    from dreamgym_kit.rollout.tasks import read_tasks
+    from dreamgym_kit.rollout.tasks import read_tasks, select_tasks
 
     tasks = read_tasks(tasks_of(settings, command))
     return tasks if expression is None else select_tasks(tasks, expression)

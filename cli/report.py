@@ -101,7 +101,7 @@ def _show_list(summary: "RunMetrics", directory: "RunDirectory", only: Only | No
 
 
 def _show_episode(directory: "RunDirectory", name: str, *, full: bool, as_json: bool) -> None:
-    from dreamgym_kit.rollout.records import episode_to_record
+    from dreamgym_kit.rollout.journal import episode_to_record
 
     episode = _find(directory, name)
     if as_json:

@@ -10,7 +10,6 @@ Ray's start replaces the handler of SIGTERM by one that leaves at once, so handl
 
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -209,12 +208,12 @@ def _token() -> str:
 def _folder() -> Iterator[Path]:
     short = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108  mkdtemp makes a folder of our own in it
     with exempt():
-        folder = Path(tempfile.mkdtemp(prefix="dg", dir=short))
+        folder = tempfile.TemporaryDirectory(prefix="dg", dir=short, ignore_cleanup_errors=True)
     try:
-        yield folder
+        yield Path(folder.name)
     finally:
         with exempt():
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.cleanup()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dreamgym_kit.adapters.otel.tracing import PastTracer, Value
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.rollout.atomic_files import is_folder
-from dreamgym_kit.rollout.records import masked_episode
+from dreamgym_kit.rollout.journal import masked_episode
 from dreamgym_kit.rollout.rundir import Manifest, RunDirectory
 from dreamgym_kit.types import Episode, Transition
 

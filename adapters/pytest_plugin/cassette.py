@@ -22,8 +22,7 @@ from dreamgym_kit.codec import Codec, on_disk
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.replay.records import transition_to_record
 from dreamgym_kit.replay.transfer import TransitionLine, read_lines
-from dreamgym_kit.rollout.atomic_files import write_atomically
-from dreamgym_kit.rollout.lock import locked
+from dreamgym_kit.rollout.atomic_files import locked, write_atomically
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import SCHEMA_VERSION, Source, Transition
 

@@ -25,9 +25,8 @@ from dreamgym_kit.errors import NotSerializable, RunDirectoryError, StoreError, 
 from dreamgym_kit.interfaces import Hit, HybridQuery, Room, TransitionStore
 from dreamgym_kit.replay.records import dump_transition, load_transition, storable
 from dreamgym_kit.replay.transfer import batches
-from dreamgym_kit.rollout.atomic_files import replacing, sync_folder, write_whole
+from dreamgym_kit.rollout.atomic_files import RunLock, locked, replacing, sync_folder, write_whole
 from dreamgym_kit.rollout.line_log import append_lines, read_lines
-from dreamgym_kit.rollout.lock import RunLock, locked
 from dreamgym_kit.types import Environment, Transition
 
 RETRY_S = 15.0

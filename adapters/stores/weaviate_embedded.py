@@ -22,7 +22,7 @@ from urllib.request import ProxyHandler, build_opener
 from dreamgym_kit.adapters.models.addresses import ApiKey
 from dreamgym_kit.adapters.stores.weaviate_server import Target
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.atomic_files import RunLock
 from dreamgym_kit.settings.buffer_url import Address
 
 _HOST = "127.0.0.1"
@@ -60,7 +60,7 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as undo:
         lock = _locked(address, folder)
-        undo.callback(lock.release)
+        undo.callback(lock.close)
         token = secrets.token_urlsafe(24)
         process, target = _ready(address, program, folder, token, lock)
         undo.callback(_stop, process)

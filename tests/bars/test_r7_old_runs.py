@@ -68,6 +68,6 @@ class Longer(Episode):
 
 def test_r7_a_reader_that_wants_more_than_was_written_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     wants = Codec(Longer, schema=1, computed="digest", nested=(TRANSITIONS,))
-    monkeypatch.setattr("dreamgym_kit.rollout.records.EPISODES", wants)
+    monkeypatch.setattr("dreamgym_kit.rollout.journal.EPISODES", wants)
     with pytest.raises(RunDirectoryError, match="new"):
         page_of(RunDirectory.open(RUNS[-1]), place="r")

@@ -18,7 +18,7 @@ from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.report.episode import render_episode
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
-from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
+from dreamgym_kit.rollout.journal import episode_from_record, episode_to_record
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Answer, Call, Effect, Source, Task, ToolSpec, UserTurn, Verdict

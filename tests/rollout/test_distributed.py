@@ -158,7 +158,7 @@ async def test_a_worker_leaves_a_polite_kill_of_all_processes_to_the_driver(host
     spec = WorkerSpec(OPENER, {}, paths=tuple(sys.path), kit=kit_version())
     assert "error" not in read(await worker.call(open_request(spec)))
     os.kill(worker.channel.pid, signal.SIGTERM)
-    assert "error" not in read(await worker.call(request("admit", tasks=[])))
+    assert "error" not in read(await worker.call(request("prepare")))
     await worker.end()
 
 
@@ -198,7 +198,7 @@ async def test_a_frozen_worker_that_wakes_after_it_was_given_up_calls_nothing_re
         worker = WorkerLink(given_up.channel, given_up.budget)  # it is heard again
         os.kill(worker.channel.pid, signal.SIGCONT)
         # answered once the episode lets go of the loop: it calls nothing any more
-        await asyncio.wait_for(call(worker, request("admit", tasks=[])), 120)
+        await asyncio.wait_for(call(worker, request("prepare")), 120)
         assert len(os.listdir(folder)) <= paid + 1  # one that had been allowed before it was frozen
         await worker.end()
     finally:

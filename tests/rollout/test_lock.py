@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.errors import RunDirectoryError
-from dreamgym_kit.rollout.lock import RunLock, locked, take_lock
+from dreamgym_kit.rollout.atomic_files import RunLock, locked, take_lock
 
 HOLD = """
 import sys
 import threading
 from pathlib import Path
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.atomic_files import RunLock
 lock = RunLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -32,9 +32,9 @@ def test_a_second_owner_is_told_who_holds_it(tmp_path: Path) -> None:
 
 def test_it_is_free_after_release(tmp_path: Path) -> None:
     lock = RunLock(tmp_path / "lock")
-    lock.release()
-    lock.release()
-    RunLock(tmp_path / "lock").release()
+    lock.close()
+    lock.close()
+    RunLock(tmp_path / "lock").close()
 
 
 def test_the_lock_of_a_killed_owner_is_free_at_once(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_lock_of_a_killed_owner_is_free_at_once(tmp_path: Path) -> None:
             RunLock(tmp_path / "lock")
         owner.kill()
         owner.wait()
-        RunLock(tmp_path / "lock").release()
+        RunLock(tmp_path / "lock").close()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "\0" * 5000])

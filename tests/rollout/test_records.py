@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamgym_kit.errors import NotSerializable
-from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
+from dreamgym_kit.rollout.journal import episode_from_record, episode_to_record
 from dreamgym_kit.types import (
     Answer,
     Call,

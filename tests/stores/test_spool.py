@@ -14,7 +14,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.outbox import Delivered, Spool
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
 from dreamgym_kit.replay.transfer import import_jsonl
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.atomic_files import RunLock
 
 
 @pytest.fixture

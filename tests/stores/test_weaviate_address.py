@@ -12,7 +12,7 @@ from weaviate_double.binary import binary_double
 from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.adapters.stores.weaviate_server import Target, target_of
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.atomic_files import RunLock
 from dreamgym_kit.settings.buffer_url import Address, place_of
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import ReplaySettings, Settings
@@ -138,7 +138,7 @@ def test_a_server_of_ones_own_runs_as_long_as_its_buffer(
     argv, seen = json.loads((tmp_path / "data" / "data.json").read_text())
     assert argv[:2] == ["--host", "127.0.0.1"]
     assert seen == {"DISABLE_TELEMETRY": "true", "OPENAI_API_KEY": None}
-    RunLock(tmp_path / "data" / "server.lock").release()  # nobody holds it any more
+    RunLock(tmp_path / "data" / "server.lock").close()  # nobody holds it any more
 
 
 def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(StoreUnavailable, match=r"ended at once \(code 3\); its log says why: .*server.log"):
         open_store(place, Settings())
     assert (tmp_path / "data" / "server.log").read_text() == "no disk\n"
-    RunLock(tmp_path / "data" / "server.lock").release()  # nobody holds it any more
+    RunLock(tmp_path / "data" / "server.lock").close()  # nobody holds it any more
 
 
 @pytest.mark.parametrize(("meets", "opens"), [(2, True), (3, False)])
@@ -180,4 +180,4 @@ def test_ports_that_went_to_others_meanwhile_are_drawn_anew(
         with pytest.raises(StoreUnavailable, match="ended at once"):
             open_store(place, Settings())
     assert met.read_text() == "x\n" * 3
-    RunLock(tmp_path / "data" / "server.lock").release()  # nobody holds it any more
+    RunLock(tmp_path / "data" / "server.lock").close()  # nobody holds it any more

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.rollout.records import RENAMED_FIELDS
+from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.types import Episode, Task, Transition, Verdict
 

@@ -23,14 +23,8 @@ from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.codec import Codec, FilledText
 from dreamgym_kit.deployment.digests import card_digest, model_digest
 from dreamgym_kit.errors import NotSerializable, UserError
-from dreamgym_kit.rollout.atomic_files import (
-    read_whole,
-    sync_folder,
-    write_atomically,
-    write_folder,
-)
+from dreamgym_kit.rollout.atomic_files import RunLock, read_whole, sync_folder, write_atomically, write_folder
 from dreamgym_kit.rollout.line_log import append_lines, read_records
-from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.serialization import JsonValue
 
 SCHEMA = 1
@@ -109,7 +103,7 @@ class ModelRegistry:
             self._events = list(read_records(self.folder / HISTORY, EVENTS.read, problem))
             self._follow()
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
 
     @property
@@ -230,7 +224,7 @@ class ModelRegistry:
 
     def close(self) -> None:
         """Let others at it."""
-        self._lock.release()
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.rollout.records import RENAMED_FIELDS
+from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 
 WHOLE = "nothing"  # is left out: what the others are held against
 DREAM_ONLY = ("history", "state", "retrieval", "reasoning")

@@ -14,7 +14,7 @@ from dreamgym_kit.report.gate_rules import Rule, verdict_of
 from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, FindingGroup, RunMetrics, TrustPoint
 from dreamgym_kit.report.percent import duration, format_count, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line
-from dreamgym_kit.rollout.selecting import selectable
+from dreamgym_kit.rollout.tasks import selectable
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 

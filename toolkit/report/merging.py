@@ -20,6 +20,7 @@ from dreamgym_kit.report.metrics import RunMetrics
 from dreamgym_kit.report.summary import Tally, curve_of, facts_of
 from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.rollout.events import busy_seconds
+from dreamgym_kit.rollout.jobs import Shard
 from dreamgym_kit.rollout.line_log import read_lines
 from dreamgym_kit.rollout.rundir import (
     EPISODES,
@@ -31,7 +32,6 @@ from dreamgym_kit.rollout.rundir import (
     differences,
     directory_name,
 )
-from dreamgym_kit.rollout.selecting import Shard
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Spend
 

@@ -1,18 +1,29 @@
-"""How files of a run directory are opened and written: never through a link, never half.
+"""How files of a run directory are opened, written and locked: never through a link, never half.
 
 Every refusal of the system becomes a `RunDirectoryError` that names the file. Only plain files are
 opened: a link would lead out of the run directory, a named pipe would wait for ever.
+
+Locks are the system's, which gives them back when their owner dies, however it dies: `flock` on a file that
+stays, so there is no stale lock to clear. The file of a `RunLock` names its owner for the message only. The
+package `filelock` would do no more than call `flock`: its locks hand no descriptor to a server that outlives
+us, hold no folder and no file that is open already, and wait by asking again every 50 ms.
 """
 
 import errno
+import fcntl
+import json
 import os
 import shutil
+import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
-from dreamgym_kit.errors import RunDirectoryError
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable, RunDirectoryError
 
 _WHAT_TO_DO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, then resume the run"),
@@ -172,3 +183,97 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Closing:
+    """What a `with` block closes at its end."""
+
+    def close(self) -> None:
+        """Calling it twice does no harm."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def take_lock(path: Path, descriptor: int, *, wait: bool = False) -> bool:
+    """Lock what is open as `descriptor` until it is closed; False where somebody else holds it.
+
+    Raises:
+        RunDirectoryError: it cannot be locked at all.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if isinstance(error, BlockingIOError | PermissionError) and not wait:
+            return False
+        raise refused(path, "cannot be locked", error) from error
+    return True
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for a folder, or a file that is made where there is none, and hold it for the block.
+
+    Raises:
+        RunDirectoryError: it cannot be opened or locked.
+    """
+    descriptor = os.open(path, os.O_RDONLY) if path.is_dir() else open_plain(path, os.O_RDWR | os.O_CREAT)
+    try:
+        take_lock(path, descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class RunLock(Closing):
+    """Holds the file at `path` from construction until it is closed.
+
+    Attributes:
+        descriptor: whoever inherits it holds the lock too, until it ends.
+
+    Raises:
+        RunDirectoryError: somebody else holds it (named), or it cannot be locked at all.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
+        try:
+            if not take_lock(path, self.descriptor):
+                owner = _owner(self.descriptor)
+                raise RunDirectoryError(
+                    f"{path.parent}: in use by {owner}; wait until it is done, or stop it."
+                )
+            self.sign(os.getpid())
+        except OSError as error:
+            self.close()
+            raise refused(path, "cannot be locked", error) from error
+        except RunDirectoryError:
+            self.close()
+            raise
+
+    def sign(self, pid: int) -> None:
+        """Name the process that holds the lock from now on."""
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        owner = {"pid": pid, "host": socket.gethostname(), "since": since}
+        os.ftruncate(self.descriptor, 0)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+        write_whole(self.descriptor, json.dumps(owner).encode("ascii"))
+
+    def close(self) -> None:
+        """Give the lock back. The file stays: removing it would let two in."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def _owner(descriptor: int) -> str:
+    """Who holds the lock, as its file says; the file may be empty for the moment before it is signed."""
+    try:
+        owner = read_json(os.pread(descriptor, 1000, 0))
+        return f"process {owner['pid']:d} on {owner['host']!a} since {owner['since']!a}".replace("'", "")
+    except (NotSerializable, OSError, KeyError, TypeError, ValueError):
+        return "another process"

@@ -21,7 +21,6 @@ from dreamgym_kit.interfaces import EventSink, WorkerHost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.jobs import Job, WorkerReports, ended
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker_protocol import (
     BudgetServer,
     WorkerLink,
@@ -99,7 +98,7 @@ class DistributedRunner:
         self._repeatable = repeatable
         self._seats = [_Seat(number) for number in range(1, workers + 1)]
         self._free = asyncio.Condition()
-        self._standing: list[tuple[str, bytes]] = []  # what a worker that comes later must hear, too
+        self._standing: bytes | None = None  # the collection that a worker that comes later begins, too
         self._closed = False
 
     async def __aenter__(self) -> "DistributedRunner":
@@ -168,35 +167,19 @@ class DistributedRunner:
                 return ended(job, reason, LOST, began)
         return ended(job, f"lost its worker {ATTEMPTS} times, the last time: {why}", LOST, began)
 
-    async def load(self, weights: dict[str, Any]) -> None:
-        """Have every worker serve the weights that are named; who comes later serves them too.
+    async def prepare(self, **facts: Any) -> None:
+        """Have every worker begin another collection of episodes; one that comes later begins it, too.
+
+        Args:
+            facts: see `WorkerContext.prepare`.
 
         Raises:
             UserError: one of them cannot.
         """
-        await self._tell("load", **weights)
-
-    async def prepare(self, facts: dict[str, Any]) -> None:
-        """Have every worker begin another collection of episodes."""
-        await self._tell("prepare", **facts)
-
-    async def admit(self, tasks: Sequence[Task]) -> None:
-        """Let every worker run more tasks.
-
-        Raises:
-            UserError: one of them cannot.
-        """
-        await self._tell("admit", tasks=[TASKS.write(task) for task in tasks])
-
-    async def _tell(self, do: str, **facts: Any) -> None:
-        """Tell every worker, also those that come in place of lost ones; all but tasks hold till the next."""
-        if do != "admit":
-            self._standing = [(kind, message) for kind, message in self._standing if kind != do]
-        message = request(do, **facts)
-        self._standing.append((do, message))
+        self._standing = request("prepare", **facts)
         seated = [(seat, seat.worker) for seat in self._seats if not seat.given_up]
         # one that is being started hears of it as it is opened
-        await asyncio.gather(*(self._send(seat, worker, message) for seat, worker in seated if worker))
+        await asyncio.gather(*(self._send(seat, worker, self._standing) for seat, worker in seated if worker))
 
     async def _send(self, seat: _Seat, worker: WorkerLink, message: bytes) -> None:
         try:
@@ -297,12 +280,10 @@ class DistributedRunner:
         worker = WorkerLink(channel, budget)
         try:
             facts = await worker.facts(open_request(self._spec), OPEN_S, channel.origin)
-            heard: list[tuple[str, bytes]] = []
-            while heard != self._standing:  # more may be said while it hears
-                new = [entry for entry in self._standing if entry not in heard]
-                heard = list(self._standing)
-                for _, message in new:
-                    await worker.facts(message, OPEN_S)
+            begun = None
+            while self._standing is not None and self._standing is not begun:  # another may be meanwhile
+                begun = self._standing
+                await worker.facts(begun, OPEN_S)
         except BaseException as error:
             await worker.end()
             if isinstance(error, TimeoutError):

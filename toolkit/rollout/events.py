@@ -29,12 +29,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from dreamgym_kit.dream.faults import ran
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.replay.masking import Masker, process_masker
+from dreamgym_kit.rollout.atomic_files import Closing
 from dreamgym_kit.rollout.line_log import LineLog, read_lines
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Effect, Episode, Source
@@ -65,7 +66,7 @@ class FanOut:
                 self._sinks = tuple(other for other in self._sinks if other is not sink)
 
 
-class EventLog:
+class EventLog(Closing):
     """Appends each event as one JSON line: `{"at": <Unix time>, "event": <kind>, ...facts}`."""
 
     def __init__(self, path: Path) -> None:
@@ -98,12 +99,6 @@ class EventLog:
         """Close the file; calling it twice does no harm, later events are not written."""
         with self._lock:
             self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def read_events(log: Path) -> Iterator[dict[str, Any]]:

@@ -1,19 +1,32 @@
-"""One episode as an engine sees it: which it is, run to some end, and what stands for one that came to none.
+"""The episodes of a run or of its shard; each run to some end, and what stands for one that came to none.
 
 The same in the process that keeps the journal and in a worker elsewhere: whatever a runner raises, or gives
 instead of an episode, becomes an episode that says so: an error, or inconclusive where it was stopped.
+
+Shard i of n takes every n-th task, with all its siblings, and is a run of its own, for machines that share
+nothing, such as a Kubernetes Indexed Job or a Slurm array. Which tasks it has follows from their order alone;
+`report.merging` puts the shards together again.
 """
 
 import asyncio
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, NotSerializable, RealCallBlocked
+from dreamgym_kit.errors import (
+    BudgetExceeded,
+    CallUnanswered,
+    EpisodeStop,
+    NotSerializable,
+    RealCallBlocked,
+    UserError,
+)
 from dreamgym_kit.interfaces import EpisodeRunner
 from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Task, Verdict, error_line
 
 ERRORS = frozenset({"error", "lost"})
@@ -22,6 +35,49 @@ ERRORS = frozenset({"error", "lost"})
 LAST_WORD_S = 0.3  # what a cancelled episode gets to clean up before it is left behind
 
 _LEFT_BEHIND: set[asyncio.Task[Episode]] = set()  # a loop holds its tasks only weakly
+
+
+_FORM = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One part of a run."""
+
+    number: int  # from 1
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def part(self, tasks: Sequence[Task]) -> list[Task]:
+        """Its tasks among all tasks, in their order.
+
+        Raises:
+            UserError: there is none for it.
+        """
+        part = list(tasks[self.number - 1 :: self.of])
+        if not part:
+            raise UserError(
+                f"shard {self}: there are {len(tasks)} tasks, so at most as many shards. Nothing was run."
+            )
+        return part
+
+    def to_record(self) -> dict[str, JsonValue]:
+        """What a run's manifest says of it."""
+        return {"number": self.number, "of": self.of}
+
+
+def shard_from(text: str) -> Shard:
+    """Read "2/8".
+
+    Raises:
+        UserError: it is something else.
+    """
+    form = _FORM.fullmatch(text)
+    if form is None or not 1 <= int(form[1]) <= int(form[2]):
+        raise UserError(f"shard {text}: write I/N, I from 1 to N, as 2/8. Nothing was run.")
+    return Shard(int(form[1]), int(form[2]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,16 @@
-"""Append-only journal of finished episodes: what is in it is done, what is not is run again.
+"""An episode as a JSON object, and the append-only journal of those that are finished.
 
-Decides the line: `{"journal":1,"sum":"<16 hex>","episode":{...}}` and a line end, in one write, so that
-a killed process leaves whole lines and at most one torn one. The sum is over the bytes of the episode:
-a half-written line that happens to be JSON is torn all the same. A torn last line is dropped and its
-episode is run again; a damaged line with others after it is an error, since nobody tore that one.
-An episode is accepted once: the first record wins. Of two kinds the last record wins: one in which a real
-call was executed is written at the moment that it is noticed, and again where more of it is known; one with
-the verdict `error` is run again by a resume, and replaced by what comes of that.
+The episode's digest is written beside its fields and compared on reading: a record that was edited or mixed
+up is named.
+
+What is in the journal is done, what is not is run again. A line is
+`{"journal":1,"sum":"<16 hex>","episode":{...}}` and a line end, in one write, so that a killed process leaves
+whole lines and at most one torn one. The sum is over the bytes of the episode: a half-written line that
+happens to be JSON is torn all the same. A torn last line is dropped and its episode is run again; a damaged
+line with others after it is an error, since nobody tore that one. An episode is accepted once: the first
+record wins. Of two kinds the last record wins: one in which a real call was executed is written at the moment
+that it is noticed, and again where more of it is known; one with the verdict `error` is run again by a
+resume, and replaced by what comes of that.
 """
 
 import hashlib
@@ -14,15 +18,69 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from dreamgym_kit.bounded_json import read_own_json
+from dreamgym_kit.canonical import canonical
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.replay.masking import Masker
+from dreamgym_kit.replay.records import TRANSITIONS
+from dreamgym_kit.rollout.atomic_files import Closing
+from dreamgym_kit.rollout.jobs import ERRORS
 from dreamgym_kit.rollout.line_log import LineLog, read_lines
-from dreamgym_kit.rollout.records import episode_from_record, episode_to_record
-from dreamgym_kit.types import Episode, Verdict
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import SCHEMA_VERSION, Episode, Verdict
+
+EPISODES = Codec(
+    Episode, schema=SCHEMA_VERSION, computed="digest", always_computed=True, nested=(TRANSITIONS,)
+)
+RENAMED_FIELDS = {"undetermined": "inconclusive"}
+"""Fields of records that earlier versions wrote, by name, with what each is called now."""
+
+
+def episode_to_record(episode: Episode) -> dict[str, JsonValue]:
+    """Give an episode as a JSON object with every field and its digest.
+
+    Raises:
+        NotSerializable: a value in it has no JSON form.
+    """
+    canonical(episode.final)  # the digest leaves it out: what cannot be written is refused here
+    return EPISODES.write(episode)
+
+
+def episode_from_record(record: object) -> Episode:
+    """Read what `episode_to_record` wrote.
+
+    Raises:
+        NotSerializable: names the missing, wrong or unknown field, another schema, or a digest that the
+            content does not have.
+    """
+    episode = EPISODES.read(record, what="an episode")
+    if episode.verdict is Verdict.INCONCLUSIVE and episode.stop in ERRORS:  # an earlier version had no errors
+        return replace(episode, verdict=Verdict.ERROR)
+    return episode
+
+
+def masked_episode(episode: Episode, masker: Masker) -> Episode:
+    """The episode as it may be kept; its transitions were masked when they were."""
+    return replace(
+        episode,
+        reason=masker.text(episode.reason),
+        messages=tuple(masker.plain(list(episode.messages))),
+        violations=tuple(masker.text(text) for text in episode.violations),
+        executed=tuple(replace(call, args=masker.plain(dict(call.args))) for call in episode.executed),
+        findings=tuple(replace(finding, text=masker.text(finding.text)) for finding in episode.findings),
+        traceback=tuple(masker.text(line) for line in episode.traceback),
+        final=masker.plain(episode.final),
+        user_turns=tuple(
+            replace(turn, asked=masker.plain(turn.asked), answer=masker.plain(turn.answer))
+            for turn in episode.user_turns
+        ),
+    )
+
 
 JOURNAL_VERSION = 1
 MAX_LINE = 128 * 2**20  # bytes of one episode; the writer refuses what the reader would
@@ -120,7 +178,7 @@ class JournalReader:
         )
 
 
-class Journal:
+class Journal(Closing):
     """The journal of a run that goes on. The run directory's lock makes it the only writer.
 
     Attributes:
@@ -154,20 +212,17 @@ class Journal:
             RunDirectoryError: the disk refuses; whole lines before it stay, later appends are refused.
         """
         with self._lock:
-            return self._append(episode)
-
-    def _append(self, episode: Episode) -> bool:
-        before = self.executed.get(episode.id)
-        if episode.executed:  # told of in this run's report, whatever the disk says
-            self.executed[episode.id] = episode
-        if before is not None and before.digest == episode.digest:
-            return False
-        if not (self.next_attempt(episode.id) or (before and episode.executed)):
-            return False
-        # others survive the death of the process, not that of the machine
-        self._log.append(_line(episode), sync=bool(episode.executed))
-        self.done[episode.id] = _done(episode)
-        return True
+            before = self.executed.get(episode.id)
+            if episode.executed:  # told of in this run's report, whatever the disk says
+                self.executed[episode.id] = episode
+            if before is not None and before.digest == episode.digest:
+                return False
+            if not (self.next_attempt(episode.id) or (before and episode.executed)):
+                return False
+            # others survive the death of the process, not that of the machine
+            self._log.append(_line(episode), sync=bool(episode.executed))
+            self.done[episode.id] = _done(episode)
+            return True
 
     def next_attempt(self, episode: str, first: int = 1) -> int:
         """The number of the attempt that an episode still needs; 0 where it needs none."""
@@ -179,12 +234,6 @@ class Journal:
     def close(self) -> None:
         """Close the file; calling it twice does no harm."""
         self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _line(episode: Episode) -> bytes:

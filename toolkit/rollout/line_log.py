@@ -10,17 +10,17 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
-from dreamgym_kit.rollout.atomic_files import open_plain, refused, sync_folder, write_whole
+from dreamgym_kit.rollout.atomic_files import Closing, open_plain, refused, sync_folder, write_whole
 
 Record = TypeVar("Record")
 _BLOCK = 2**16  # bytes
 
 
-class LineLog:
+class LineLog(Closing):
     """A file of lines, open for appending; made where there is none. The caller is its only writer.
 
     Attributes:
@@ -97,12 +97,6 @@ class LineLog:
         if not self.closed:
             os.close(self.descriptor)
             self.descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def append_lines(path: Path, lines: bytes, *, sync: bool = False) -> None:

@@ -29,10 +29,9 @@ from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.dream.llm_calibration import CEILING, ReasonedTrial
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
-from dreamgym_kit.rollout.atomic_files import read_whole, refused, write_atomically
+from dreamgym_kit.rollout.atomic_files import Closing, RunLock, read_whole, refused, write_atomically
 from dreamgym_kit.rollout.events import EventLog
 from dreamgym_kit.rollout.journal import Journal, JournalReader
-from dreamgym_kit.rollout.lock import RunLock
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Spend
 
@@ -122,7 +121,7 @@ class _Trials:
 _TRIALS = Codec(_Trials)
 
 
-class RunDirectory:
+class RunDirectory(Closing):
     """One run on disk. `create` and `resume` hold its lock until `close`; `open` only reads."""
 
     def __init__(self, path: Path, manifest: Manifest, lock: RunLock | None) -> None:
@@ -181,7 +180,7 @@ class RunDirectory:
                     "Resume with the old ones, or begin a new run."
                 )
         except BaseException:
-            lock.release()
+            lock.close()
             raise
         return cls(path, there, lock)
 
@@ -254,14 +253,8 @@ class RunDirectory:
     def close(self) -> None:
         """Give the lock back; calling it twice does no harm."""
         if self._lock is not None:
-            self._lock.release()
+            self._lock.close()
             self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _must_be_locked(self) -> None:
         if self._lock is None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from types import FrameType
 
 from dreamgym_kit.guard.egress import exempt
 
@@ -114,12 +114,12 @@ def stop_on_signals(stop: StopSwitch, *, leave_after_s: float | None = None) -> 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with _Watchdog(stop, leave_after_s) as watchdog:
+    with _watchdog(stop, leave_after_s) as wake:
 
         def pressed(number: int, _frame: FrameType | None) -> None:
             stop.press(number)
             if stop.cancelled:
-                watchdog.wake()
+                wake()
 
         before = {number: signal.signal(number, pressed) for number in SIGNALS}
         try:
@@ -138,36 +138,28 @@ def leave(code: int) -> None:
         os._exit(code)
 
 
-class _Watchdog:
-    """A thread that sleeps until woken by one byte: all that a signal handler may safely do."""
+@contextmanager
+def _watchdog(stop: StopSwitch, after_s: float | None) -> Iterator[Callable[[], None]]:
+    """Give what wakes a thread that ends the process `after_s` later; one byte: all that a handler may do."""
+    if after_s is None:
+        yield lambda: None
+        return
+    reading, writing = os.pipe()
 
-    def __init__(self, stop: StopSwitch, after_s: float | None) -> None:
-        self._stop = stop
-        self._after_s = after_s
-        self._wake: Callable[[], object] = lambda: None
-        self._close: Callable[[], object] = lambda: None
-
-    def __enter__(self) -> "_Watchdog":
-        if self._after_s is not None:
-            reading, writing = os.pipe()
-            self._wake = lambda: os.write(writing, b"!")
-            self._close = lambda: os.close(writing)
-            threading.Thread(target=self._watch, args=(reading, self._after_s), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    def wake(self) -> None:
-        with suppress(OSError):
-            self._wake()
-
-    def _watch(self, reading: int, after_s: float) -> None:
+    def watch() -> None:
         woken = os.read(reading, 1)
         os.close(reading)
         if woken:
             time.sleep(after_s)
             with exempt():
-                os._exit(self._stop.exit_code or 1)
+                os._exit(stop.exit_code or 1)
+
+    def wake() -> None:
+        with suppress(OSError):
+            os.write(writing, b"!")
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield wake
+    finally:
+        os.close(writing)

@@ -1,10 +1,14 @@
-"""Tasks from a JSON-lines file: all of them are good, or nothing runs.
+"""Tasks from a JSON-lines file: all of them are good, or nothing runs; and which of them `-k` names.
 
 Decides the forms of a line (README of the recipes shows them) and the words for what is wrong with one.
 The file is streamed, a line is bounded, and up to 20 problems are named at once, each with its line and
 field, so that a person mends the file in one go.
+
+`-k` names them as pytest's does: "books or (refund and not big)", where a word stands for every task whose id
+has it in it, upper and lower case alike.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,12 +130,7 @@ class _Problems:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._texts: list[str] = []
-        self._form = ""
-
-    def add_not_json(self, number: int, problem: str) -> None:
-        """A line that is no JSON: the form of the whole file may be another one, such as one large list."""
-        self._form = " A task is one JSON object on a line of its own."
-        self.add(number, f"not JSON: {problem}")
+        self.form = ""  # what a person should know of the whole file
 
     def add(self, number: int, problem: str) -> None:
         self._texts.append(f"{self._path}:{number}: {problem}")
@@ -141,11 +140,11 @@ class _Problems:
     def refuse(self) -> None:
         if len(self._texts) == 1:
             end = "" if self._texts[0].endswith("?") else "."
-            raise UserError(f"{self._texts[0]}{end} Nothing was run.{self._form}")
+            raise UserError(f"{self._texts[0]}{end} Nothing was run.{self.form}")
         if self._texts:
             first = "the first " if len(self._texts) >= MAX_PROBLEMS else ""
             lines = "\n  ".join(self._texts)
-            count = f"{first}{len(self._texts)} problems; nothing was run.{self._form}"
+            count = f"{first}{len(self._texts)} problems; nothing was run.{self.form}"
             raise UserError(f"{self._path}: {count}\n  {lines}")
 
 
@@ -191,8 +190,9 @@ def _task(line: bytes, number: int, problems: _Problems) -> Task | None:
     try:
         record = read_json(line.rstrip(), max_bytes=MAX_LINE)
     except NotSerializable as error:
+        problems.form = " A task is one JSON object on a line of its own."  # the file may be one large list
         # a line is one line: the parser's own line number would send the reader to the wrong one
-        problems.add_not_json(number, str(error).replace(" at line 1 column", " at column"))
+        problems.add(number, f"not JSON: {error}".replace(" at line 1 column", " at column"))
         return None
     return _read_task(record, lambda problem: problems.add(number, problem))
 
@@ -264,3 +264,77 @@ def _environment(value: JsonValue) -> JsonValue:
     if isinstance(variant, int) and not 0 <= variant < 2**63:  # what every store and generator takes
         raise NotSerializable(f"a variant is 0 to 2**63 - 1, got {shown(variant)}")
     return value
+
+
+_PIECES = re.compile(r"[()]|[^\s()]+")
+_OPERATORS = ("and", "or", "not", "(", ")")
+_Holds = Callable[[str], bool]
+
+
+def select_tasks(tasks: Sequence[Task], expression: str) -> list[Task]:
+    """The tasks that an expression names, in their order.
+
+    Raises:
+        UserError: it cannot be read.
+        NoTaskSelected: it names none.
+    """
+    holds = _Expression(expression).read()
+    selected = [task for task in tasks if holds(task.id.casefold())]
+    if not selected:
+        some = ", ".join(task.id for task in tasks[:3])
+        raise NoTaskSelected(f"-k {expression!r} selects none of {len(tasks)} tasks ({some}, ...).")
+    return selected
+
+
+def selectable(name: str) -> bool:
+    """Whether a task's id can stand in an expression."""
+    return _PIECES.fullmatch(name) is not None and name.casefold() not in _OPERATORS
+
+
+class _Expression:
+    """or := and ("or" and)*; and := not ("and" not)*; not := "not" not | "(" or ")" | word."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._left = text, _PIECES.findall(text)
+
+    def read(self) -> _Holds:
+        holds = self._any()
+        if self._left:
+            raise self._wrong(f"{self._left[0]!r} stands where 'and' or 'or' is expected")
+        return holds
+
+    def _any(self) -> _Holds:
+        parts = [self._all()]
+        while self._took("or"):
+            parts.append(self._all())
+        return lambda name: any(part(name) for part in parts)
+
+    def _all(self) -> _Holds:
+        parts = [self._operand()]
+        while self._took("and"):
+            parts.append(self._operand())
+        return lambda name: all(part(name) for part in parts)
+
+    def _operand(self) -> _Holds:
+        if self._took("not"):
+            held = self._operand()
+            return lambda name: not held(name)
+        if self._took("("):
+            inner = self._any()
+            if not self._took(")"):
+                raise self._wrong("a '(' is not closed")
+            return inner
+        if not self._left or self._left[0].casefold() in _OPERATORS:
+            token = repr(self._left[0]) if self._left else "its end"
+            raise self._wrong(f"{token} stands where a word is expected")
+        word = self._left.pop(0).casefold()
+        return lambda name: word in name
+
+    def _took(self, piece: str) -> bool:
+        if self._left and self._left[0].casefold() == piece:
+            del self._left[0]
+            return True
+        return False
+
+    def _wrong(self, why: str) -> UserError:
+        return UserError(f"-k {self._text!r}: {why}; write words, and, or, not, ( ). Nothing was run.")

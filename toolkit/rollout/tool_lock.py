@@ -69,12 +69,11 @@ class LockedTool:
 
     def line(self) -> str:
         """The line in the file."""
+        name = self.name if _BARE.fullmatch(self.name) else _text(self.name)
         server = f"server = {_text(self.server)}, " if self.server else ""
-        fields = (
-            f'digest = "{self.digest}", {server}effect = "{self.effect}", decided_by = "{self.decided_by}"'
-        )
-        fields += ", at_run_time = true" if self.at_run_time else ""
-        return f"{_key(self.name)} = {{ {fields} }}"
+        later = ", at_run_time = true" if self.at_run_time else ""
+        fields = f'{server}effect = "{self.effect}", decided_by = "{self.decided_by}"{later}'
+        return f'{name} = {{ digest = "{self.digest}", {fields} }}'
 
 
 def locked_tool(
@@ -106,9 +105,12 @@ def read_lock(path: Path) -> Lock | None:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error}).") from None
     try:
+        document = tomllib.loads(text)
+        if document.get("version") != 1:
+            raise ValueError(f"version {document.get('version')}, and 1 was expected")
         return {
             graph: {name: _read(name, row) for name, row in rows.items()}
-            for graph, rows in _graphs(tomllib.loads(text)).items()
+            for graph, rows in document.get("graphs", {}).items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # TOMLDecodeError is a ValueError
         raise UserError(
@@ -258,22 +260,12 @@ def _write(path: Path, lock: Lock) -> None:
     write_atomically(path, data)
 
 
-def _graphs(document: Mapping[str, Any]) -> dict[str, Any]:
-    if document.get("version") != 1:
-        raise ValueError(f"version {document.get('version')}, and 1 was expected")
-    return dict(document.get("graphs", {}))
-
-
 def _read(name: str, row: Mapping[str, Any]) -> LockedTool:
     decided_by, effect = DecidedBy(row["decided_by"]), Effect(row["effect"])
     if decided_by in (DecidedBy.GUESS, DecidedBy.NOBODY) and effect.runs_in_dream:
         raise ValueError(f"{name}: a guess is never '{effect}'")
     later = row.get("at_run_time", False) is True
     return LockedTool(name, str(row["digest"]), effect, decided_by, str(row.get("server", "")), later)
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
 
 
 def _text(value: str) -> str:

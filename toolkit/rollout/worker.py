@@ -24,8 +24,8 @@ from dreamgym_kit.interfaces import EpisodeRunner, EventSink
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.event_loop import frozen_heap, lane_threads, run_to_end
 from dreamgym_kit.rollout.jobs import Job, run_bounded, unstorable
+from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.rollout.stop import StopSwitch
-from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker_protocol import (
     ANSWER,
     JOBS,
@@ -37,19 +37,24 @@ from dreamgym_kit.rollout.worker_protocol import (
     Event,
     RemoteBudget,
     WorkerSpec,
-    executed_question,
-    failure_to_bytes,
     framed,
     read,
+    request,
     result_to_bytes,
     spelled,
     unframed,
 )
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Task, error_line
+from dreamgym_kit.types import Episode, error_line
 
-_CANCELLED = failure_to_bytes(RuntimeError(), "its task in the worker was cancelled")
+
+def _failure(text: str, *, user: bool = False) -> bytes:
+    """An answer that says what went wrong; a mistake of the user's is told from one of ours."""
+    return spelled({"error": text, "user": user})
+
+
+_CANCELLED = _failure("its task in the worker was cancelled")
 
 
 @dataclass(kw_only=True)
@@ -84,16 +89,12 @@ class WorkerContext:
         """Facts that the driver wants when all is done."""
         return {}
 
-    async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:  # noqa: ARG002
-        """Take other weights of the policy; gives what is served then."""
-        raise UserError("this worker has no policy whose weights could be changed")
+    async def prepare(self, message: Mapping[str, Any]) -> None:
+        """Begin another collection of episodes.
 
-    def admit(self, tasks: Sequence[Task]) -> None:
-        """Let more tasks be run."""
-
-    async def prepare(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:  # noqa: ARG002
-        """Begin another collection of episodes."""
-        return {}
+        `message` has its `label`, `seed` and `scope`, the `weights` that the driver serves, where those
+        change, and all `tasks` that came since the worker was opened.
+        """
 
 
 Opener = Callable[[Mapping[str, Any], EventSink, RunBudget], AbstractAsyncContextManager[WorkerContext]]
@@ -128,7 +129,7 @@ class WorkerEvents:
     def executed(self, episode: Episode) -> None:
         """Tell of a real call; it is in the driver's journal once this returns."""
         with suppress(ConnectionError):  # nobody is there any more who keeps a journal
-            self._ask(executed_question(episode))
+            self._ask(request("executed", episode=episode_to_record(episode)))
 
     def take(self, episode: str) -> tuple[Event, ...]:
         """What an episode told so far; it is not kept any longer."""
@@ -214,25 +215,20 @@ class EpisodeWorker:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  the boundary: everything becomes data
-            text = str(error) if isinstance(error, UserError) else error_line(error)
-            return failure_to_bytes(error, text)
+            user = isinstance(error, UserError)
+            return _failure(str(error) if user else error_line(error), user=user)
 
-    async def _done(self, request: dict[str, Any]) -> bytes:
-        do = request["do"]
+    async def _done(self, message: dict[str, Any]) -> bytes:
+        do = message["do"]
         if do == "open":
-            return await self._open(SPECS.read(request["spec"]))
+            return await self._open(SPECS.read(message["spec"]))
         if self._place is None:
             raise RuntimeError("this worker is not open")
-        context = self._place.context
         match do:
             case "episode":
-                return await self._place.episode(JOBS.read(request["job"]))
-            case "load":
-                return spelled(await self._place.apart(context.load(request)))
+                return await self._place.episode(JOBS.read(message["job"]))
             case "prepare":
-                return spelled(await self._place.apart(context.prepare(request)))
-            case "admit":
-                context.admit([TASKS.read(task) for task in request["tasks"]])
+                await self._place.apart(self._place.context.prepare(message))
                 return spelled({})
             case "close":
                 place, self._place = self._place, None

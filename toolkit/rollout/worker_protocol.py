@@ -5,9 +5,7 @@ question of the worker's and the driver's answer. A message is JSON:
 
     open     the spec: who opens what a runner stands on, with which facts      -> facts of the worker
     episode  a task, its sibling's number and attempt                           -> `EpisodeResult`
-    load     new weights of the policy: where they lie, or who serves them      -> what it serves now
-    prepare  what a collection of episodes begins with                          -> nothing
-    admit    tasks that came later                                              -> nothing
+    prepare  what a collection of episodes begins with: weights, tasks, a seed  -> nothing
     close    nothing                                                            -> last facts, strays
 
 An answer is never an exception: what went wrong is in it as text, and whose fault it was. No secret is sent;
@@ -38,7 +36,7 @@ from dreamgym_kit.errors import BudgetExceeded, NotSerializable, UserError, Work
 from dreamgym_kit.interfaces import WorkerChannel
 from dreamgym_kit.rollout.budgets import Reservation, RunBudget
 from dreamgym_kit.rollout.jobs import Job
-from dreamgym_kit.rollout.records import EPISODES, episode_from_record, episode_to_record
+from dreamgym_kit.rollout.journal import EPISODES, episode_from_record
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Turn
@@ -175,11 +173,6 @@ def result_from_bytes(answer: bytes) -> EpisodeResult:
     return _RESULTS.read(record)
 
 
-def failure_to_bytes(error: BaseException, text: str) -> bytes:
-    """An answer that says what went wrong; a mistake of the user's is told from one of ours."""
-    return spelled({"error": text, "user": isinstance(error, UserError)})
-
-
 class WorkerLink:
     """The driver's end of a channel: requests, and what the worker asks meanwhile, which `budget` answers."""
 
@@ -267,11 +260,6 @@ class BudgetServer:
     def answer(self, question: bytes) -> bytes:
         """Answer one question of a `RemoteBudget`."""
         message = read(question)
-        if message["do"] == "executed":  # also of a worker that was given up: it happened
-            self._on_executed(episode_from_record(message["episode"]))
-            return spelled({})
-        if self._closed and message["do"] == "reserve":
-            return spelled({"closed": True})
         try:
             return spelled(self._answered(message["do"], message))
         except BudgetExceeded as spent:
@@ -286,7 +274,12 @@ class BudgetServer:
             self._budget.refund(reservation)
 
     def _answered(self, do: str, message: dict[str, Any]) -> dict[str, Any]:
+        if do == "executed":  # also of a worker that was given up: it happened
+            self._on_executed(episode_from_record(message["episode"]))
+            return {}
         if do == "reserve":
+            if self._closed:
+                return {"closed": True}
             reservation = self._budget.reserve(message["calls"], message["usd"])
             if message["at_once"]:
                 self._budget.settle(reservation)
@@ -302,11 +295,6 @@ class BudgetServer:
         elif held is not None:
             self._budget.refund(held)
         return {}
-
-
-def executed_question(episode: Episode) -> bytes:
-    """Tell the driver's `BudgetServer` of an episode in which a real call was executed."""
-    return request("executed", episode=episode_to_record(episode))
 
 
 class RemoteBudget(RunBudget):

@@ -21,9 +21,8 @@ from typing import Any
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
-from dreamgym_kit.rollout.atomic_files import read_whole, refused
+from dreamgym_kit.rollout.atomic_files import read_whole, refused, take_lock
 from dreamgym_kit.rollout.line_log import LineLog
-from dreamgym_kit.rollout.lock import take_lock
 from dreamgym_kit.serialization import JsonValue
 
 AUDIT = "audit.jsonl"

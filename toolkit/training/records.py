@@ -26,8 +26,8 @@ from dreamgym_kit.codec import Codec, Record
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
 from dreamgym_kit.interfaces import Collector
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
+from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 from dreamgym_kit.rollout.line_log import append_lines, read_lines, read_records
-from dreamgym_kit.rollout.records import RENAMED_FIELDS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.turns import Batch, UpdateFacts

@@ -53,7 +53,7 @@ from dreamgym_kit.replay.masking import Masker, process_masker
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
 from dreamgym_kit.rollout.jobs import Job, ended, verdict_of
-from dreamgym_kit.rollout.records import masked_episode
+from dreamgym_kit.rollout.journal import masked_episode
 from dreamgym_kit.routing.process import CONFIG_KEY, current, entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Approver, ChatEndpoint, Checker, ExperienceModel, TransitionStore
+from dreamgym_kit.rollout.jobs import Shard
 from dreamgym_kit.rollout.rundir import MANIFEST, half_made
-from dreamgym_kit.rollout.selecting import Shard
 from dreamgym_kit.rollout.tasks import checked_tasks, read_tasks
 from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.routing.supervision import Overseer

@@ -4,7 +4,7 @@ Named as the opener in the spec of a run's workers; imported in a process of its
 first moment on: gate and guard stand before the agent's module is imported.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, EventSink, PolicyServer
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import FanOut
-from dreamgym_kit.rollout.tasks import task_from_record
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.rollout.worker import WorkerContext, WorkerEvents
 from dreamgym_kit.routing.process import PROCESS
 from dreamgym_kit.routing.router import Mode
@@ -33,7 +33,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Task
+from dreamgym_kit.types import Episode
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ async def open_worker(
         UserError: graph, tasks, settings, buffer or policy cannot be used here.
     """
     settings, folder = settings_of(given), Path(given["folder"])
-    tasks = [task_from_record(task, source="tasks") for task in given["tasks"]]
+    tasks = [TASKS.read(task) for task in given["tasks"]]
     async with AsyncExitStack() as stack:
         store = stack.enter_context(opened_again(given["store"], settings))
         policy = stack.enter_context(_policy(given, settings))
@@ -167,26 +167,22 @@ class _Here(WorkerContext):
         """See `WorkerContext.gone`."""
         return (self._gone[0].kind, *self._masked([str(self._gone[0])])) if self._gone else ()
 
-    async def prepare(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
-        """See `WorkerContext.prepare`."""
-        self.begin(message["label"], message["seed"], message["scope"])
-        return {}
+    async def prepare(self, message: Mapping[str, Any]) -> None:
+        """See `WorkerContext.prepare`.
 
-    async def load(self, message: Mapping[str, Any]) -> Mapping[str, JsonValue]:
-        """See `WorkerContext.load`."""
-        server = self.made.request.policy
-        if isinstance(server, RemotePolicy):
-            await server.follow(message["served"])
-        elif isinstance(server, PolicyServer):
+        Raises:
+            UserError: the weights cannot be read here, or a task cannot be run.
+        """
+        server, weights = self.made.request.policy, message["weights"]
+        if weights is not None and isinstance(server, RemotePolicy):
+            await server.follow(weights["served"])  # it may have been restarted
+        elif (
+            weights is not None and isinstance(server, PolicyServer) and server.version != weights["version"]
+        ):
             with egress.exempt():  # the kit's own files
-                await server.load(attested(message), message["version"])
-        else:
-            return await super().load(message)
-        return {"version": server.version}
-
-    def admit(self, tasks: Sequence[Task]) -> None:
-        """See `WorkerContext.admit`."""
-        self.made.admit(tasks)
+                await server.load(attested(weights), weights["version"])
+        self.made.admit([TASKS.read(task) for task in message["tasks"]])
+        self.begin(message["label"], message["seed"], message["scope"])
 
     def last(self) -> dict[str, JsonValue]:
         """See `WorkerContext.last`."""

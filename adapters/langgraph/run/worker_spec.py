@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.engines.choosing import check_engine, host_of
+from dreamgym_kit.adapters.engines.processes import Processes
+from dreamgym_kit.adapters.engines.ray_cluster import checked_address
+from dreamgym_kit.adapters.engines.ray_workers import RayHost
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
 from dreamgym_kit.adapters.models.local import LocalPolicy
 from dreamgym_kit.adapters.models.named_models import NamedPolicy
@@ -13,9 +15,9 @@ from dreamgym_kit.adapters.stores.factory import address_of
 from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.deployment.digests import model_digest
 from dreamgym_kit.dream.llm_calibration import ReasonedTrial
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import ChatEndpoint, EventSink, TransitionStore
+from dreamgym_kit.interfaces import ChatEndpoint, EventSink, TransitionStore, WorkerHost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import GRACE_S, LATE_WRITE_S
@@ -27,9 +29,36 @@ from dreamgym_kit.rollout.worker_protocol import WorkerSpec
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.render import render_settings
+from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.types import Episode, Task
 
 OPENER = "dreamgym_kit.adapters.langgraph.run.worker:open_worker"
+
+
+def check_engine(settings: WorkersSettings) -> None:
+    """Refuse an engine that cannot be used as it was said, before anything is made; starts and joins nothing.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        UserError: there is no such engine, or its address cannot be used.
+    """
+    if settings.backend == "ray":
+        require_extra("ray", needed_by='workers.backend = "ray"')
+        checked_address(settings.address)
+        return
+    if settings.backend != "local":
+        raise UserError(f"workers.backend: there is no engine {settings.backend!a}; known: local, ray.")
+    if settings.address is not None:
+        raise UserError(
+            f'workers.address = "{settings.address}": is for workers.backend = "ray", and this is local. '
+            "Nothing was run."
+        )
+
+
+def host_of(settings: WorkersSettings, workers: int) -> WorkerHost:
+    """Where so many workers are started. Raises as `check_engine`."""
+    check_engine(settings)
+    return RayHost(workers, address=settings.address) if settings.backend == "ray" else Processes()
 
 
 def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> None:
@@ -43,26 +72,28 @@ def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> Non
     check_engine(request.settings.workers)
     if not request.settings.workers.elsewhere:
         return
-    where = "workers run in processes of their own"
-    if not isinstance(request.graph, str):
-        raise UserError(
-            f"{where}, and a graph that was given as an object ({name_of(request.graph)}) cannot be sent "
-            'there; name it as "module:attribute", or leave workers out. Nothing was run.'
-        )
-    for name, part in (("experience", request.experience), ("judge", request.judge)):
-        if part is not None:
-            raise UserError(
-                f"{where}, and {name} ({type(part).__name__}) is an object of this one; leave workers out, "
-                "or have settings name what it does. Nothing was run."
-            )
-    if request.mode is Mode.S2R:
-        raise UserError(f"{where}, and overseen real calls stay in one; leave workers out. Nothing was run.")
     sendable = (NamedPolicy, LocalPolicy, RemotePolicy) if learns else (NamedPolicy,)
-    if request.policy is not None and not isinstance(request.policy, sendable):
-        raise UserError(
-            f"{where}, and the policy ({type(request.policy).__name__}) is an object of this one; name a "
-            "model directory instead, or leave workers out. Nothing was run."
+    parts = (("experience", request.experience), ("judge", request.judge))
+    objects = [f"{name} ({type(part).__name__})" for name, part in parts if part is not None]
+    problem = ""
+    if not isinstance(request.graph, str):
+        problem = (
+            f"a graph that was given as an object ({name_of(request.graph)}) cannot be sent "
+            'there; name it as "module:attribute", or leave workers out.'
         )
+    elif objects:
+        problem = (
+            f"{objects[0]} is an object of this one; leave workers out, or have settings name what it does."
+        )
+    elif request.mode is Mode.S2R:
+        problem = "overseen real calls stay in one; leave workers out."
+    elif request.policy is not None and not isinstance(request.policy, sendable):
+        problem = (
+            f"the policy ({type(request.policy).__name__}) is an object of this one; name a "
+            "model directory instead, or leave workers out."
+        )
+    if problem:
+        raise UserError(f"workers run in processes of their own, and {problem} Nothing was run.")
     if request.store is not None:
         address_of(request.store)
 

@@ -35,7 +35,7 @@ from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
-from dreamgym_kit.rollout.lock import RunLock
+from dreamgym_kit.rollout.atomic_files import RunLock
 from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings

@@ -42,6 +42,7 @@ from dreamgym_kit.rollout.jobs import Job, jobs_for
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES, Manifest, RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.routing.process import awake, holding
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.turns import Turn
@@ -146,7 +147,7 @@ class Rollouts:
         stop: StopSwitch,
         workers: DistributedRunner | None = None,
     ) -> None:
-        self._workers, self._admitted = workers, list[Task]()
+        self._workers, self._admitted = workers, dict[str, Task]()
         self.warnings: list[str] = []
         self._made: set[str] = set()  # admitted later: who judges them is said by whoever made them
         request = made.request
@@ -195,7 +196,7 @@ class Rollouts:
         self._parts.admit(tasks, own)
         self._environments |= {task.environment.name for task in tasks}
         if self._workers is not None:
-            self._admitted.extend(tasks)
+            self._admitted |= {task.id: task for task in tasks}
         self._made.update({task.id for task in tasks} - self._known)
         self._known.update(task.id for task in tasks)
 
@@ -285,15 +286,10 @@ class Rollouts:
         workers.events, workers.gone = events, came.gone.append
         workers.on_turns = lambda episode, turns: came.keep_turns(episode, turns, self._sent)
         policy = self._request.policy
-        changed = self._sent is not None and getattr(policy, "version", "") != self._sent["version"]
-        if changed:
+        if self._sent is not None and getattr(policy, "version", "") != self._sent["version"]:
             self._sent = weights_of(policy)
-        if self._sent is not None and (changed or "served" in self._sent):  # a server may have been restarted
-            await workers.load(self._sent)
-        if self._admitted:
-            await workers.admit(self._admitted)
-            self._admitted.clear()
-        await workers.prepare({"label": label, "seed": drawn, "scope": scope})
+        tasks = [TASKS.write(task) for task in self._admitted.values()]
+        await workers.prepare(label=label, seed=drawn, scope=scope, weights=self._sent, tasks=tasks)
 
     @property
     def _at_once(self) -> int:
