@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,8 +24,6 @@ from dreamgym_kit.cli.running import (
 from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
@@ -98,14 +96,8 @@ def command(
     settings = given.settings()
     if not given.assigns("gate.min_pass_rate"):  # it measures; a rate is required only where it is named here
         settings = replace(settings, gate=replace(settings.gate, min_pass_rate=0.0))
-    from dreamgym_kit.adapters.langgraph.run.evaluation import (
-        evaluation_of,
-        evaluation_request,
-        scores_against,
-        tasks_of_split,
-    )
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_of, scores_against, tasks_of_split
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-    from dreamgym_kit.adapters.models.named_models import with_policy
     from dreamgym_kit.rollout.rundir import MANIFEST
 
     if require is not None and baseline is None:
@@ -124,53 +116,49 @@ def command(
         times = 1 if model is None else 2
         _agree(spec, settings, len(own) * settings.simulate.repeats * times, yes=yes)
     must_be = require.value if require is not None else ""
-    overlap = given.overlaps(settings)
-
-    def ask(**parts: Any) -> RunRequest:
-        request = RunRequest(graph=spec, tasks=chosen, shard=part, overlap=overlap, **parts)
-        return evaluation_request(request, real=real, must_be=must_be)
-
+    request = RunRequest(
+        graph=spec,
+        tasks=chosen,
+        settings=settings,
+        shard=part,
+        overlap=given.overlaps(settings),
+        resume=resume is not None,
+        directory=resume.absolute() if resume is not None else None,
+    )
     policies = [policy] if model is None else [str(model), policy]
     before, codes = scores_against(against, own), []
     for number, named in enumerate(policies, start=1):
-        result = _run_side(ask, with_policy(named, settings), named, resume, real=real)
+        result = _run_side(request, named, real=real, must_be=must_be)
         found = evaluation_of(result, own, against=before, run=near(result.directory), must_be=must_be)
         codes.append(found.exit_code if result.stopped_by is None else result.exit_code)
         if result.stopped_by is not None and number < len(policies):
             codes.append(128 + result.stopped_by)
         if result.stopped_by is not None or result.summary.executed:
             break
-        before, resume = found.b, None
+        before, request = found.b, replace(request, resume=False, directory=None)
     for target in targets:
         export.write(target, result.summary, result.directory, data=found.to_json())
     _show(found, result, verbose=verbose, as_json=as_json)
     end(_worst(codes), dreamt=not real)
 
 
-def _run_side(
-    ask: "Callable[..., RunRequest]",
-    settings: "Settings",
-    policy: str | None,
-    resume: Path | None,
-    *,
-    real: bool,
-) -> "RunResult":
+def _run_side(request: "RunRequest", policy: str | None, *, real: bool, must_be: str) -> "RunResult":
     """Run the tasks with one policy; real tools need no recordings."""
-    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest
+    from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_request
+    from dreamgym_kit.adapters.models.named_models import opened_policy, weights_digest, with_policy
 
+    settings = with_policy(policy, request.settings)
     recordings = nullcontext() if real else opened_recordings(settings)
     with opened_policy(policy, settings) as server, recordings as store:
-        return carry_out(
-            ask(
-                settings=settings,
-                gate=settings.gate,
-                store=store,
-                policy=server,
-                weights=weights_digest(policy, settings),
-                directory=resume.absolute() if resume is not None else None,
-                resume=resume is not None,
-            )
+        side = replace(
+            request,
+            settings=settings,
+            gate=settings.gate,
+            store=store,
+            policy=server,
+            weights=weights_digest(policy, settings),
         )
+        return carry_out(evaluation_request(side, real=real, must_be=must_be))
 
 
 def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
