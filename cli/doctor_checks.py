@@ -118,7 +118,7 @@ def experience_models(settings: "Settings") -> Iterator[Check]:
 def _endpoint(settings: "Settings") -> Check:
     import asyncio
 
-    from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint
+    from dreamgym_kit.adapters.langgraph.run.experiences import asked_endpoint
     from dreamgym_kit.adapters.models.named_models import gate_of_settings
     from dreamgym_kit.rollout.budgets import RunBudget
 
@@ -134,8 +134,7 @@ def _endpoint(settings: "Settings") -> Check:
 
 
 def _learned(settings: "Settings") -> Check:
-    from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-    from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
+    from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 

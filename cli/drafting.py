@@ -86,7 +86,8 @@ async def _draft(
     *,
     with_source: bool,
 ) -> "tuple[dict[str, ToolModelSettings], Drafted]":
-    from dreamgym_kit.dream.drafting import Sampling, draft
+    from dreamgym_kit.chat import ChatRequest
+    from dreamgym_kit.dream.drafting import draft
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.types import Effect
 
@@ -95,7 +96,13 @@ async def _draft(
     budget.count_earlier(calls=0, usd=endpoint.counts.cost_usd)  # the question whether it answers at all
     budgeted = BudgetedEndpoint(endpoint, budget, calls=1)
     reads = [spec for spec in specs if spec.effect is Effect.READ]
-    sampling = Sampling(max(conf.max_output, 2_048), conf.temperature, conf.top_p, settings.simulate.seed)
+    sampling = ChatRequest(
+        (),
+        max_tokens=max(conf.max_output, 2_048),
+        temperature=conf.temperature,
+        top_p=conf.top_p,
+        seed=settings.simulate.seed,
+    )
     author = (
         f"{conf.model} at {conf.urls[0].partition('://')[2].partition('/')[0]}, {datetime.now(UTC):%Y-%m-%d}"
     )

@@ -1,27 +1,22 @@
 """Held-out calls put to recordings, to rules, to the model and to all of them together."""
 
 import asyncio
-import random
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from dreamgym_kit.adapters.distilling.material import Material, steps_of
-from dreamgym_kit.adapters.langgraph.run.llm_experience import reasoned_over
-from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.llm_audit import as_seen
+from dreamgym_kit.adapters.langgraph.run.experiences import reasoned_over
+from dreamgym_kit.dream.chain import ChainedExperience, chain_over
+from dreamgym_kit.dream.held_out import RecordedCall, as_seen, drawn_calls, situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
-from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.rollout.budgets import RunAccount
 from dreamgym_kit.training.distil.gate import HeldOutCall
-from dreamgym_kit.training.distil.lessons import situation_of
-from dreamgym_kit.types import Answer, Environment, Transition
+from dreamgym_kit.types import Answer, Transition
 
 _AT_ONCE = 8  # questions
-Put = tuple[Transition, Situation]
 
 
 async def held_out_calls(
@@ -41,28 +36,20 @@ async def held_out_calls(
     """
     seen = steps_of(material.sides.taught)
 
-    def of_world(environment: Environment, tenant: str) -> list[Transition]:
-        return [row for row in seen if row.environment == environment and row.tenant == tenant]
-
-    def of_tenant(tenant: str) -> list[Transition]:
-        return [row for row in seen if row.tenant == tenant]
-
     settings = material.settings
-    repeated = RecordedExperience(of_world)
-    chain = ChainedExperience(
-        repeated, of_tenant, threshold=settings.simulate.min_confidence, stated=stated_models(settings)
-    )
+    chain = chain_over(seen, threshold=settings.simulate.min_confidence, stated=stated_models(settings))
     model = None
     if chat is not None:
         shown = frozenset(row.id for row in seen)
         model = reasoned_over(material.store, chat, settings, only=shown, following=chain.following)
-    put = _drawn(_situations(material, without), most, seed)
+    calls = _situations(material, without)
+    put = drawn_calls(calls, most or len(calls), seed)
     gate, done = asyncio.Semaphore(_AT_ONCE), 0
 
     async def ask(row: Transition, situation: Situation) -> HeldOutCall:
         nonlocal done
         async with gate:
-            call = await _measured(row, situation, repeated, chain, model)
+            call = await _measured(row, situation, chain, model)
         done += 1
         tell(done, len(put))
         return call
@@ -73,7 +60,6 @@ async def held_out_calls(
 async def _measured(
     row: Transition,
     situation: Situation,
-    repeated: RecordedExperience,
     chain: ChainedExperience,
     model: ReasonedExperience | None,
 ) -> HeldOutCall:
@@ -86,7 +72,7 @@ async def _measured(
     call = HeldOutCall(
         tool=row.call.tool,
         failed=failed(observation(row.answer)),
-        recorded=exact(await repeated.answer(row.call, situation)),
+        recorded=exact(await chain.recorded.answer(row.call, situation)),
         composed=exact(await chain.answer(row.call, situation)),
     )
     if model is None:
@@ -107,7 +93,7 @@ async def _measured(
     )
 
 
-def _situations(material: Material, without: frozenset[str]) -> list[Put]:
+def _situations(material: Material, without: frozenset[str]) -> list[RecordedCall]:
     tools = material.begun.tools
     return [
         (row, situation_of(row, trajectory.steps[:place], tools[row.call.tool]))
@@ -116,21 +102,3 @@ def _situations(material: Material, without: frozenset[str]) -> list[Put]:
         for place, row in enumerate(trajectory.steps)
         if row.call.tool in tools
     ]
-
-
-def _drawn(every: Sequence[Put], most: int, seed: int) -> list[Put]:
-    """As many calls of each tool as can be, drawn by the seed; in the order recorded."""
-    if not most or len(every) <= most:
-        return list(every)
-    drawn = random.Random(seed)  # noqa: S311  the same evaluation asks the same calls
-    by_tool: dict[str, list[int]] = defaultdict(list)
-    for place, (row, _) in enumerate(every):
-        by_tool[row.call.tool].append(place)
-    for places in by_tool.values():
-        drawn.shuffle(places)
-    chosen: list[int] = []
-    while len(chosen) < most and any(by_tool.values()):
-        for tool in sorted(by_tool):
-            if by_tool[tool] and len(chosen) < most:
-                chosen.append(by_tool[tool].pop())
-    return [every[place] for place in sorted(chosen)]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.run.llm_experience import RecordedAnswers
+from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.dream.state_tracker import StateTracker

@@ -36,7 +36,7 @@ def learned_directory(settings: Settings) -> Path | None:
     """The directory of a model that learned to decide in closed words of its own; None: it is no such one."""
     if settings.experience.dir is None:
         return None
-    from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE
+    from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE
 
     folder = settings.resolve(settings.experience.dir)
     with egress.exempt():  # the kit's own files

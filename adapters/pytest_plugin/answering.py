@@ -18,8 +18,8 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from dreamgym_kit.adapters.langgraph.intercept.model_replay import ModelQuery, of_provider
 from dreamgym_kit.adapters.pytest_plugin.cassette import ModelTurn
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.dream.fallback import FallbackChain
-from dreamgym_kit.dream.nearest import MISSING
+from dreamgym_kit.dream.chain import FallbackChain
+from dreamgym_kit.dream.matching import MISSING
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker

@@ -17,9 +17,10 @@ from shapes.stage import dream
 from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.judge import ModelJudge, judge_twice
-from dreamgym_kit.dream.llm_experience import ReasonedExperience
-from dreamgym_kit.dream.prompt import fenced, messages_for, repair
+from dreamgym_kit.dream.grading import judge_twice
+from dreamgym_kit.dream.judge import ModelJudge
+from dreamgym_kit.dream.llm_experience import ReasonedExperience, messages_for
+from dreamgym_kit.dream.structured_output import fenced, repair
 from dreamgym_kit.dream.user import PersonaUser
 from dreamgym_kit.interfaces import Outcome, Situation
 from dreamgym_kit.routing.process import entered

@@ -21,11 +21,9 @@ from pathlib import Path
 from strict_shop_double import READS, probed, recordings_of
 
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.dream.learned.call_facts import met
-from dreamgym_kit.dream.learned.checkpoint import Learned, read_learned
-from dreamgym_kit.dream.learned.evaluation import Tried, calibrated, tried
-from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.training_data import taught
+from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, calibrated, tried
+from dreamgym_kit.dream.learned.training_data import met, taught
+from dreamgym_kit.dream.learned.vocabulary import LearnedCheckpoint, read_learned
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
@@ -96,10 +94,10 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
         teach_shop(lessons.lessons, lessons.vocabulary.words(), folder, seed)
         with closing(open_local(folder)) as endpoint:
             model = LearnedExperience(
-                endpoint, Learned(lessons.vocabulary), following=StateTracker(lambda _: ())
+                endpoint, LearnedCheckpoint(lessons.vocabulary), following=StateTracker(lambda _: ())
             )
             calibration = calibrated(_asked_in_shop(model, knowledge, apart))
-            learned = Learned(lessons.vocabulary, calibration)
+            learned = LearnedCheckpoint(lessons.vocabulary, calibration)
             model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
             found = _asked_in_shop(model, knowledge, held_out)
     _KEPT["shop"] = counted(found, Arms(model.support))

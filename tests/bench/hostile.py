@@ -111,9 +111,9 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
     from dreamgym_kit.adapters.traces import values as traced
     from dreamgym_kit.bounded_json import read_json
     from dreamgym_kit.dream.decision import read_decision
+    from dreamgym_kit.dream.faults import is_transient
     from dreamgym_kit.dream.state.sentences import form
-    from dreamgym_kit.dream.transient import is_transient
-    from dreamgym_kit.findings import values, words
+    from dreamgym_kit.findings import text as words
     from dreamgym_kit.replay.masking import Masker
     from dreamgym_kit.replay.redaction import Redactor, parse_rules
     from dreamgym_kit.replay.retrieval import terms_of
@@ -145,8 +145,8 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
         "secret": looks_secret,
         "failure": lambda text: raised(Answer(error=text, error_type="OSError")),
         "markdown": markdown.plain,
-        "numbers": lambda text: list(values.numbers(text)),
-        "ids": values.ids_in_text,
+        "numbers": lambda text: list(words.numbers(text)),
+        "ids": words.ids_in_text,
         "sentences": lambda text: [words.done_in(one) for one in words.sentences(text)],
         "negated": words.negated,
         "unsettled": words.unsettled,

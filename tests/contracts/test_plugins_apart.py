@@ -27,6 +27,7 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
     "pytest": ("adapters/pytest_plugin",),
     "plots": ("adapters/plots",),
     "learned": ("dream/learned",),
+    "judge": ("dream/judge.py",),
     "deployment": (
         "adapters/langgraph/deploy",
         "deployment/card.py",

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
-from dreamgym_kit.adapters.langgraph.run.llm_experience import RecordedAnswers
+from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory

@@ -11,9 +11,10 @@ from distil.shop_recordings import SPECS, WHOLE, episode, noted, shop, taught
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.decision import read_decision
+from dreamgym_kit.dream.held_out import situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.training.annotation import Annotation
-from dreamgym_kit.training.distil.lessons import Leaving, Lesson, balanced, query_for, situation_of
+from dreamgym_kit.training.distil.lessons import Leaving, Lesson, balanced, query_for
 from dreamgym_kit.training.distil.pointing import Target, spelled
 from dreamgym_kit.types import Answer, Source, Transition
 

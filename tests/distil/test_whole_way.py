@@ -26,13 +26,14 @@ from dreamgym_kit.adapters.trainers.folders import digest_of_folder
 from dreamgym_kit.adapters.trainers.sft import SftOptions, train_sft
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.decision import SCHEMA
-from dreamgym_kit.dream.prompt import messages_for
+from dreamgym_kit.dream.held_out import situation_of
+from dreamgym_kit.dream.llm_experience import messages_for
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.training.annotation import KeptAnnotations, annotate
 from dreamgym_kit.training.distil.annotators import RecordedNotes
 from dreamgym_kit.training.distil.gate import FILE, exactness, gate_of, write_gate
-from dreamgym_kit.training.distil.lessons import Leaving, situation_of
+from dreamgym_kit.training.distil.lessons import Leaving
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 SHORT = Leaving(1, 1, 1)

@@ -1,7 +1,7 @@
 """The curve of a threshold: what it answers and how much of that is exact, on held-out recordings."""
 
+from dreamgym_kit.dream.calibration import Trial
 from dreamgym_kit.dream.state.curve import Trials, curve
-from dreamgym_kit.dream.state.support import Trial
 
 # the raw support of "weak" answers says 0.8 as that of "good" ones does; a tenth of them is right
 EPISODES = [

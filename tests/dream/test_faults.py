@@ -17,7 +17,7 @@ from dreamgym_kit.dream.faults import (
     took_effect,
 )
 from dreamgym_kit.errors import CallUnanswered, UserError
-from dreamgym_kit.findings.repeated import repeated_writes
+from dreamgym_kit.findings.writes import repeated_writes
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.fallback import FallbackChain
+from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.faults import Fault, FaultKind, spoiled
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience

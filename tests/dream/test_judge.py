@@ -5,7 +5,8 @@ import json
 import pytest
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.judge import ModelJudge, judge_twice
+from dreamgym_kit.dream.grading import judge_twice
+from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.types import Answer, Call, Effect, Task, Transition, Verdict

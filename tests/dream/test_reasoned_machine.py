@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.fallback import FallbackChain
+from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation

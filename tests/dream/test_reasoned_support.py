@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.dream.llm_audit import audit_reasoned, held_out
-from dreamgym_kit.dream.llm_calibration import (
+from dreamgym_kit.dream.calibration import (
     CEILING,
     ReasonedSupport,
     ReasonedTrial,
     learn_support,
 )
+from dreamgym_kit.dream.held_out import audit_reasoned, held_out
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, ToolSpec, Transition

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dreamgym_kit.dream.calibration import Trial, calibrate
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow, replay
 from dreamgym_kit.dream.state.history import Recording, Step, recordings
@@ -9,7 +10,6 @@ from dreamgym_kit.dream.state.likeness import Usual, unlike
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
 from dreamgym_kit.dream.state.stating import as_stated
-from dreamgym_kit.dream.state.support import Trial, calibrate
 from dreamgym_kit.dream.state.values import add, spell
 from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.dream.state.volatile import mint, symbol_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dreamgym_kit.dream.ablation import without
+from dreamgym_kit.dream.chain import without
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation, ToolSpec
 from dreamgym_kit.settings.load import parse_settings

@@ -10,18 +10,15 @@ import pytest
 from deciding_double import DecidingDouble, by_heart
 from strict_shop_double import EFFECTS, READS, probed, recordings_of
 
-from dreamgym_kit.adapters.langgraph.run import learned_experience
+from dreamgym_kit.adapters.langgraph.run import experiences
 from dreamgym_kit.adapters.langgraph.run.api import _answering
-from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
-from dreamgym_kit.adapters.langgraph.run.llm_experience import with_model
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions, with_model
 from dreamgym_kit.adapters.models.endpoint import open_endpoint
 from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.dream.fallback import FallbackChain
-from dreamgym_kit.dream.learned.call_facts import met
-from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json
-from dreamgym_kit.dream.learned.training_data import Taught, taught
+from dreamgym_kit.dream.chain import FallbackChain
+from dreamgym_kit.dream.learned.training_data import Taught, met, taught
+from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, LearnedCheckpoint, learned_to_json
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.errors import UserError
@@ -41,7 +38,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[DecidingDouble]:
         made.append(DecidingDouble(lambda text: made[-1].says(text)))  # type: ignore[attr-defined]
         yield made[-1]
 
-    monkeypatch.setattr(learned_experience, "_opened", opening)
+    monkeypatch.setattr(experiences, "_opened", opening)
     return made
 
 
@@ -53,7 +50,7 @@ def shop_lessons() -> Taught:
 def written(folder: Path) -> tuple[Path, Callable[[str], str]]:
     """A model's directory without weights, and what the model would say."""
     lessons = shop_lessons()
-    (folder / LEARNED_FILE).write_text(json.dumps(learned_to_json(Learned(lessons.vocabulary))))
+    (folder / LEARNED_FILE).write_text(json.dumps(learned_to_json(LearnedCheckpoint(lessons.vocabulary))))
     return folder, by_heart(lessons.lessons)
 
 
@@ -106,7 +103,7 @@ def test_where_reasons_are_left_out_the_one_decides_that_was_taught_without(
         folders.append((folder.name, served))
         yield DecidingDouble(lambda text: "")
 
-    monkeypatch.setattr(learned_experience, "_opened", opening)
+    monkeypatch.setattr(experiences, "_opened", opening)
     for name in ("model", "plain"):
         (tmp_path / name).mkdir()
         written(tmp_path / name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.langgraph.run.llm_experience import RecordedAnswers, reasoned_over
+from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers, reasoned_over
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import EarlierRecordings
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore

@@ -13,17 +13,14 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 from vllm_double import VllmDouble
 
-from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.trainers.folders import load_tokenizer
-from dreamgym_kit.dream.fallback import FallbackChain
-from dreamgym_kit.dream.learned.call_facts import met
-from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, read_learned
-from dreamgym_kit.dream.learned.codec import read_decision
+from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.training_data import Lesson
+from dreamgym_kit.dream.learned.training_data import CallLesson, met
+from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, read_decision, read_learned
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
@@ -163,7 +160,7 @@ def test_an_unknown_change_leaves_the_end_open() -> None:
         sorted({word for one in lessons for word in (*one.record, *one.label.words())})
     )
 
-    def ends(one: Lesson) -> bool:
+    def ends(one: CallLesson) -> bool:
         return tokenized(one, tokenizer).ids[-1] == tokenizer.eos_token_id
 
     assert {ends(one) for one in lessons if one.label.changes is None} == {False}

@@ -1,22 +1,37 @@
-"""The chain of experience: recorded, composed, analogous, and then an honest "I cannot tell".
+"""What answers a call: recorded, composed, analogous, then "I cannot tell"; and the models behind that.
 
 The recording of this very call in this very state comes first. What code makes of the state and of the
 mined tool models comes next, at its calibrated support; below the threshold the dream abstains. Everything
 is mined from the tenant's own recordings when the first call of the run is asked, once.
+
+A dream without a part (`simulate.disable`) shows what that part is worth; its answers become abstentions:
+
+    history     each call is answered by itself: what this episode asked, was told and wrote is not known
+    state       only recordings of this very call in this very state answer; nothing is composed
+    retrieval   only what was recorded in the call's own world answers; a model is shown no examples
+    reasoning   no model decides what recordings and rules leave open; or one that was taught without reasons
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.dream.state.curve import CurvePoint
-from dreamgym_kit.dream.state.dreaming import Told, consider
+from dreamgym_kit.dream.state.dreaming import consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, TrackedEpisode, environment_of
-from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, environment_of
+from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.serialization import escaped_args, is_exact
-from dreamgym_kit.types import Answer, Call
+from dreamgym_kit.types import Answer, Call, Environment, Source, Transition, history_digest
+
+SURE = 0.9
+"""Confidence from which on a derived write is given without a second opinion."""
+_DROPPED = {
+    "state": frozenset({Source.DERIVED, Source.ANALOGOUS}),
+    "retrieval": frozenset({Source.ANALOGOUS}),
+    "reasoning": frozenset({Source.MODEL}),
+}
+_NOTHING_WRITTEN = history_digest(())
 
 
 class ChainedExperience:
@@ -39,12 +54,12 @@ class ChainedExperience:
         threshold: float = 0.5,
         stated: Mapping[str, StatedModel] | None = None,
     ) -> None:
-        self._recorded, self._threshold = recorded, threshold
+        self.recorded, self._threshold = recorded, threshold
         self.following = StateTracker(all_recordings, stated=stated)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
-        exact = await self._recorded.answer(call, situation)
+        exact = await self.recorded.answer(call, situation)
         if exact.final or not exact.unanswered or not is_exact(dict(call.args)):
             return exact
         with self.following.lock:
@@ -54,23 +69,84 @@ class ChainedExperience:
             followed = self.following.follow(situation)
             args = followed.renaming.symbolic(escaped_args(call.args))
             told, _ = consider(knowledge, followed.state, environment_of(situation), call.tool, args)
-            if not told or told[0].support < self._threshold:
-                return _abstained(told, self._threshold, exact)
-            return _answered(call, situation, told[0], followed)
-
-    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
-        """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
-        return self.following.curve(tenant)
-
-
-def _answered(call: Call, situation: Situation, told: Told, followed: TrackedEpisode) -> Answer:
-    seed = f"{situation.environment} {situation.after} {call.key}"
-    like = Answer(source=told.provenance, confidence=round(told.support, 4), why=told.why)
-    return answer_of(followed.renaming.concrete(told.seen, seed), like)
+            if not told:
+                return exact
+            best = told[0]
+            if best.support < self._threshold:
+                why = f"{exact.why}; confidence {best.support:.2f}, required {self._threshold:.2f}"
+                return replace(exact, why=why)
+            seed = f"{situation.environment} {situation.after} {call.key}"
+            like = Answer(source=best.provenance, confidence=round(best.support, 4), why=best.why)
+            return answer_of(followed.renaming.concrete(best.seen, seed), like)
 
 
-def _abstained(told: Sequence[Told], threshold: float, exact: Answer) -> Answer:
-    why = exact.why
-    if told:
-        why = f"{why}; confidence {told[0].support:.2f}, required {threshold:.2f}"
-    return replace(exact, why=why)
+def chain_over(
+    rows: Sequence[Transition], *, threshold: float, stated: Mapping[str, StatedModel] | None = None
+) -> ChainedExperience:
+    """The chain over these recordings alone."""
+
+    def of_world(environment: Environment, tenant: str) -> list[Transition]:
+        return [row for row in of_tenant(tenant) if row.environment == environment]
+
+    def of_tenant(tenant: str) -> list[Transition]:
+        return [row for row in rows if row.tenant == tenant]
+
+    return ChainedExperience(RecordedExperience(of_world), of_tenant, threshold=threshold, stated=stated)
+
+
+class FallbackChain:
+    """Implements `interfaces.ExperienceModel`.
+
+    Args:
+        first: is always asked.
+        then: is asked where `first` leaves the call unanswered and no other source may be asked.
+        second_opinion: ask `then` also about a write that `first` derived with a confidence below `SURE`, and
+            give the more confident of both answers.
+    """
+
+    waits = True
+
+    def __init__(
+        self, first: ExperienceModel, then: ExperienceModel, *, second_opinion: bool = False
+    ) -> None:
+        self.first, self.then, self._second_opinion = first, then, second_opinion
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        """See `ExperienceModel.answer`. An unanswered call keeps the first model's nearest recording."""
+        answer = await self.first.answer(call, situation)
+        if answer.final or not (answer.unanswered or self._doubts(answer, situation)):
+            return answer
+        other = await self.then.answer(call, situation)
+        if other.unanswered:
+            why, nearest = f"{answer.why}; {other.why}", other.nearest or answer.nearest
+            return replace(other, nearest=nearest, why=why) if answer.unanswered else answer
+        return other if answer.unanswered or other.confidence > answer.confidence else answer
+
+    def _doubts(self, answer: Answer, situation: Situation) -> bool:
+        derived = answer.source in (Source.DERIVED, Source.ANALOGOUS) and answer.confidence < SURE
+        return self._second_opinion and derived and situation.tool.effect.changes_environment
+
+
+def without(model: ExperienceModel, parts: Collection[str]) -> ExperienceModel:
+    """The model without these parts; the very model where there are none."""
+    return _Without(model, frozenset(parts)) if parts else model
+
+
+class _Without:
+    """Implements `interfaces.ExperienceModel`."""
+
+    def __init__(self, model: ExperienceModel, parts: frozenset[str]) -> None:
+        self._model, self._forgets = model, "history" in parts
+        self._dropped = {said: part for part in sorted(parts) for said in _DROPPED.get(part, ())}
+        self.waits = model.waits
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        """See `ExperienceModel.answer`."""
+        if self._forgets:
+            situation = replace(situation, history=(), after=_NOTHING_WRITTEN, seen=0)
+        told = await self._model.answer(call, situation)
+        part = self._dropped.get(told.source)
+        if part is None:
+            return told
+        why = f"{told.source} answers are left out (simulate.disable: {part})"
+        return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)

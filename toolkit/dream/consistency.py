@@ -7,7 +7,7 @@ effects or the answer itself is refused with the reason, for one repair.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dreamgym_kit.dream.decision import MAX_CHANGES, Decision
@@ -23,8 +23,10 @@ from dreamgym_kit.dream.state.claims import (
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.entities import is_id_name, mentioned, records
 from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
 from dreamgym_kit.dream.state.values import copy_json, field_path, is_key, spell, walk
+from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
@@ -202,7 +204,7 @@ class ConsistencyCheck:
         step = self._step(seen)
         after = follow(self._knowledge, self._state, step, confidence=support) if every else self._state
         for claim in every:
-            self._check_effect(claim, step, after.views)
+            self._check_effect(claim, step, after)
         return every
 
     def _thing(self, entity: str, seen: JsonValue) -> str:
@@ -214,21 +216,15 @@ class ConsistencyCheck:
             raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
         return found[0]
 
-    def _check_effect(self, claim: Claim, step: Step, after: Mapping[tuple[str, str], object]) -> None:
+    def _check_effect(self, claim: Claim, step: Step, after: State) -> None:
         """One change against the tool's recorded effects, where those rest on enough."""
         models = self._knowledge.models
         only = changing_fields(models, self._call.tool)
         ruled = False
-        for view, record in records_of(self._state, claim.entity):
-            if not believed(models, step, view) or claim.field not in record.fields:
-                continue
-            later = after.get((view.tool, view.spelled))
-            if later is None:
-                continue
+        for fields in ruled_records(models, self._state, after, step, claim.entity, claim.field):
             ruled = True
-            for other in records(later.observation, view.args):  # type: ignore[attr-defined]
-                value = other.fields.get(claim.field)
-                if other.entity == claim.entity and differs(value, claim.value):
+            for value in (of.get(claim.field) for of in fields):
+                if differs(value, claim.value):
                     raise NotSerializable(
                         f"set: it is known that {claim.field} of {claim.entity} is {self._shown(value)} "
                         f"after {self._call.tool}, not {self._shown(claim.value)}"
@@ -261,6 +257,17 @@ class ConsistencyCheck:
 
     def _shown(self, value: JsonValue) -> str:
         return spell(self._concrete(value))[:80]
+
+
+def ruled_records(
+    models: ToolModels, before: State, after: State, step: Step, entity: str, field: str
+) -> Iterator[list[Mapping[str, JsonValue]]]:
+    """By read that showed a field of a thing: its records after a step, where believed rules tell."""
+    for view, record in records_of(before, entity):
+        later = after.get(view.tool, view.spelled)
+        if field in record.fields and later is not None and believed(models, step, view):
+            shown = records(later.observation, view.args)
+            yield [other.fields for other in shown if other.entity == entity]
 
 
 def _leaf(path: tuple[str | int, ...]) -> str:

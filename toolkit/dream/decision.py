@@ -12,11 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jsonschema import Draft202012Validator
-
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.answer_schema import AnswerSchema
-from dreamgym_kit.dream.llm_calibration import CEILING
+from dreamgym_kit.dream.calibration import CEILING
+from dreamgym_kit.dream.structured_output import closed, read_object
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.serialization import JsonValue, escaped
 from dreamgym_kit.types import Answer, Call, Effect, Source, ToolSpec, Transition
@@ -41,42 +40,19 @@ class Decision:
     confidence: float
 
 
-SCHEMA: Mapping[str, JsonValue] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["reasoning", "outcome", "like", "leaves", "answer", "error", "set", "confidence"],
-    "properties": {
-        "reasoning": {"type": "string"},
-        "outcome": {"enum": ["ok", "error", "unknown"]},
-        "like": {"type": ["integer", "null"]},
-        "leaves": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["path", "value"],
-                "properties": {"path": {"type": "string"}, "value": {"type": _LEAF_TYPES}},
-            },
-        },
-        "answer": {"type": ["string", "null"]},
-        "error": {"type": "string"},
-        "set": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["entity", "field", "value"],
-                "properties": {
-                    "entity": {"type": "string"},
-                    "field": {"type": "string"},
-                    "value": {"type": _LEAF_TYPES},
-                },
-            },
-        },
-        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+SCHEMA: Mapping[str, JsonValue] = closed(
+    reasoning={"type": "string"},
+    outcome={"enum": ["ok", "error", "unknown"]},
+    like={"type": ["integer", "null"]},
+    leaves={"type": "array", "items": closed(path={"type": "string"}, value={"type": _LEAF_TYPES})},
+    answer={"type": ["string", "null"]},
+    error={"type": "string"},
+    set={
+        "type": "array",
+        "items": closed(entity={"type": "string"}, field={"type": "string"}, value={"type": _LEAF_TYPES}),
     },
-}
-_VALIDATOR = Draft202012Validator(dict(SCHEMA))
+    confidence={"type": "number", "minimum": 0, "maximum": 1},
+)
 
 
 def read_decision(text: str) -> Decision:
@@ -85,30 +61,17 @@ def read_decision(text: str) -> Decision:
     Raises:
         NotSerializable: not one JSON object of the schema; says what is wrong, for one repair.
     """
-    said = read_json(_unfenced(text.strip()), max_bytes=_MAX_ANSWER)
-    wrong = next(
-        iter(sorted(_VALIDATOR.iter_errors(said), key=lambda error: list(map(str, error.path)))), None
-    )
-    if wrong is not None:
-        place = ".".join(str(part) for part in wrong.absolute_path) or "the object"
-        raise NotSerializable(f"{place}: {wrong.message[:200]}")
+    output = read_object(text, SCHEMA, max_bytes=_MAX_ANSWER)
     return Decision(
-        reasoning=said["reasoning"],
-        outcome=said["outcome"],
-        like=said["like"],
-        leaves={leaf["path"]: leaf["value"] for leaf in said["leaves"]},
-        answer=said["answer"],
-        error=said["error"],
-        changes=tuple(said["set"]),
-        confidence=float(said["confidence"]),
+        reasoning=output["reasoning"],
+        outcome=output["outcome"],
+        like=output["like"],
+        leaves={leaf["path"]: leaf["value"] for leaf in output["leaves"]},
+        answer=output["answer"],
+        error=output["error"],
+        changes=tuple(output["set"]),
+        confidence=float(output["confidence"]),
     )
-
-
-def _unfenced(text: str) -> str:
-    """What stands in a fence of Markdown's, where the text is one."""
-    first, _, rest = text.partition("\n")
-    fenced = first.rstrip() in ("```", "```json") and rest.endswith("\n```")
-    return rest.removesuffix("\n```") if fenced else text
 
 
 def form_of(decision: Decision) -> str:
@@ -210,10 +173,9 @@ def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> Jso
                 return leaves[""]
             raise NotSerializable('leaves: the example is plain text; its only path is ""')
         return json.dumps(_filled(inner, leaves, call), ensure_ascii=False)
-    filled = copy.deepcopy(form)
     for path, value in leaves.items():
-        _put(filled, path, _argument(value, call))
-    return filled
+        form = _with_leaf(form, path.split("."), _argument(value, call), path)
+    return form
 
 
 def _replacements(example: Call, call: Call) -> dict[str, str]:
@@ -242,41 +204,28 @@ def _carried(form: JsonValue, replacements: Mapping[str, str]) -> JsonValue:
     return re.sub(rf"(?<!\w)(?:{words})(?!\w)", lambda found: replacements[found[0]], form)
 
 
-def _put(content: JsonValue, path: str, value: JsonValue) -> None:
-    """Replace one leaf that exists and keeps its kind; forms do not grow by it."""
-    here, parts = content, path.split(".")
-    holder: JsonValue = None
-    held: str | int = ""
-    for number, part in enumerate(parts):
-        key: str | int = int(part) if isinstance(here, list) and part.isdecimal() else part
-        inner = _as_object(here) if isinstance(here, str) and number else None
-        if inner is not None:  # text that holds JSON, as MCP servers send it
-            _put(inner, ".".join(parts[number:]), value)
-            holder[held] = json.dumps(inner, ensure_ascii=False)
-            return
-        known = key in here if isinstance(here, dict) else isinstance(key, int) and _within(here, key)
-        if not known:
-            raise NotSerializable(f"leaves: the example has no '{path}'")
-        if number == len(parts) - 1:
-            if isinstance(here[key], (dict, list)) or not _same_kind(here[key], value):
-                raise NotSerializable(f"leaves: '{path}' is a {type(here[key]).__name__} in the example")
-            here[key] = value
-        else:
-            holder, held, here = here, key, here[key]
-
-
-def _within(here: JsonValue, index: int) -> bool:
-    return isinstance(here, list) and index < len(here)
+def _with_leaf(form: JsonValue, parts: Sequence[str], value: JsonValue, path: str) -> JsonValue:
+    """The form with one leaf replaced that exists and keeps its kind; forms do not grow by it."""
+    if not parts:
+        if isinstance(form, (dict, list)) or not _same_kind(form, value):
+            raise NotSerializable(f"leaves: '{path}' is a {type(form).__name__} in the example")
+        return value
+    inner = _as_object(form) if isinstance(form, str) else None
+    if inner is not None:  # text that holds JSON, as MCP servers send it
+        return json.dumps(_with_leaf(inner, parts, value, path), ensure_ascii=False)
+    part, *rest = parts
+    if isinstance(form, dict) and part in form:
+        return {**form, part: _with_leaf(form[part], rest, value, path)}
+    if isinstance(form, list) and part.isdecimal() and int(part) < len(form):
+        at = int(part)
+        return [*form[:at], _with_leaf(form[at], rest, value, path), *form[at + 1 :]]
+    raise NotSerializable(f"leaves: the example has no '{path}'")
 
 
 def _same_kind(before: JsonValue, after: JsonValue) -> bool:
     if before is None or after is None:
         return True
-    if isinstance(before, bool) or isinstance(after, bool):
-        return isinstance(before, bool) and isinstance(after, bool)
-    if isinstance(before, str) or isinstance(after, str):
-        return isinstance(before, str) and isinstance(after, str)
-    return True
+    return all(isinstance(before, kind) == isinstance(after, kind) for kind in (bool, str))
 
 
 def _argument(value: JsonValue, call: Call) -> JsonValue:

@@ -10,6 +10,7 @@ call either does not reach its tool, or is done and its answer spoiled.
 
 import hashlib
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,17 @@ from dreamgym_kit.types import Answer, Call, Effect, Source, Transition
 _WHY = "fault plan: "
 COMMON = ("error", "timeout", "timeout_applied", "rate_limit")
 """Kinds of faults where somebody wants faults and does not say which."""
+
+_TRANSIENT_TYPES = re.compile(
+    r"timeout|timedout|connect(ion)?(error|reset|refused|aborted)|(read|write|network|protocol|transport)error"
+    r"|ratelimit|throttl|serviceunavailable|temporar|toomanyrequests",
+    re.IGNORECASE,
+)
+_TRANSIENT_WORDS = re.compile(
+    r"\b(408|425|429|502|503|504)\b|too many requests|rate.?limit|timed? ?out|temporar(y|ily)"
+    r"|connection (was )?(reset|refused|aborted|closed)|service unavailable|bad gateway",
+    re.IGNORECASE,
+)
 
 
 class FaultKind(StrEnum):
@@ -168,6 +180,17 @@ def took_effect(answer: Answer) -> bool:
 def ran(answer: Answer) -> bool:
     """Whether the real tool ran: also where a fault made something else of its answer."""
     return answer.source is Source.REAL or (fault_kind(answer) is not None and took_effect(answer))
+
+
+def is_transient(answer: Answer) -> bool:
+    """Whether an answer is a failure that passes, by the name of its type or by what it says.
+
+    The way to a system was shut for a moment: part of an agent's own episode, but no answer for a crawl,
+    which asks what there is.
+    """
+    if answer.error is None:
+        return False
+    return bool(_TRANSIENT_TYPES.search(answer.error_type or "") or _TRANSIENT_WORDS.search(answer.error))
 
 
 def faults_of(transitions: Iterable[Transition]) -> dict[str, int]:

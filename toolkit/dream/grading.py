@@ -8,15 +8,50 @@ have come next, the episode has failed (`judge_cut_off`).
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any, Protocol, TypeVar
 
 from dreamgym_kit.errors import EpisodeStop
-from dreamgym_kit.interfaces import Checker, Judgement, Outcome
+from dreamgym_kit.interfaces import Account, Checker, Judgement, Outcome
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.threads import awaited
-from dreamgym_kit.types import Transition, Verdict, error_line
+from dreamgym_kit.types import Finding, Transition, Verdict, error_line
+
+DISAGREE = "judges_disagree"  # the kind of finding
+T = TypeVar("T")
+
+
+class SecondJudge(Protocol):
+    """Judges an episode beside its checker."""
+
+    async def judge(self, outcome: Outcome, account: Account | None = None) -> Judgement:
+        """Its own verdict, without a reward; charged to `account`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TwoJudgements:
+    """The episode's judgement and, beside it, the model's."""
+
+    settled: Judgement
+    model: Judgement | None = None
+
+    @property
+    def agree(self) -> bool | None:
+        """Whether both came to the same verdict; None where one of them came to none."""
+        if self.model is None or not (self.settled.verdict.conclusive and self.model.verdict.conclusive):
+            return None
+        return self.settled.verdict is self.model.verdict
+
+    @property
+    def alarm(self) -> Finding | None:
+        """A disagreement, as a finding for the report."""
+        if self.model is None or self.agree is not False:
+            return None
+        text = f"the checker said {self.settled.verdict}, the model {self.model.verdict}: {self.model.reason}"
+        return Finding(kind=DISAGREE, text=text)
 
 
 async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
@@ -25,10 +60,29 @@ async def judge(outcome: Outcome, checker: Checker | None) -> Judgement:
     if missed:
         return Judgement(Verdict.FAILED, missed, 0.0)
     if checker is not None:
-        return await _ask(checker, outcome)
+        return await _asked(checker, outcome, as_judgement)
     if outcome.task.expect:
         return Judgement(Verdict.PASSED, "every expectation held", 1.0)
     return Judgement(Verdict.INCONCLUSIVE, "finished; the task has no checker and no expectations")
+
+
+async def judge_twice(
+    outcome: Outcome,
+    checker: Checker | None,
+    second: SecondJudge | None,
+    account: Account | None = None,
+) -> TwoJudgements:
+    """Judge by expectations and checker, and by a model beside them where there is one.
+
+    The checker wins, both are kept, and a disagreement is an alarm.
+    """
+    first = await judge(outcome, checker)
+    if second is None:
+        return TwoJudgements(first)
+    said = await second.judge(outcome, account)
+    if checker is None and not outcome.task.expect:
+        return TwoJudgements(said)
+    return TwoJudgements(first, said)
 
 
 async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> Judgement:
@@ -43,26 +97,15 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
         why: what the dream could not tell.
     """
     expect = {name: value for name, value in outcome.task.expect.items() if name != "calls"}
-    lost = unmet(expect, outcome.transitions)
-    try:
-        lost = lost or await _lost(checker, outcome)
-    except BaseException as error:
-        if _goes_on(error):
-            raise
-        return Judgement(Verdict.ERROR, f"{_raised('the checker', error)}; before that, {why}")
+    lost: str | Judgement | None = unmet(expect, outcome.transitions)
+    ask = getattr(checker, "lost", None)
+    if not lost and ask is not None:
+        lost = await _asked(ask, outcome, _sentence)
+    if isinstance(lost, Judgement):
+        return replace(lost, reason=f"{lost.reason}; before that, {why}")
     if not lost:
         return Judgement(Verdict.INCONCLUSIVE, why)
     return Judgement(Verdict.FAILED, f"{lost}; then the dream could not go on: {why}", 0.0)
-
-
-async def _lost(checker: Checker | None, outcome: Outcome) -> str:
-    ask = getattr(checker, "lost", None)
-    if ask is None:
-        return ""
-    said = await awaited(ask(outcome))
-    if not isinstance(said, str):
-        raise TypeError(f'lost() gives a sentence or "", not {said!r:.80}')
-    return said
 
 
 def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:
@@ -81,13 +124,16 @@ def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) ->
     return None
 
 
-async def _ask(checker: Checker, outcome: Outcome) -> Judgement:
+async def _asked(
+    ask: Callable[[Outcome], Any], outcome: Outcome, read: Callable[[object], T]
+) -> T | Judgement:
+    """What a checker says, as `read` takes it; an error where it raises."""
     try:
-        return as_judgement(await awaited(checker(outcome)))
+        return read(await awaited(ask(outcome)))
     except BaseException as error:
         if _goes_on(error):
             raise
-        return Judgement(Verdict.ERROR, _raised("the checker", error))
+        return Judgement(Verdict.ERROR, f"the checker raised {error_line(error)}")
 
 
 def _goes_on(error: BaseException) -> bool:
@@ -98,8 +144,10 @@ def _goes_on(error: BaseException) -> bool:
     return isinstance(error, EpisodeStop | GeneratorExit | KeyboardInterrupt)
 
 
-def _raised(what: str, error: BaseException) -> str:
-    return f"{what} raised {error_line(error)}"
+def _sentence(said: object) -> str:
+    if not isinstance(said, str):
+        raise TypeError(f'lost() gives a sentence or "", not {said!r:.80}')
+    return said
 
 
 def as_judgement(said: object) -> Judgement:

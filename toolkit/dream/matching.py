@@ -3,18 +3,29 @@
 A write that is called with other words in an ignored argument leaves the same state behind, so both the call
 and the writes before it are compared without them. What the answer repeats of an ignored argument gets the
 value of now.
+
+An unanswered call is told by the nearest recording: of the same tool in the same environment, with the fewest
+arguments that differ; and `[match]` is proposed where it could answer the call.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
+from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.faults import took_effect
+from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Call, Transition, history_digest
+from dreamgym_kit.types import Answer, Call, Nearest, Transition, history_digest
 
 _SHORTEST = 4  # characters of a value that is looked for inside a longer text
+_MAX_WRITES = 5
+_MAX_READ = 5_000  # recordings of one tool that are compared with a call
+_NAMED = 3
+_WORD = re.compile(r"(?<!\S)[^\W\d_]{2,}")  # behind a blank: no part of an id or an address
+MISSING = object()  # no value: an argument that is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,80 @@ class Match:
         return replace(answer, **parts, error=error)
 
 
+class Placed(NamedTuple):
+    """A recording and the state that it met, as `[match]` compares states."""
+
+    entry: Transition
+    after: str
+
+
+def nearest(call: Call, situation: Situation, recorded: Sequence[Placed], match: Match) -> Nearest | None:
+    """The recording of this tool that differs least; None where there is none.
+
+    Args:
+        call: what nobody could answer.
+        situation: where it stands.
+        recorded: the environment's recordings of all tools.
+        match: which arguments need not be equal.
+    """
+    same = [one for one in recorded if one.entry.call.tool == call.tool][:_MAX_READ]
+    if not same:
+        return None
+    ignored = match.ignored(call.tool)
+    after = match.after(situation.history) if match.ignore else situation.after
+
+    def distance(one: Placed) -> tuple[object, ...]:
+        names = differing(one.entry.call.args, call.args, ignored)
+        far = (_length(one.entry.call.args.get(name)) - _length(call.args.get(name)) for name in names)
+        elsewhere, task = one.after != after, one.entry.task != situation.task
+        return len(names), elsewhere, task, sum(map(abs, far)), one.entry.step
+
+    found = min(same, key=distance)
+    entry, names = found.entry, differing(found.entry.call.args, call.args, ignored)
+    wordings = found.after == after and _are_wordings(names, call, found, recorded)
+    return Nearest(
+        episode=entry.episode,
+        step=entry.step,
+        call=entry.call,
+        content=entry.answer.content,
+        error=entry.answer.error,
+        differs=tuple(names),
+        elsewhere=found.after != after,
+        writes=_writes_before(entry, recorded) if found.after != after else (),
+        ignore=tuple(sorted({*names, *ignored})) if wordings else (),
+    )
+
+
+def only_differs(found: Nearest) -> str:
+    """Say in which arguments a call differs from its nearest recording; at least one does."""
+    named = [f"`{name}`" for name in found.differs[:_NAMED]]
+    named += [f"{len(found.differs) - _NAMED} more"] if len(found.differs) > _NAMED else []
+    told = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    made = " made after other writes" if found.elsewhere else ""
+    return f"only {told} differ{'s'[: len(named) == 1]} from a recording{made}"
+
+
+def differing(
+    recorded: Mapping[str, JsonValue], now: Mapping[str, JsonValue], ignored: Collection[str] = ()
+) -> list[str]:
+    """The arguments that are not equal as recordings are looked up: 1 is 1.0, and True is neither."""
+    names = [*recorded, *(name for name in now if name not in recorded)]
+    return [
+        name
+        for name in names
+        if name not in ignored and not same(recorded.get(name, MISSING), now.get(name, MISSING))
+    ]
+
+
+def same(recorded: object, now: object) -> bool:
+    """Whether two values, or MISSING, are equal as recordings are looked up."""
+    if recorded is MISSING or now is MISSING:
+        return recorded is now
+    if type(recorded) is str or type(now) is str:
+        return recorded == now
+    return canonical(recorded) == canonical(now)
+
+
 def _refilled(value: JsonValue, changed: Mapping[str, Any]) -> JsonValue:
     if isinstance(value, Mapping):
         return {name: _refilled(item, changed) for name, item in value.items()}
@@ -94,3 +179,45 @@ def _refilled(value: JsonValue, changed: Mapping[str, Any]) -> JsonValue:
         if len(old) >= _SHORTEST and isinstance(new, str):
             value = value.replace(old, new)
     return value
+
+
+def _length(value: JsonValue) -> int:
+    return len(value) if isinstance(value, str) else 0 if value is None else len(canonical(value))
+
+
+def _are_wordings(names: Sequence[str], call: Call, found: Placed, recorded: Sequence[Placed]) -> bool:
+    """Whether a person may say of these arguments that they do not matter.
+
+    They are texts of several words of a write, no later read of that episode shows them, and no recordings
+    from this state that differ in nothing else say that one went well and the other failed.
+    """
+    entry, args = found.entry, found.entry.call.args
+    if not names or not entry.effect.changes_environment:
+        return False
+    if not all(_is_wording(args.get(name)) and _is_wording(call.args.get(name)) for name in names):
+        return False
+    texts, alike = [canonical(args[name])[1:-1] for name in names], []
+    for one, after in recorded:
+        later = one.episode == entry.episode and one.step > entry.step and not one.effect.changes_environment
+        if later and any(text in canonical(one.answer.content) for text in texts):
+            return False
+        if one.call.tool == call.tool and after == found.after and not differing(one.call.args, args, names):
+            alike.append(one.answer.error)
+    return len(set(alike)) == 1
+
+
+def _is_wording(value: JsonValue) -> bool:
+    return isinstance(value, str) and len(_WORD.findall(value)) > 1
+
+
+def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call, ...]:
+    """The last changes of a recorded episode before one of its calls."""
+    writes = [
+        one.entry
+        for one in recorded
+        if one.entry.episode == entry.episode
+        and one.entry.step < entry.step
+        and one.entry.effect.changes_environment
+        and took_effect(one.entry.answer)
+    ]
+    return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MAX_WRITES:])

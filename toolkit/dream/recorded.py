@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from dreamgym_kit.canonical import canonical
-from dreamgym_kit.dream.matching import Match
-from dreamgym_kit.dream.nearest import Placed, nearest, only_differs
+from dreamgym_kit.dream.matching import Match, Placed, nearest, only_differs
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import is_exact
 from dreamgym_kit.types import Answer, Call, Environment, Source, Transition

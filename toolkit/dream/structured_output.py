@@ -1,18 +1,38 @@
-"""One structured question to a chat model: a closed JSON object comes back, repaired once, or nothing."""
+"""One way to ask a chat model for a JSON object: fenced data, a closed schema, one correction, or nothing.
 
-from collections.abc import Callable, Mapping
-from typing import Any
+All text that came from tools, agents or tasks is data between lines that bear a mark which the data cannot
+know. A mark that any of the data holds, however it is spelled, is drawn anew, so no text can close a fence.
+"""
+
+import json
+import re
+import secrets
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from jsonschema import Draft202012Validator
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
-from dreamgym_kit.dream.prompt import repair
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import Account, ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Transition
 
+_MAX_PART = 4_000  # characters of one part of the data
 _MAX_BYTES = 100_000
+_NO_LETTERS = re.compile(r"[\W_]+")
+T = TypeVar("T")
+
+
+class UnusableReply(NotSerializable):
+    """Neither a model's reply nor its correction can be used; `text` is the correction."""
+
+    def __init__(self, why: str, text: str) -> None:
+        super().__init__(why)
+        self.text = text
 
 
 class CountedEndpoint:
@@ -40,6 +60,25 @@ class CountedEndpoint:
         return reply
 
 
+async def ask(endpoint: ChatEndpoint, request: ChatRequest, read: Callable[[str], T]) -> T:
+    """What `read` makes of the reply; the model corrects once what it refuses with `NotSerializable`.
+
+    Raises:
+        EndpointError: no answer came.
+        UnusableReply: two answers came, and neither can be used; its cause is what `read` raised.
+    """
+    reply = await endpoint.chat(request)
+    try:
+        return _uncut(reply, read)
+    except NotSerializable as error:
+        correction = repair(reply.content, str(error))
+    reply = await endpoint.chat(replace(request, messages=[*request.messages, *correction]))
+    try:
+        return _uncut(reply, read)
+    except NotSerializable as error:
+        raise UnusableReply(str(error), reply.content) from error
+
+
 async def request_output(
     endpoint: ChatEndpoint,
     rules: str,
@@ -57,30 +96,108 @@ async def request_output(
         EndpointError: no answer came.
         NotSerializable: two answers came, and neither fits the schema.
     """
+
+    def read(text: str) -> dict[str, Any]:
+        output = read_object(text, schema)
+        wrong = check(output)
+        if wrong is not None:
+            raise NotSerializable(wrong)
+        return output
+
     messages = [ChatMessage("system", rules), ChatMessage("user", data)]
-    wrong = NotSerializable("nothing was said")
-    for _ in range(2):
-        request = ChatRequest(messages, schema=schema, schema_name=name, seed=seed, max_tokens=max_tokens)
-        reply = await endpoint.chat(request)
-        try:
-            if reply.finish_reason == "length":
-                raise NotSerializable("it was cut off at its largest length; be brief")
-            return _read(reply.content, schema, check)
-        except NotSerializable as error:
-            wrong = error
-            messages = [*messages, *repair(reply.content, str(error))]
-    raise wrong
+    request = ChatRequest(messages, schema=schema, schema_name=name, seed=seed, max_tokens=max_tokens)
+    return await ask(endpoint, request, read)
 
 
-def _read(
-    text: str, schema: Mapping[str, JsonValue], check: Callable[[dict[str, Any]], str | None]
-) -> dict[str, Any]:
-    said = read_json(text.strip(), max_bytes=_MAX_BYTES)
-    wrong = next(Draft202012Validator(dict(schema)).iter_errors(said), None)
+def closed(**properties: JsonValue) -> dict[str, JsonValue]:
+    """The schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+def read_object(text: str, schema: Mapping[str, JsonValue], *, max_bytes: int = _MAX_BYTES) -> dict[str, Any]:
+    """Read a model's words, which may stand in a fence of Markdown's.
+
+    Raises:
+        NotSerializable: not one JSON object of the schema; says where and what is wrong.
+    """
+    inner = text.strip()
+    if inner.startswith("```") and inner.endswith("```"):
+        inner = inner.removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    output: dict[str, Any] = read_json(inner, max_bytes=max_bytes)
+    errors = Draft202012Validator(dict(schema)).iter_errors(output)
+    wrong = min(errors, key=lambda error: list(map(str, error.path)), default=None)
     if wrong is not None:
-        raise NotSerializable(wrong.message[:200])
-    found: dict[str, Any] = said
-    beyond = check(found)
-    if beyond is not None:
-        raise NotSerializable(beyond)
-    return found
+        place = ".".join(map(str, wrong.absolute_path)) or "the object"
+        raise NotSerializable(f"{place}: {wrong.message[:200]}")
+    return output
+
+
+def call_data(entry: Transition) -> dict[str, JsonValue]:
+    """A call and its answer as data."""
+    answer = entry.answer
+    if answer.error is not None:
+        outcome: dict[str, JsonValue] = {"error": answer.error}
+    else:
+        outcome = {"answer": answer.content if answer.update is None else dict(answer.update)}
+    return {"tool": entry.call.tool, "args": dict(entry.call.args), **outcome}
+
+
+def fenced(parts: Sequence[tuple[str, JsonValue]]) -> str:
+    """Named data between lines of one mark drawn for it, and the mark named after them."""
+    spelled = [(name, spell_line(value)) for name, value in parts]
+    mark = draw_mark([letters(text) for _, text in spelled], drawn_mark)
+    return "\n".join([*(fence(mark, *part) for part in spelled), f"Fence lines bear the mark {mark}."])
+
+
+def repair(text: str, wrong: str) -> list[ChatMessage]:
+    """What follows a reply that could not be used; the reason may quote data, so it is fenced too."""
+    reason = " ".join(wrong.split())[:_MAX_PART]
+    mark = draw_mark([letters(reason)], drawn_mark)
+    why = f"That cannot be used. Why, as data between lines of the mark {mark}:"
+    correct = "Send the corrected JSON object only."
+    return [
+        ChatMessage("assistant", text[:_MAX_PART]),
+        ChatMessage("user", f"{why}\n{fence(mark, 'reason', reason)}\n{correct}"),
+    ]
+
+
+def drawn_mark() -> str:
+    """A mark that nobody can foresee."""
+    return secrets.token_hex(8)
+
+
+def draw_mark(texts: Sequence[str], draw: Callable[[], str], wanted: str | None = None) -> str:
+    """A mark, `wanted` if possible, that stands in none of these texts (see `letters`)."""
+    mark = wanted or draw()
+    while any(letters(mark) in text for text in texts):
+        mark = draw()
+    return mark
+
+
+def letters(text: str) -> str:
+    """Letters and digits alone: a mark that is spaced out, in capitals or in wide letters is that mark."""
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return _NO_LETTERS.sub("", plain.casefold())
+
+
+def fence(mark: str, name: str, text: str) -> str:
+    """One part of the data between its lines."""
+    return f"<<{mark} {name}\n{text}\n{mark}>>"
+
+
+def spell_line(value: JsonValue) -> str:
+    """One line: a line of data can never look like a line of ours."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")
+    return text if len(text) <= _MAX_PART else f"{text[:_MAX_PART]} (cut: {len(text)} characters)"
+
+
+def _uncut(reply: ChatReply, read: Callable[[str], T]) -> T:
+    if reply.finish_reason == "length":
+        raise NotSerializable("it was cut off at its largest length; be brief")
+    return read(reply.content)

@@ -11,7 +11,7 @@ APPROVAL_WORDS = ("approv", "confirm", "authori", "permission", "consent")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnsweredInterrupt:
     """An interrupt of the graph that somebody answered."""
 
     after: int  # calls that were made before it
@@ -32,7 +32,7 @@ class Case:
     messages: Sequence[Mapping[str, JsonValue]] = ()
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     policy: str = ""  # the system prompts that the agent's models were given
-    asked: Sequence[Asked] = ()
+    asked: Sequence[AnsweredInterrupt] = ()
     approval: Sequence[str] = ()  # tools that settings allow only after an approval, as patterns
     stop: str = "finished"
     shared: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -54,7 +54,10 @@ class Case:
     def seen_before(self, step: Transition) -> list[Transition]:
         """The calls whose answers were there when this one was asked for: not those asked for with it."""
         here = self.place(step)
-        return [other for other in self.steps if other.step < step.step and not _together(self, other, here)]
+        earlier = (other for other in self.steps if other.step < step.step)
+        if here is None:
+            return list(earlier)
+        return [other for other in earlier if (there := self.place(other)) is None or there < here]
 
     def said(self, role: str, *, before: Transition | None = None) -> Iterator[tuple[int, str]]:
         """Messages of a role as (index, text), up to the one that asked for a call."""
@@ -115,11 +118,6 @@ def called(step: Transition) -> str:
 def brief(*values: JsonValue) -> str:
     """Values in a sentence: line ends are shown, and what is cut says so."""
     return cut_end(" ".join(map(str, values)).replace("\r", "\\r").replace("\n", "\\n"), 60)
-
-
-def _together(case: Case, other: Transition, here: int | None) -> bool:
-    there = case.place(other)
-    return here is not None and there is not None and there >= here
 
 
 def _places(steps: Sequence[Transition], messages: Sequence[Mapping[str, JsonValue]]) -> dict[int, int]:

@@ -14,10 +14,13 @@ from pathlib import Path
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import Case, Detector
-from dreamgym_kit.findings.last_word import contradicting_answer, swallowed_error
-from dreamgym_kit.findings.repeated import loop, repeated_write
-from dreamgym_kit.findings.ungrounded_write import made_up_argument, write_before_read
-from dreamgym_kit.findings.unwanted_write import unasked_destructive, write_after_refusal
+from dreamgym_kit.findings.dialog import (
+    contradicting_answer,
+    swallowed_error,
+    unasked_destructive,
+    write_after_refusal,
+)
+from dreamgym_kit.findings.writes import loop, made_up_argument, repeated_write, write_before_read
 from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Finding

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dreamgym_kit.dream.nearest import MISSING, same
+from dreamgym_kit.dream.matching import MISSING, same
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Call, Nearest, Transition

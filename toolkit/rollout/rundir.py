@@ -27,7 +27,7 @@ from typing import Self
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.canonical import canonical, digest
 from dreamgym_kit.codec import Codec
-from dreamgym_kit.dream.llm_calibration import CEILING, ReasonedTrial
+from dreamgym_kit.dream.calibration import CEILING, ReasonedTrial
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
 from dreamgym_kit.rollout.atomic_files import Closing, RunLock, read_whole, refused, write_atomically
 from dreamgym_kit.rollout.events import EventLog

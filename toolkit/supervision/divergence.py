@@ -29,9 +29,9 @@ from enum import StrEnum
 from math import exp, log
 
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
+from dreamgym_kit.dream.faults import is_transient
 from dreamgym_kit.dream.state.observed import observation
 from dreamgym_kit.dream.state.values import walk
-from dreamgym_kit.dream.transient import is_transient
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Effect, Source, ToolSpec, Transition
 

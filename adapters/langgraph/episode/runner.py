@@ -30,14 +30,13 @@ from dreamgym_kit.adapters.langgraph.intercept.functions import hooked_names
 from dreamgym_kit.adapters.langgraph.intercept.memory import own_graph
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
-from dreamgym_kit.dream.grading import judge_cut_off
-from dreamgym_kit.dream.judge import ModelJudge, judge_twice
+from dreamgym_kit.dream.grading import SecondJudge, judge_cut_off, judge_twice
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.dream.user import user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
 from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.detectors import DEFAULT, Detectors
-from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.guard.thread_owners import acting
 from dreamgym_kit.interfaces import (
     ChatEndpoint,
@@ -104,7 +103,7 @@ class LangGraphRunner:
     judge: Checker | None = None
     keep: Callable[[Transition], None] | None = None
     prefix: str = ""
-    second: ModelJudge | None = None
+    second: SecondJudge | None = None
     chat: ChatEndpoint | None = None
     masker: Masker = field(default_factory=process_masker)
     in_thread: bool = False

@@ -29,7 +29,7 @@ from dreamgym_kit.errors import (
     RealCallBlocked,
     RealCallExecuted,
 )
-from dreamgym_kit.findings.case import Asked
+from dreamgym_kit.findings.case import AnsweredInterrupt
 from dreamgym_kit.interfaces import Judgement
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.routing.session import Session
@@ -152,7 +152,7 @@ class EpisodeState:
     traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
     ran_on: bool = False  # the limit that ended it is of steps or context, which the agent itself spent
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
-    replies: list[Asked] = field(default_factory=list)  # interrupts and their answers
+    replies: list[AnsweredInterrupt] = field(default_factory=list)  # interrupts and their answers
     turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)

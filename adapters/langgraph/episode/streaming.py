@@ -27,8 +27,8 @@ from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
 from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
-from dreamgym_kit.findings.case import Asked
-from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.findings.case import AnsweredInterrupt
+from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.serialization import to_json
 
 _MODES: Any = ["updates", "values"]
@@ -121,7 +121,7 @@ async def _replied(
     else:
         by, reply = _played_by(user), await _ask_user(user, question, state)
     state.add_turn("interrupt", by, question, reply)
-    state.replies.append(Asked(len(state.session.ledger), question, reply))
+    state.replies.append(AnsweredInterrupt(len(state.session.ledger), question, reply))
     state.session.hear(map(str, leaves(reply)))
     replied[waiting.id] = reply
     return True

@@ -15,11 +15,10 @@ from pathlib import Path
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 from dreamgym_kit.adapters.langgraph.run.api import opened_store, waited
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
-from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
-from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.run.experiences import asked_endpoint, with_decisions, with_model
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.dream.fidelity import Fidelity, fidelity
+from dreamgym_kit.dream.held_out import Fidelity, fidelity
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ExperienceModel, TransitionStore
 from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, AblationRow
@@ -173,7 +172,9 @@ def _measured(request: AblationRequest, part: str, whole: Path | None) -> Ablati
         if part not in LEARNING_ONLY:
             figures = waited(lambda: _fidelity(request, settings, store))
             row = replace(row, calls=figures.calls, answered=figures.answered, exact=figures.exact)
-            row = _fared(request, settings, store, row)
+            if request.policy is not None:
+                evaluation = _evaluated(request, settings, store, part, request.policy, real=False)
+                row = replace(row, dream=_mean(evaluation), inconclusive=evaluation.b.inconclusive)
         if request.learn:
             row = _learned(request, settings, store, row, whole)
     return row
@@ -196,16 +197,6 @@ async def _fidelity(request: AblationRequest, settings: Settings, store: Transit
         return await fidelity(
             rows, finish, specs, threshold=settings.simulate.min_confidence, most=request.most
         )
-
-
-def _fared(
-    request: AblationRequest, settings: Settings, store: TransitionStore, row: AblationRow
-) -> AblationRow:
-    """How the policy fares in this dream."""
-    if request.policy is None:
-        return row
-    evaluation = _evaluated(request, settings, store, row.part, request.policy, real=False)
-    return replace(row, dream=_mean(evaluation), inconclusive=evaluation.b.inconclusive)
 
 
 def _learned(

@@ -26,9 +26,7 @@ from dreamgym_kit.adapters.langgraph.intercept.object_effects import (
     power,
 )
 from dreamgym_kit.adapters.langgraph.intercept.registration import register_functions
-from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
-from dreamgym_kit.adapters.langgraph.run.llm_experience import with_model
+from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions, with_model
 from dreamgym_kit.adapters.langgraph.run.request import R, RunRequest, Tasks
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.langgraph.run.setup import keeper

@@ -35,8 +35,8 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
 from dreamgym_kit.adapters.langgraph.run.setup import keeper
 from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
+from dreamgym_kit.dream.faults import is_transient
 from dreamgym_kit.dream.state.observed import failed, observation
-from dreamgym_kit.dream.transient import is_transient
 from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, TransitionStore, config_values
 from dreamgym_kit.rollout.events import NoEvents

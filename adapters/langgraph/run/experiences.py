@@ -1,30 +1,39 @@
-"""What a dream answers from: the experience models over a store, with what settings state of tools."""
+"""What a dream answers from, as settings have it: recordings, rules, a learned and a reasoning model."""
 
-from dreamgym_kit.dream.chain import ChainedExperience
+import threading
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
+from dreamgym_kit.adapters.stores.factory import is_far
+from dreamgym_kit.chat import ChatRequest
+from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
+from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial
+from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain, without
+from dreamgym_kit.dream.held_out import audit_reasoned
+from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.matching import Match
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
+from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import ExperienceModel, TransitionStore
-from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Environment, Transition
+from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
+from dreamgym_kit.replay.retrieval import question_text
+from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunAccount, RunBudget
+from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.routing.router import Mode
+from dreamgym_kit.settings.schema import PolicySettings, Settings
+from dreamgym_kit.types import Call, Environment, Spend, Split, ToolSpec, Transition
 
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.vllm.watching import ServerWatch
 
-def recorded_experience(store: TransitionStore | None, settings: Settings) -> RecordedExperience:
-    """The dream that repeats what a store holds."""
-
-    def recordings(environment: Environment, tenant: str) -> list[Transition]:
-        if store is None:
-            return []
-        with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(environment=environment, tenant=tenant))
-
-    return RecordedExperience(recordings, match_of(settings))
-
-
-def match_of(settings: Settings) -> Match:
-    """How settings have calls compared with recordings."""
-    return Match({pattern: rule.ignore for pattern, rule in settings.match.items()})
+_EXAMPLES = 6
+_FAILURES = 3
+_MORE = 4  # times as many are looked for where some must not be shown
+_FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 
 def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:
@@ -39,13 +48,293 @@ def chained_experience(store: TransitionStore | None, settings: Settings) -> Exp
     if store is None and not stated:
         return None
 
-    def all_recordings(tenant: str) -> list[Transition]:
-        if store is None:
-            return []
-        with egress.exempt():  # the buffer is the kit's own file
-            return list(store.scan(tenant=tenant))
+    def recordings(environment: Environment, tenant: str) -> list[Transition]:
+        return _scanned(store, environment=environment, tenant=tenant)
 
-    threshold = settings.simulate.min_confidence
+    match = Match({pattern: rule.ignore for pattern, rule in settings.match.items()})
     return ChainedExperience(
-        recorded_experience(store, settings), all_recordings, threshold=threshold, stated=stated
+        RecordedExperience(recordings, match),
+        lambda tenant: _scanned(store, tenant=tenant),
+        threshold=settings.simulate.min_confidence,
+        stated=stated,
     )
+
+
+@contextmanager
+def with_decisions(first: ExperienceModel | None, settings: Settings) -> Iterator[ExperienceModel | None]:
+    """`first`, and behind it the learned model that settings name, open for the block.
+
+    Without recordings there is nothing that its decisions could be written from, and it is left out; so it is
+    where the state that it decides in is. Where reasoning is, the one decides that was taught without it.
+
+    Raises:
+        MissingExtra: the packages of the extra `train` are not installed, and it is to run in this process.
+        UserError: the directory cannot be read, or the server is named wrongly; nothing was run.
+    """
+    conf, folder = settings.experience, learned_directory(settings)
+    if folder is None:
+        yield first
+        return
+    parts = settings.simulate.disable
+    if "reasoning" in parts:
+        folder = settings.resolve(conf.no_reasoning_model) if conf.no_reasoning_model is not None else None
+    if folder is None or "state" in parts:
+        yield first
+        return
+    from dreamgym_kit.dream.learned.experience import LearnedExperience
+    from dreamgym_kit.dream.learned.vocabulary import read_learned
+
+    with egress.exempt():  # the kit's own files
+        learned = read_learned(folder)
+    if not isinstance(first, ChainedExperience):
+        yield first
+        return
+    served = bool(conf.urls) and "reasoning" not in parts and (conf.served_name or conf.model is None)
+    with _opened(folder, settings, served=bool(served)) as endpoint:
+        decides = LearnedExperience(
+            endpoint, learned, following=first.following, threshold=settings.simulate.min_confidence
+        )
+        yield FallbackChain(without(first, parts), decides, second_opinion=True)
+
+
+@contextmanager
+def _opened(folder: Path, settings: Settings, *, served: bool) -> Iterator[ChatEndpoint]:
+    experience = settings.experience
+    if served:
+        from dreamgym_kit.adapters.models.remote import open_remote
+
+        policy = PolicySettings(
+            model=experience.served_name or str(folder),
+            urls=experience.urls,
+            key_env=experience.key_env,
+            key_file=experience.key_file,
+        )
+        with closing(open_remote(policy, source=settings.where("experience"))) as remote:
+            yield remote
+        return
+    from dreamgym_kit.adapters.models.local import open_local
+
+    with egress.exempt():  # loads torch and the weights
+        local = open_local(folder)
+    with closing(local):
+        yield local
+
+
+@asynccontextmanager
+async def asked_endpoint(
+    settings: Settings, budget: RunBudget, *, dreams: bool, check: bool = True, role: str = ""
+) -> AsyncIterator[ChatEndpoint | None]:
+    """The endpoint of the settings for the block; None while recording, and where none is named.
+
+    `check`: ask it once, to be sure that it answers. `role`: as for `open_experience`.
+
+    Raises:
+        UserError: it is named wrongly, or gives no answer; nothing was run.
+    """
+    endpoint = open_experience(settings, role=role) if dreams else None
+    if endpoint is None:
+        yield None
+        return
+    with closing(endpoint):
+        budgeted = BudgetedEndpoint(endpoint, budget)
+        if check:
+            from dreamgym_kit.adapters.models.endpoint import check_endpoint
+
+            await check_endpoint(budgeted)
+        yield budgeted
+
+
+def servers_watched(
+    settings: Settings, mode: Mode, *, chat: ChatEndpoint | None, policy: bool
+) -> "AbstractAsyncContextManager[ServerWatch | None]":
+    """`watched`, of the servers that are vLLM's and that a run asks; None where it asks none.
+
+    Args:
+        settings: name them.
+        mode: of the run; only a dream asks a learned experience model.
+        chat: the dream's own model, where it has one.
+        policy: whether a policy of the settings acts.
+    """
+    inner = chat.endpoint if isinstance(chat, BudgetedEndpoint) else chat
+    learned = mode is Mode.DREAM and learned_directory(settings) is not None
+    sections = ["experience"] if learned or getattr(inner, "is_vllm", False) else []
+    sections += ["policy"] if policy else []
+    if not sections:
+        return nullcontext()
+    from dreamgym_kit.adapters.models.vllm.watching import watched
+
+    return watched(settings, sections)
+
+
+def with_model(
+    first: ExperienceModel | None,
+    chat: ChatEndpoint | None,
+    settings: Settings,
+    store: TransitionStore | None,
+    support: ReasonedSupport | None = None,
+    *,
+    before: ExperienceModel | None = None,
+    allows: Allows | None = None,
+    only: Container[str] | None = None,
+) -> ExperienceModel | None:
+    """`first`, and behind it the model where there is one; `support`: what its confidence is worth.
+
+    `before`: what is asked before the model instead, `first` and more. `only`: ids of the recordings that the
+    model may be shown; None: all but the held-out ones. `allows`: which tools the model may answer.
+    """
+    parts, base = settings.simulate.disable, before or first
+    # what was taught without reasons decides without them, and may
+    dropped = [
+        part for part in parts if part != "reasoning" or settings.experience.no_reasoning_model is None
+    ]
+    code = without(base, dropped) if base is not None else None
+    if chat is None or "reasoning" in parts:
+        return code
+    following = None
+    if isinstance(first, ChainedExperience) and "state" not in parts:
+        following = first.following
+    model = reasoned_over(
+        store, chat, settings, only=only, following=following, support=support, allows=allows
+    )
+    reasons = without(model, parts)
+    return reasons if code is None else FallbackChain(code, reasons)
+
+
+def reasoned_over(
+    store: TransitionStore | None,
+    chat: ChatEndpoint,
+    settings: Settings,
+    *,
+    only: Container[str] | None = None,
+    following: StateTracker | None = None,
+    support: ReasonedSupport | None = None,
+    allows: Allows | None = None,
+) -> ReasonedExperience:
+    """The model's side as settings have it, with examples and forms from recordings.
+
+    `only`: ids of the recordings that may be shown; None: all but the held-out ones.
+    """
+    recorded = RecordedAnswers(store, only)
+    return ReasonedExperience(
+        chat,
+        retrieve=None if "retrieval" in settings.simulate.disable else recorded.examples,
+        schemas=recorded.schema,
+        following=following,
+        support=support,
+        allows=allows,
+        threshold=settings.simulate.min_confidence,
+        sampling=ChatRequest(
+            (),
+            max_tokens=settings.experience.max_output,
+            temperature=settings.experience.temperature,
+            top_p=settings.experience.top_p,
+            seed=settings.simulate.seed,
+        ),
+        far=is_far(store),
+    )
+
+
+class RecordedAnswers:
+    """What was recorded of each tool, without the held-out rows; forms are read once a tool.
+
+    Threads may share it: where the store is a server, each call asks in a thread of its own.
+    """
+
+    def __init__(self, store: TransitionStore | None, only: Container[str] | None = None) -> None:
+        self._store, self._only = store, only
+        self._rows: dict[tuple[str, str], list[Transition]] = {}
+        self._reading = threading.Lock()  # siblings that begin together read a tool's rows once
+        self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
+
+    def examples(self, call: Call, situation: Situation) -> Sequence[Transition]:
+        """What is most like the call among its tool's recordings, none of the episode's own.
+
+        The newest failures stand behind: the like of a call that went well shows no form of a failure.
+        """
+        like = self._like(call, situation)
+        failed = [
+            row
+            for row in reversed(self._recorded(situation.tenant, call.tool))
+            if row.answer.error is not None and row.episode != situation.episode
+        ]
+        ids = {row.id for row in like}
+        return [*like, *[row for row in failed if row.id not in ids][:_FAILURES]]
+
+    def schema(self, call: Call, situation: Situation) -> AnswerSchema | None:
+        """The form of a tool's answers: declared, or as recorded."""
+        key = (situation.tenant, call.tool)
+        if key not in self._schemas:
+            answers = [row.answer for row in self._recorded(*key)[-_FORM_ROWS:]]
+            self._schemas[key] = schema_for(situation.tool, answers)
+        return self._schemas[key]
+
+    def _like(self, call: Call, situation: Situation) -> list[Transition]:
+        if self._store is None:
+            return []
+        query = HybridQuery(
+            question_text(call, situation.task),
+            tool=call.tool,
+            tenant=situation.tenant,
+            k=_EXAMPLES if self._only is None else _MORE * _EXAMPLES,
+            not_episode=situation.episode,
+        )
+        with egress.exempt():  # the buffer is the kit's own file, its embedder a host of the settings
+            rows = [hit.transition for hit in self._store.search(query)]
+        return [row for row in rows if self._may_be_shown(row) and row.answer.update is None][:_EXAMPLES]
+
+    def _recorded(self, tenant: str, tool: str) -> list[Transition]:
+        key = (tenant, tool)
+        with self._reading:
+            if key not in self._rows:
+                rows = _scanned(self._store, tenant=tenant, tool=tool)
+                self._rows[key] = [row for row in rows if self._may_be_shown(row)]
+            return self._rows[key]
+
+    def _may_be_shown(self, row: Transition) -> bool:
+        return row.split is Split.TRAIN and (self._only is None or row.id in self._only)
+
+
+async def held_out_trials(
+    directory: RunDirectory,
+    store: TransitionStore | None,
+    chat: ChatEndpoint | None,
+    settings: Settings,
+    specs: Mapping[str, ToolSpec],
+    budget: RunBudget,
+) -> tuple[list[ReasonedTrial], Spend]:
+    """The trials of this run and what they cost: kept by an earlier leg, or asked now.
+
+    None without a model or recordings.
+    """
+    if chat is None or store is None or not settings.experience.calibration_calls:
+        return [], Spend()
+    earlier = directory.read_trials()
+    if earlier is not None:
+        budget.count_earlier(calls=0, usd=earlier[1].cost_usd)
+        return earlier
+
+    def reasoner(seen: Sequence[Transition], chain: ChainedExperience) -> ReasonedExperience:
+        shown = frozenset(row.id for row in seen)
+        return reasoned_over(store, chat, settings, only=shown, following=chain.following)
+
+    account = RunAccount()
+    trials = await audit_reasoned(
+        _scanned(store, tenant=settings.tenant),
+        reasoner,
+        specs,
+        most=settings.experience.calibration_calls,
+        threshold=settings.simulate.min_confidence,
+        seed=settings.simulate.seed,
+        account=account,
+        at_once=settings.simulate.concurrency,
+    )
+    with egress.exempt():
+        directory.write_trials(trials, account.spend)
+    return trials, account.spend
+
+
+def _scanned(store: TransitionStore | None, **of: Any) -> list[Transition]:
+    if store is None:
+        return []
+    with egress.exempt():  # the buffer is the kit's own file
+        return list(store.scan(**of))

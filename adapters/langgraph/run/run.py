@@ -21,11 +21,11 @@ from dreamgym_kit.adapters.langgraph.run.directory import (
     run_directory,
     spent,
 )
-from dreamgym_kit.adapters.langgraph.run.llm_experience import servers_watched
+from dreamgym_kit.adapters.langgraph.run.experiences import servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, tasks_of
 from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.judge import DISAGREE
+from dreamgym_kit.dream.grading import DISAGREE
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import EventSink, ExperienceModel
@@ -256,7 +256,9 @@ def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint
     """What each threshold gave on held-out recordings; nothing where nothing was mined in this run."""
     if not isinstance(first, ChainedExperience):
         return []
-    return [TrustPoint(row.threshold, row.answered, row.exact) for row in first.curve(settings.tenant)]
+    return [
+        TrustPoint(row.threshold, row.answered, row.exact) for row in first.following.curve(settings.tenant)
+    ]
 
 
 def _reported_curve(reports: WorkerReports) -> list[TrustPoint]:

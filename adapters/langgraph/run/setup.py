@@ -36,14 +36,17 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
 )
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.policy.loading import check_nodes, open_graph_for, policy_of
-from dreamgym_kit.adapters.langgraph.run.calibration import held_out_trials
-from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
-from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
-from dreamgym_kit.adapters.langgraph.run.llm_experience import asked_endpoint, with_model
+from dreamgym_kit.adapters.langgraph.run.experiences import (
+    asked_endpoint,
+    chained_experience,
+    held_out_trials,
+    with_decisions,
+    with_model,
+)
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.models.named_models import allowance, directory_of, gate_of_settings
-from dreamgym_kit.dream.judge import ModelJudge
-from dreamgym_kit.dream.llm_calibration import ReasonedSupport, ReasonedTrial, learn_support
+from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
+from dreamgym_kit.dream.grading import SecondJudge
 from dreamgym_kit.errors import UnsupportedGraph
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.guard import egress
@@ -198,7 +201,7 @@ class Run:
             events=events,
             experience=sources.model,
             chat=sources.user,
-            second=ModelJudge(sources.judge) if sources.judge is not None else None,
+            second=_second_judge(sources.judge),
             masker=self.masker,
             environments=self.environments,
             checkers=self.checkers,
@@ -256,6 +259,14 @@ def _ready(graph: Pregel[Any], request: RunRequest) -> GraphInspection:
     if request.mode is Mode.DREAM and facts.taken is not None:
         hook_unreached(facts.taken, living.functions())
     return facts
+
+
+def _second_judge(endpoint: ChatEndpoint | None) -> SecondJudge | None:
+    if endpoint is None:
+        return None
+    from dreamgym_kit.dream.judge import ModelJudge
+
+    return ModelJudge(endpoint)
 
 
 def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:

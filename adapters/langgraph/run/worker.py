@@ -18,8 +18,8 @@ from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.adapters.stores.factory import opened_again
 from dreamgym_kit.adapters.stores.outbox import BufferedStore
 from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.llm_calibration import ReasonedTrial
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, EventSink, PolicyServer
@@ -191,7 +191,7 @@ class _Here(WorkerContext):
         if isinstance(store, BufferedStore):
             last["added"] = store.added
         if isinstance(first, ChainedExperience):
-            points = first.curve(self.made.request.settings.tenant)
+            points = first.following.curve(self.made.request.settings.tenant)
             last["curve"] = [[point.threshold, point.answered, point.exact] for point in points]
         return last
 

@@ -30,7 +30,7 @@ from dreamgym_kit.adapters.langgraph.run.api import (
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.stores.factory import is_far
 from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.llm_audit import as_seen
+from dreamgym_kit.dream.held_out import as_seen
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress

@@ -17,9 +17,8 @@ from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
 from dreamgym_kit.curriculum.makers import AGREED, Agreed, ModelMaker, RuleMaker, agreed_error
 from dreamgym_kit.curriculum.making import Bounds, Workshop
-from dreamgym_kit.dream.judge import ModelJudge
 from dreamgym_kit.errors import NotSerializable, UserError
-from dreamgym_kit.findings.values import leaves
+from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, Checker, Judgement, Outcome, TaskMaker, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
@@ -194,7 +193,7 @@ def _judges(settings: Settings, chat: ChatEndpoint | None) -> dict[str, Checker]
         elif chat is None:
             raise UserError(f"{where}: 'experience' is to judge, and there is none; set experience.urls.")
         else:
-            judges[name] = _by_model(ModelJudge(chat))
+            judges[name] = _by_model(chat)
     for name, other in combinations(judges, 2):
         if judges[name] is judges[other]:
             raise UserError(
@@ -205,9 +204,11 @@ def _judges(settings: Settings, chat: ChatEndpoint | None) -> dict[str, Checker]
     return {AGREED: agreed}
 
 
-def _by_model(judge: ModelJudge) -> Any:
+def _by_model(endpoint: ChatEndpoint) -> Any:
+    from dreamgym_kit.dream.judge import ModelJudge
+
     async def verdict(outcome: Outcome) -> Judgement:
-        return await judge.judge(outcome)
+        return await ModelJudge(endpoint).judge(outcome)
 
     return verdict
 

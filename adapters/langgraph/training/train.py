@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from dreamgym_kit.adapters.langgraph.run.directory import training_directory
 from dreamgym_kit.adapters.langgraph.run.evaluation import under_faults
-from dreamgym_kit.adapters.langgraph.run.llm_experience import servers_watched
+from dreamgym_kit.adapters.langgraph.run.experiences import servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import TrainRequest, base_model, part_of, task_sides
 from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.trainers.extra import require_extra, threads
-from dreamgym_kit.dream.learned.call_facts import met
-from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json
-from dreamgym_kit.dream.learned.evaluation import Tried, calibrated
-from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.training_data import Taught, taught
+from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, calibrated
+from dreamgym_kit.dream.learned.training_data import Taught, met, taught
+from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, LearnedCheckpoint, learned_to_json
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
@@ -135,14 +133,14 @@ def _teach(out: Path, known: Taught, plan: ExperiencePlan, say: Tell) -> int:
 
 def _tried(
     out: Path, known: Taught, drawn: Sequence[int], plan: ExperiencePlan, say: Tell
-) -> tuple[Learned, dict[str, Any]]:
+) -> tuple[LearnedCheckpoint, dict[str, Any]]:
     """Calibrate on train worlds that no lesson came from, then measure on held-out ones.
 
     Rules are mined of as many worlds as a buffer may hold, not of all that lessons came from.
     """
     from dreamgym_kit.adapters.models.local import open_local
 
-    learned, environments = Learned(known.vocabulary), drawn[plan.environments :]
+    learned, environments = LearnedCheckpoint(known.vocabulary), drawn[plan.environments :]
     knowledge = mined(drawn[: plan.buffer])
     chosen = random.Random(f"held out {plan.seed}").sample(HELD_OUT_SEEDS, plan.held_out)  # noqa: S311
     with closing(open_local(out)) as endpoint:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dreamgym_kit.dream.fallback import SURE
-from dreamgym_kit.dream.learned.deciding import Decided
-from dreamgym_kit.dream.learned.evaluation import Tried, tried
-from dreamgym_kit.dream.learned.experience import LearnedExperience
+from dreamgym_kit.dream.chain import SURE
+from dreamgym_kit.dream.learned.deciding import LearnedDecision
+from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, tried
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told
 from dreamgym_kit.dream.state.history import Recording, step_of
 from dreamgym_kit.dream.state.mining import pooled, renamed
@@ -227,7 +226,7 @@ class _Prober:
 
 THRESHOLD = 0.5
 
-Support = Callable[[str, Decided], float]
+Support = Callable[[str, LearnedDecision], float]
 
 
 class Count(NamedTuple):

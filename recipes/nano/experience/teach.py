@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dreamgym_kit.dream.learned.training_data import Lesson
+from dreamgym_kit.dream.learned.training_data import CallLesson
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.learn import descend
 from dreamgym_kit.recipes.nano.lessons import Progress, Schedule
@@ -58,7 +58,7 @@ class LessonRow:
     length: int  # tokens that are read
 
 
-def tokenized(lesson: Lesson, tokenizer: "PreTrainedTokenizerBase") -> LessonRow:
+def tokenized(lesson: CallLesson, tokenizer: "PreTrainedTokenizerBase") -> LessonRow:
     """A lesson as tokens."""
 
     def encode(text: str) -> list[int]:
@@ -73,7 +73,7 @@ def tokenized(lesson: Lesson, tokenizer: "PreTrainedTokenizerBase") -> LessonRow
 def teach(
     model: "Qwen3ForCausalLM",
     tokenizer: "PreTrainedTokenizerBase",
-    lessons: Sequence[Lesson],
+    lessons: Sequence[CallLesson],
     *,
     course: Schedule,
     seed: int = 0,
@@ -92,15 +92,15 @@ def teach(
 
 
 def _drawn(
-    lessons: Sequence[Lesson], tokenizer: "PreTrainedTokenizerBase", chance: random.Random
+    lessons: Sequence[CallLesson], tokenizer: "PreTrainedTokenizerBase", chance: random.Random
 ) -> Iterator[LessonRow]:
     """Lessons without end, by kind."""
-    kinds: dict[tuple[str, str], list[Lesson]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[CallLesson]] = defaultdict(list)
     for lesson in lessons:
         kinds[lesson.tool, lesson.label.outcome].append(lesson)
     names = sorted(kinds)
     weights = [math.sqrt(len(kinds[name])) for name in names]
-    known: dict[Lesson, LessonRow] = {}
+    known: dict[CallLesson, LessonRow] = {}
     while True:
         lesson = chance.choice(kinds[chance.choices(names, weights)[0]])
         if lesson not in known:

@@ -5,12 +5,9 @@ from functools import cache
 import pytest
 from strict_shop_double import PATIENCE, probed, recordings_of
 
-from dreamgym_kit.dream.learned.call_facts import met
-from dreamgym_kit.dream.learned.codec import Said
-from dreamgym_kit.dream.learned.facts import facts_of
-from dreamgym_kit.dream.learned.things import things_of
-from dreamgym_kit.dream.learned.training_data import Lesson, Taught, lesson, taught
-from dreamgym_kit.dream.learned.vocabulary import vocabulary_from_json, vocabulary_to_json
+from dreamgym_kit.dream.learned.facts import facts_of, things_of
+from dreamgym_kit.dream.learned.training_data import CallLesson, Taught, lesson, met, taught
+from dreamgym_kit.dream.learned.vocabulary import CallDecision
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
@@ -28,7 +25,7 @@ def shop_taught() -> Taught:
     return taught(list(met(shop_known())))
 
 
-def lessons(tool: str, outcome: str) -> list[Lesson]:
+def lessons(tool: str, outcome: str) -> list[CallLesson]:
     return [one for one in shop_taught().lessons if (one.tool, one.label.outcome) == (tool, outcome)]
 
 
@@ -114,14 +111,9 @@ def test_an_episode_does_not_explain_itself() -> None:
     assert "order.status" not in first.facts
 
 
-def test_words_survive_their_file() -> None:
-    known = shop_taught().vocabulary
-    assert vocabulary_from_json(vocabulary_to_json(known)) == known
-
-
 @pytest.mark.parametrize("tool", ["reship", "pay", "hurry"])
 def test_every_lesson_says_an_outcome_of_its_tool(tool: str) -> None:
     words = shop_taught().vocabulary.tools[tool]
-    said: list[Said] = [one.label for one in shop_taught().lessons if one.tool == tool]
+    said: list[CallDecision] = [one.label for one in shop_taught().lessons if one.tool == tool]
     assert {words.outcome(words.form(one.outcome)) for one in said} == {one.outcome for one in said}
     assert len({one.outcome for one in said}) >= 2

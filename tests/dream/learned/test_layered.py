@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamgym_kit.dream.fallback import FallbackChain
+from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec
 

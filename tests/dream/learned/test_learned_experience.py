@@ -11,14 +11,17 @@ import pytest
 from deciding_double import DecidingDouble, by_heart
 from strict_shop_double import EFFECTS, probed, recordings_of
 
-from dreamgym_kit.dream.chain import ChainedExperience
-from dreamgym_kit.dream.fallback import FallbackChain
-from dreamgym_kit.dream.learned.call_facts import met
-from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json, read_learned
+from dreamgym_kit.dream.calibration import Calibrator, Trial, calibrate
+from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.training_data import Taught, taught
+from dreamgym_kit.dream.learned.training_data import Taught, met, taught
+from dreamgym_kit.dream.learned.vocabulary import (
+    LEARNED_FILE,
+    LearnedCheckpoint,
+    learned_to_json,
+    read_learned,
+)
 from dreamgym_kit.dream.recorded import RecordedExperience
-from dreamgym_kit.dream.state.support import Calibration, Trial, calibrate
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import (
@@ -62,7 +65,7 @@ class Dreamed:
         self.following = mined_chain().following
         self.learned = LearnedExperience(
             self.endpoint,
-            Learned(shop_lessons().vocabulary),
+            LearnedCheckpoint(shop_lessons().vocabulary),
             following=self.following,
             threshold=threshold,
         )
@@ -217,8 +220,8 @@ async def test_a_tool_that_it_never_learned_is_left_to_others() -> None:
 
 
 def test_what_lies_beside_the_weights_is_read_back(tmp_path: Path) -> None:
-    calibration = Calibration({("pay", "learned ok"): (3.0, 4.0)}, (0.2, 0.8), (0.1, 0.9))
-    learned = Learned(shop_lessons().vocabulary, calibration, {"seed": 3})
+    calibration = Calibrator({("pay", "learned ok"): (3.0, 4.0)}, (0.2, 0.8), (0.1, 0.9))
+    learned = LearnedCheckpoint(shop_lessons().vocabulary, calibration, {"seed": 3})
     (tmp_path / LEARNED_FILE).write_text(json.dumps(learned_to_json(learned)))
     assert read_learned(tmp_path) == learned
 

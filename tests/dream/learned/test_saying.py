@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_decision
+from dreamgym_kit.dream.learned.vocabulary import CallDecision, UnreadableDecision, read_decision
 
 names = st.text("abc._~", min_size=1, max_size=5).filter(lambda text: text not in ("=>", "set"))
 pairs = st.tuples(names, names)
@@ -14,7 +14,7 @@ pairs = st.tuples(names, names)
 def test_what_is_said_is_read_back(
     why: list[tuple[str, str]], outcome: str, changes: list[tuple[str, str]]
 ) -> None:
-    said = Said(tuple(why), outcome, tuple(changes))
+    said = CallDecision(tuple(why), outcome, tuple(changes))
     assert read_decision(" ".join(said.words())) == said
 
 
@@ -32,5 +32,5 @@ def test_what_is_said_is_read_back(
     ],
 )
 def test_what_is_no_decision_is_named(text: str, wrong: str) -> None:
-    with pytest.raises(Unreadable, match=wrong.replace("(", r"\(")):
+    with pytest.raises(UnreadableDecision, match=wrong.replace("(", r"\(")):
         read_decision(text)

@@ -6,21 +6,31 @@ stand in the model's place, and where it does not, nobody decides.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dreamgym_kit.dream.learned.codec import Said, Unreadable, read_decision
-from dreamgym_kit.dream.learned.facts import facts_of
-from dreamgym_kit.dream.learned.outcomes import form_of_failure, written
-from dreamgym_kit.dream.learned.things import Thing, things_of
-from dreamgym_kit.dream.learned.vocabulary import OPEN, ToolWords, Vocabulary, is_pointed, pointed
+from dreamgym_kit.dream.consistency import ruled_records
+from dreamgym_kit.dream.learned.facts import Thing, facts_of, form_of_failure, things_of
+from dreamgym_kit.dream.learned.vocabulary import (
+    OK,
+    OPEN,
+    CallDecision,
+    ToolWords,
+    UnreadableDecision,
+    Vocabulary,
+    is_pointed,
+    pointed,
+    read_decision,
+)
 from dreamgym_kit.dream.state.absences import denied_by
-from dreamgym_kit.dream.state.claims import Claim, believed, changing_fields, differs, records_of
+from dreamgym_kit.dream.state.claims import Claim, changing_fields, differs
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
 from dreamgym_kit.dream.state.entities import mentioned, records
 from dreamgym_kit.dream.state.history import Step
-from dreamgym_kit.dream.state.names import around
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import MISSING, copy_json, spell
 from dreamgym_kit.dream.state.views import State, args_of
@@ -44,7 +54,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class LearnedDecision:
     """What is answered, in the state's own names of made-up ids.
 
     Attributes:
@@ -57,20 +67,20 @@ class Decided:
 
     seen: JsonValue
     claims: tuple[Claim, ...]
-    choice: Said
+    choice: CallDecision
     probability: float
 
     @property
     def basis(self) -> str:
-        """By what its support is calibrated."""
-        return basis_of(self.choice.outcome)
+        """By what its support is calibrated: successes and failures are trusted each by their own record."""
+        return "learned ok" if self.choice.outcome == OK else "learned refusal"
 
 
 class Undecided(Exception):
     """Nobody decides this call; says why."""
 
 
-class Change(NamedTuple):
+class _Change(NamedTuple):
     """One changed fact as the model said it; `value` is MISSING where code has to tell it."""
 
     name: str
@@ -79,9 +89,11 @@ class Change(NamedTuple):
     value: JsonValue
 
 
-def basis_of(outcome: str) -> str:
-    """The basis of a support: successes and failures are trusted each by their own record."""
-    return "learned ok" if outcome == "ok" else "learned refusal"
+class Written(NamedTuple):
+    """An answer from a template; `doubtful` where other worlds contradicted such answers too often."""
+
+    seen: JsonValue
+    doubtful: bool
 
 
 def question_of(
@@ -102,7 +114,7 @@ def decided(
     text: str,
     probability: float,
     world: str,
-) -> Decided:
+) -> LearnedDecision:
     """Read what the model said and make the answer of it.
 
     Raises:
@@ -112,7 +124,7 @@ def decided(
     try:
         decision = read_decision(text)
         form = words.form(decision.outcome)
-    except Unreadable as error:
+    except UnreadableDecision as error:
         raise Undecided(f"the model's words are no decision: {error}") from None
     except KeyError:
         raise Undecided(f"'{decision.outcome}' is no outcome of {question.tool}") from None
@@ -134,11 +146,11 @@ def decided(
         if answer.doubtful and not shown:
             raise Undecided(f"what {tool} answers then is a guess")
         claims = _checked(knowledge, question, seen, changes)
-        return Decided(seen, claims, decision, probability)
+        return LearnedDecision(seen, claims, decision, probability)
     except Undecided:
         if answer.doubtful or not _tree_expects(knowledge, question, form, world):
             raise
-        return Decided(answer.seen, (), decision, probability)
+        return LearnedDecision(answer.seen, (), decision, probability)
 
 
 def _check_denials(question: Question, seen: JsonValue) -> None:
@@ -158,7 +170,7 @@ def _tree_expects(knowledge: Knowledge, question: Question, form: str | None, wo
     return bool(options) and form_of_failure(options[0].seen, question.args) == form
 
 
-def _with_changes(seen: JsonValue, question: Question, changes: Sequence[Change]) -> tuple[JsonValue, bool]:
+def _with_changes(seen: JsonValue, question: Question, changes: Sequence[_Change]) -> tuple[JsonValue, bool]:
     """The answer with what is changed in it, where it shows that; and whether it does."""
     shown, changed = copy_json(seen), False
     for record in records(shown, question.args):
@@ -174,7 +186,7 @@ def _with_changes(seen: JsonValue, question: Question, changes: Sequence[Change]
 
 
 def _checked(
-    knowledge: Knowledge, question: Question, seen: JsonValue, changes: Sequence[Change]
+    knowledge: Knowledge, question: Question, seen: JsonValue, changes: Sequence[_Change]
 ) -> tuple[Claim, ...]:
     """The model's changes as claims, those left out that mined rules make by themselves."""
     tool = question.tool
@@ -185,7 +197,9 @@ def _checked(
     after = follow(knowledge, question.state, step)
     claims = []
     for change in changes:
-        ruled = _ruled(knowledge, question.state, after, step, change)
+        known = ruled_records(knowledge.models, question.state, after, step, change.entity, change.field)
+        values = (of[change.field] for fields in known for of in fields if change.field in of)
+        ruled: object = next(values, MISSING)
         if ruled is not MISSING:
             if change.value is not MISSING and differs(ruled, change.value):
                 raise Undecided(f"mined rules say that {change.name} is {spell(ruled)} after {tool}")
@@ -198,19 +212,7 @@ def _checked(
     return tuple(claims)
 
 
-def _ruled(knowledge: Knowledge, before: State, after: State, step: Step, change: Change) -> JsonValue:
-    """What rules that rest on enough make of a field; MISSING where none does."""
-    for view, record in records_of(before, change.entity):
-        if change.field not in record.fields or not believed(knowledge.models, step, view):
-            continue
-        later = after.get(view.tool, view.spelled)
-        for other in records(later.observation, view.args) if later is not None else ():
-            if other.entity == change.entity and change.field in other.fields:
-                return other.fields[change.field]
-    return MISSING
-
-
-def _change(words: ToolWords, question: Question, name: str, word: str) -> Change:
+def _change(words: ToolWords, question: Question, name: str, word: str) -> _Change:
     """A said change: of which thing, and to what; MISSING where code has to tell."""
     role, _, field = name.partition(".")
     thing = next((candidate for candidate in question.things if candidate.role == role and field), None)
@@ -222,9 +224,26 @@ def _change(words: ToolWords, question: Question, name: str, word: str) -> Chang
     value: object = MISSING if word == OPEN else known[word]
     if is_pointed(word):
         value = pointed(word, question.args, thing.fields.get(field, MISSING))
-    return Change(name, thing.entity, field, value)
+    return _Change(name, thing.entity, field, value)
 
 
 def probability_of(logprobs: tuple[float, ...]) -> float:
     """Of a whole decision, from its tokens' natural log-probs."""
     return math.exp(min(0.0, sum(logprobs)))
+
+
+def written(models: ToolModels, tool: str, form: str | None, names: Names) -> Written | None:
+    """The answer of this outcome, by the template that was mined of such answers.
+
+    None where no recording had that outcome, or where a part of the answer would be a guess: to decide that
+    a call goes well is not to know what it says.
+    """
+    args = {name[5:]: value for name, value in names.values.items() if re.fullmatch(r"args\.[^.(]*", name)}
+    known = [(answer.template.seen, answer) for (of, _), answer in models.answers.items() if of == tool]
+    for _, outcome in sorted(known, key=lambda entry: -entry[0]):
+        if outcome.failure != (form is not None):
+            continue
+        filled = outcome.template.fill(names)
+        if filled is not None and not filled.guessed and form_of_failure(filled.value, args) == form:
+            return Written(filled.value, outcome.contested(filled.grade))
+    return None

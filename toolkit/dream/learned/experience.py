@@ -7,20 +7,25 @@ cannot, or the support is below the threshold, it abstains.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from dreamgym_kit.chat import ChatMessage, ChatRequest
-from dreamgym_kit.dream.learned.checkpoint import Learned
+from dreamgym_kit.dream.calibration import Calibrator, Trial, calibrate
 from dreamgym_kit.dream.learned.deciding import (
-    Decided,
+    LearnedDecision,
     Undecided,
     decided,
     probability_of,
     question_of,
 )
-from dreamgym_kit.dream.state.dreaming import Knowledge
+from dreamgym_kit.dream.learned.vocabulary import LearnedCheckpoint
+from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
+from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
 from dreamgym_kit.dream.state.observed import answer_of
+from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
+from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.dream.state_tracker import StateTracker, TrackedEpisode, environment_of
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.errors import EndpointError
@@ -48,7 +53,12 @@ class LearnedExperience:
     waits = True
 
     def __init__(
-        self, endpoint: ChatEndpoint, learned: Learned, *, following: StateTracker, threshold: float = 0.5
+        self,
+        endpoint: ChatEndpoint,
+        learned: LearnedCheckpoint,
+        *,
+        following: StateTracker,
+        threshold: float = 0.5,
     ) -> None:
         self._endpoint, self._learned = endpoint, learned
         self._following, self._threshold = following, threshold
@@ -84,7 +94,7 @@ class LearnedExperience:
 
     async def decide(
         self, knowledge: Knowledge, state: State, tool: str, args: Mapping[str, JsonValue], world: str
-    ) -> Decided | None:
+    ) -> LearnedDecision | None:
         """What it makes of a call in a state, whatever the support; None where that comes to nothing."""
         question = question_of(self._learned.vocabulary, knowledge, state, tool, args)
         if question is None:
@@ -121,11 +131,13 @@ class LearnedExperience:
                 self._memo.popitem(last=False)
         return stored
 
-    def support(self, tool: str, made: Decided) -> float:
+    def support(self, tool: str, made: LearnedDecision) -> float:
         """0..1: the share of such decisions that were right on worlds that the model had not seen."""
         return self._learned.calibration.support(tool, made.basis, made.probability)
 
-    def _answered(self, call: Call, situation: Situation, made: Decided, followed: TrackedEpisode) -> Answer:
+    def _answered(
+        self, call: Call, situation: Situation, made: LearnedDecision, followed: TrackedEpisode
+    ) -> Answer:
         support = round(self.support(call.tool, made), 4)
         if support < self._threshold:
             return _abstained(f"the learned model: confidence {support:.2f}, required {self._threshold:.2f}")
@@ -142,6 +154,65 @@ class LearnedExperience:
             changes=tuple(concrete(claim._asdict()) for claim in made.claims),
         )
         return answer_of(concrete(made.seen), like)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One recorded call, and what the two would have answered.
+
+    Attributes:
+        step: the call and its true answer.
+        mined: the best that recordings and rules say, whatever its support; None where they say nothing.
+        made: what the model decided, whatever its support; None where that came to nothing.
+    """
+
+    step: Step
+    mined: Told | None
+    made: LearnedDecision | None
+
+    @property
+    def mined_exact(self) -> bool:
+        """Whether the mined answer is the true one."""
+        return self.mined is not None and spell(self.mined.seen) == spell(self.step.seen)
+
+    @property
+    def made_exact(self) -> bool:
+        """Whether the model's answer is the true one."""
+        return self.made is not None and spell(self.made.seen) == spell(self.step.seen)
+
+
+async def tried(
+    model: LearnedExperience,
+    knowledge: Knowledge,
+    episodes: Iterable[Recording],
+    *,
+    unseen: bool = False,
+) -> list[Tried]:
+    """Ask every call of these episodes, in symbols for made-up ids; `unseen`: their worlds are unknown."""
+    tries: list[Tried] = []
+    for episode in episodes:
+        state = (
+            State({}, OFF_RECORD)
+            if unseen
+            else start(knowledge.pool, knowledge.models, episode.world, without=episode.id)
+        )
+        for step in episode.steps:
+            options, _ = consider(knowledge, state, episode.world, step.tool, step.args)
+            made = await model.decide(knowledge, state, step.tool, step.args, episode.world)
+            tries.append(Tried(step, options[0] if options else None, made))
+            state = follow(knowledge, state, step)
+    return tries
+
+
+def calibrated(tries: Iterable[Tried]) -> Calibrator:
+    """What a decision's probability is worth, by tool and by whether it says that the call went well."""
+    return calibrate(
+        [
+            Trial(trial.step.tool, trial.made.basis, trial.made.probability, trial.made_exact)
+            for trial in tries
+            if trial.made is not None
+        ]
+    )
 
 
 def _abstained(why: str) -> Answer:

@@ -4,21 +4,28 @@ No teacher is needed: the outcome is the recorded answer's, the changes are thos
 the reason is the path of a decision tree that is mined for each tool over the very facts that the model is
 told. Which facts are told is decided here as well: those of few values, or numbers that a tree cuts, as far
 as they say anything about the outcome.
+
+Every call of every recorded episode is met once, in a state that follows the true answers; what only its
+own episode has seen of the world beforehand is left out. Of one episode in `_UNKNOWN` the world is met as
+if nobody had recorded it, so that what is learned covers such worlds too.
 """
 
 import itertools
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dreamgym_kit.dream.learned.call_facts import Met
-from dreamgym_kit.dream.learned.codec import MAX_WHY, Said
+from dreamgym_kit.dream.decision import MAX_CHANGES
+from dreamgym_kit.dream.learned.facts import Facts, Thing, facts_of, form_of_failure, things_of
 from dreamgym_kit.dream.learned.vocabulary import (
+    MAX_WHY,
     OPEN,
     POINTERS,
     UNKNOWN,
+    CallDecision,
     FactWords,
     ToolWords,
     Vocabulary,
@@ -26,8 +33,16 @@ from dreamgym_kit.dream.learned.vocabulary import (
     pointed,
     value_word,
 )
+from dreamgym_kit.dream.state.claims import differs
+from dreamgym_kit.dream.state.dreaming import Knowledge, follow
+from dreamgym_kit.dream.state.entities import records
+from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
+from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.trees import Case, Feature, Node, grow, predict
 from dreamgym_kit.dream.state.values import as_number
+from dreamgym_kit.dream.state.views import State, ViewKey, args_of
+from dreamgym_kit.dream.state.worlds import reads_at, start
 from dreamgym_kit.serialization import JsonValue
 
 _FEW = 8  # values of a fact that has words
@@ -39,13 +54,34 @@ _MAX_REFUSALS = 12
 _CASES = 3_000  # that a tree is grown from
 
 
+_UNKNOWN = 3
+
+Changes = tuple[tuple[str, JsonValue, JsonValue], ...]
+"""Changed facts, as ("order.status", old value, new value)."""
+
+
+class Met(NamedTuple):
+    """One recorded call with what was known around it."""
+
+    tool: str
+    args: Mapping[str, JsonValue]
+    facts: Facts
+    form: str | None  # of its failure; None where it went well
+    changes: Changes | None  # None where more changed than can be said
+    looked: (
+        frozenset[str] | None
+    )  # facts known before and looked at again after; None of what changes nothing
+    world: str
+    unseen: bool  # whether its world was met as if nobody had recorded it
+
+
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class CallLesson:
     """One call as a model is taught it."""
 
     tool: str
     record: tuple[str, ...]
-    label: Said
+    label: CallDecision
     world: str
     unseen: bool
 
@@ -56,7 +92,39 @@ class Taught:
 
     vocabulary: Vocabulary
     trees: Mapping[str, Node]
-    lessons: tuple[Lesson, ...]
+    lessons: tuple[CallLesson, ...]
+
+
+def met(knowledge: Knowledge) -> Iterator[Met]:
+    """Every call of the pooled recordings."""
+    for world, episodes in knowledge.pool.episodes.items():
+        for number, episode in enumerate(episodes):
+            yield from met_in(knowledge, world, episode, unseen=number % _UNKNOWN == _UNKNOWN - 1)
+
+
+def met_in(knowledge: Knowledge, world: str, episode: Recording, *, unseen: bool = False) -> Iterator[Met]:
+    """The calls of one episode, in their order."""
+    models, pool = knowledge.models, knowledge.pool
+    state = State({}, OFF_RECORD) if unseen else start(pool, models, world, without=episode.id)
+    node = pool.root(world)
+    for step in episode.steps:
+        node = pool.next(node, step)
+        things = things_of(state, models.usual, step.tool, step.args)
+        changes: Changes | None = ()
+        looked: frozenset[str] | None = None
+        if models.advances(step):
+            changes, looked = _later_changes(models, things, reads_at(pool, models, node, None))
+        yield Met(
+            step.tool,
+            step.args,
+            facts_of(models, state, step.tool, step.args),
+            form_of_failure(step.seen, step.args),
+            changes,
+            looked,
+            world,
+            unseen,
+        )
+        state = follow(knowledge, state, step)
 
 
 def taught(calls: Sequence[Met]) -> Taught:
@@ -73,7 +141,7 @@ def taught(calls: Sequence[Met]) -> Taught:
     return Taught(vocabulary, trees, lessons)
 
 
-def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Lesson | None:
+def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> CallLesson | None:
     """A call as a lesson; None where its outcome has no word."""
     words = vocabulary.tools.get(call.tool)
     outcome = words.outcome(call.form) if words is not None else None
@@ -83,7 +151,7 @@ def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Less
     known = call.looked is None or all(name in call.looked for name in words.changes)
     changes = _changes(call, words) if known and call.changes is not None else None
     record = vocabulary.record(call.tool, call.facts)
-    return Lesson(call.tool, record, Said(why, outcome, changes), call.world, call.unseen)
+    return CallLesson(call.tool, record, CallDecision(why, outcome, changes), call.world, call.unseen)
 
 
 def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
@@ -263,3 +331,25 @@ def _as_grown(words: ToolWords, tree: Node) -> dict[str, FactWords | None]:
         else:
             facts[feature[1]] = words.facts.get(feature[1])
     return facts | {name: FactWords(cuts=tuple(sorted(some))) for name, some in cuts.items()}
+
+
+def _later_changes(
+    models: ToolModels, things: Iterable[Thing], reads: Mapping[ViewKey, JsonValue]
+) -> tuple[Changes | None, frozenset[str]]:
+    """What later reads show to be otherwise of the things that the call was about, and all that they show."""
+    by_entity = {thing.entity: thing for thing in things}
+    changed: dict[str, tuple[JsonValue, JsonValue]] = {}
+    looked: set[str] = set()
+    for (tool, spelled), seen in reads.items():
+        if ":" in tool or tool in models.writes or failed(seen):
+            continue
+        for record in records(seen, args_of(spelled)):
+            thing = by_entity.get(record.entity)
+            for name, value in record.scalars() if thing is not None else ():
+                assert thing is not None
+                if name in thing.fields:
+                    looked.add(f"{thing.role}.{name}")
+                    if differs(thing.fields[name], value):
+                        changed[f"{thing.role}.{name}"] = thing.fields[name], value
+    changes = tuple((name, *values) for name, values in changed.items())
+    return changes if len(changes) <= MAX_CHANGES else None, frozenset(looked)

@@ -1,5 +1,10 @@
 """The closed words that calls, facts and decisions are told in: fixed when a model is taught, kept beside it.
 
+    order.status packed => ok set order.status cancelled
+
+is a decision: why, what became of the call, and what it changed. One line of words, so that a model whose
+tokens are these words says it in ten tokens, and any other model can say it as well.
+
 A fact is worth a word where its values are few and recur in several worlds; a number goes into the steps
 between the cuts that the mined tree of its tool uses. What is open (ids, names, amounts) has no word, and is
 said only by what code compares it with. A value that was never seen is "other".
@@ -9,9 +14,16 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
+
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.dream.calibration import Calibrator
+from dreamgym_kit.dream.decision import MAX_CHANGES
 from dreamgym_kit.dream.learned.facts import Facts
 from dreamgym_kit.dream.state.values import MISSING, add, as_number
+from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.serialization import JsonValue
 
 OK = "ok"
@@ -22,6 +34,12 @@ OPEN = "~"
 POINTERS = ("plus:", "minus:", "arg:")
 """A change's new value told by an argument: what was there with it added or taken away, or the argument."""
 
+ARROW, SET, UNKNOWN = "=>", "set", "unknown"
+MARKS = (ARROW, SET, UNKNOWN, OPEN, OTHER)
+MAX_WHY = 3
+LEARNED_FILE = "learned.json"
+FORM = 1
+_MAX_BYTES = 4_000_000
 _GAP = re.compile(r"\s+")
 
 
@@ -114,8 +132,68 @@ class Vocabulary:
         return tuple(all_words)
 
 
-ARROW, SET, UNKNOWN = "=>", "set", "unknown"
-MARKS = (ARROW, SET, UNKNOWN, OPEN, OTHER)
+class UnreadableDecision(ValueError):
+    """What a model said is no decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallDecision:
+    """A decision as it is said: pairs of names and words."""
+
+    why: tuple[tuple[str, str], ...]
+    outcome: str
+    changes: tuple[tuple[str, str], ...] | None = ()  # None: nobody looked what it changed
+
+    def words(self) -> tuple[str, ...]:
+        """As it is said; what nobody knows of its changes is left out."""
+        words = [word for pair in self.why for word in pair]
+        words += [ARROW, self.outcome]
+        for name, value in self.changes or ():
+            words += [SET, name, value]
+        return tuple(words)
+
+
+def read_decision(text: str) -> CallDecision:
+    """Read a model's words.
+
+    Raises:
+        UnreadableDecision: they are no decision; says where they leave the form.
+    """
+    words = text.split()
+    if words.count(ARROW) != 1:
+        raise UnreadableDecision(f"a decision has '{ARROW}' once, not {words.count(ARROW)} times")
+    place = words.index(ARROW)
+    before, after = words[:place], words[place + 1 :]
+    if len(before) % 2 or len(before) > 2 * MAX_WHY:
+        raise UnreadableDecision(f"before '{ARROW}' stand at most {MAX_WHY} pairs, not {len(before)} words")
+    if not after or len(after) % 3 != 1:
+        raise UnreadableDecision(
+            f"after '{ARROW}' stand an outcome and '{SET}' with name and value, or no '{SET}'"
+        )
+    changes = [after[at : at + 3] for at in range(1, len(after), 3)]
+    wrong = next((change[0] for change in changes if change[0] != SET), None)
+    if wrong is not None:
+        raise UnreadableDecision(f"'{wrong}' stands where '{SET}' should")
+    if len(changes) > MAX_CHANGES:
+        raise UnreadableDecision(f"a call changes at most {MAX_CHANGES} facts, not {len(changes)}")
+    why = tuple((before[at], before[at + 1]) for at in range(0, len(before), 2))
+    return CallDecision(why, after[0], tuple((name, value) for _, name, value in changes))
+
+
+@dataclass(frozen=True, slots=True)
+class _CalibrationRecord:
+    tools: list[tuple[str, str, float, float]]
+    edges: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCheckpoint:
+    """What a model learned to speak of, and how far it was right on worlds that it had not seen."""
+
+    vocabulary: Vocabulary
+    calibration: Calibrator = field(default_factory=Calibrator)
+    facts: Mapping[str, JsonValue] = field(default_factory=dict)  # how it was made, for people
 
 
 def value_word(value: JsonValue) -> str:
@@ -151,37 +229,51 @@ def step_word(cuts: tuple[float, ...], place: int) -> str:
     return f"<{cuts[0]:g}" if place == 0 else f">={cuts[place - 1]:g}"
 
 
-def vocabulary_to_json(known: Vocabulary) -> dict[str, JsonValue]:
-    """As JSON."""
+def learned_to_json(learned: LearnedCheckpoint) -> dict[str, JsonValue]:
+    """As `read_learned` reads it."""
+    known = learned.calibration
     return {
-        tool: {
-            "facts": {
-                name: {"values": list(fact.values), "cuts": list(fact.cuts)}
-                for name, fact in words.facts.items()
-            },
-            "refusals": list(words.refusals),
-            "changes": {name: dict(values) for name, values in words.changes.items()},
-        }
-        for tool, words in known.tools.items()
+        "form": FORM,
+        **learned.facts,
+        "calibration": {
+            "tools": [[tool, basis, *counts] for (tool, basis), counts in sorted(known.tools.items())],
+            "edges": known.edges,
+            "shares": known.shares,
+        },
+        "vocabulary": msgspec.to_builtins(learned.vocabulary.tools),
     }
 
 
-def vocabulary_from_json(record: Mapping[str, JsonValue]) -> Vocabulary:
-    """From JSON.
+def read_learned(folder: Path) -> LearnedCheckpoint:
+    """Read what lies beside a model's weights.
 
     Raises:
-        KeyError, TypeError, AttributeError: it is not what `vocabulary_to_json` writes.
+        UserError: it is not there, or not what the kit wrote; says what to do.
     """
-    return Vocabulary(
-        {
-            tool: ToolWords(
-                facts={
-                    name: FactWords(tuple(map(str, fact["values"])), tuple(map(float, fact["cuts"])))
-                    for name, fact in words["facts"].items()
-                },
-                refusals=tuple(map(str, words["refusals"])),
-                changes={name: dict(values) for name, values in words["changes"].items()},
-            )
-            for tool, words in record.items()
-        }
-    )
+    file = folder / LEARNED_FILE
+    try:
+        data = read_json(file.read_text("utf-8"), max_bytes=_MAX_BYTES)
+    except OSError as error:
+        raise UserError(
+            f"{file}: cannot be read ({error.strerror}); an experience model's directory has this file "
+            "beside its weights"
+        ) from None
+    except (NotSerializable, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: is no JSON ({error}); take the directory as it was written") from None
+    if not isinstance(data, dict) or data.get("form") != FORM:
+        form = data.get("form") if isinstance(data, dict) else None
+        raise UserError(f"{file}: form {form!r} is not {FORM}, which this version reads; teach it anew")
+    try:
+        known = msgspec.convert(data["calibration"], _CalibrationRecord)
+        calibration = Calibrator(
+            {(tool, basis): (right, tried) for tool, basis, right, tried in known.tools},
+            known.edges,
+            known.shares,
+        )
+        vocabulary = Vocabulary(msgspec.convert(data["vocabulary"], dict[str, ToolWords]))
+    except (KeyError, msgspec.ValidationError) as error:
+        raise UserError(
+            f"{file}: is not as the kit writes it ({type(error).__name__}: {error}); teach it anew"
+        ) from None
+    rest = {name: value for name, value in data.items() if name not in ("form", "vocabulary", "calibration")}
+    return LearnedCheckpoint(vocabulary, calibration, rest)

@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Mapping, Sequence
 
+from dreamgym_kit.dream.calibration import Calibrator, calibrate
 from dreamgym_kit.dream.state.curve import Trials, curve
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
 from dreamgym_kit.dream.state.history import Recording
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.dream.state.support import Calibration, calibrate
 from dreamgym_kit.dream.state.worlds import start
 
 _HELD_OUT = 4  # one world of so many
@@ -43,9 +43,7 @@ class Learner:
         models = self._all.mine(episodes)
         pool = pooled([renamed(episode, models) for episode in episodes], models)
         tried = self._tried(episodes) if calibrated else []
-        calibration = (
-            calibrate([trial for one in tried for trial in one.answered]) if tried else Calibration()
-        )
+        calibration = calibrate([trial for one in tried for trial in one.answered]) if tried else Calibrator()
         return Knowledge(models, pool, calibration, curve(tried))
 
     def _tried(self, episodes: Sequence[Recording]) -> list[Trials]:

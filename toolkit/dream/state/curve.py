@@ -7,7 +7,7 @@ episodes than it is measured on.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dreamgym_kit.dream.state.support import Trial, calibrate
+from dreamgym_kit.dream.calibration import Trial, calibrate
 
 THRESHOLDS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _LEAST = 50  # trials on either side

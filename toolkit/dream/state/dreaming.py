@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dreamgym_kit.dream.calibration import Calibrator, Trial
 from dreamgym_kit.dream.state.advance import TOLD, advance, forget
 from dreamgym_kit.dream.state.candidates import (
     CONTESTED,
@@ -20,7 +21,6 @@ from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.stated import DECLARED
 from dreamgym_kit.dream.state.stated_answers import with_statements
-from dreamgym_kit.dream.state.support import Calibration, Trial
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.serialization import JsonValue
@@ -41,7 +41,7 @@ class Knowledge:
 
     models: ToolModels
     pool: Pool
-    calibration: Calibration = field(default_factory=Calibration)
+    calibration: Calibrator = field(default_factory=Calibrator)
     curve: tuple[CurvePoint, ...] = ()
 
 

@@ -4,17 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dreamgym_kit.dream.learned.call_facts import Met, met, met_in
-from dreamgym_kit.dream.learned.training_data import Taught, lesson, taught
+from dreamgym_kit.dream.learned.training_data import Met, Taught, lesson, met, met_in, taught
 from dreamgym_kit.dream.learned.vocabulary import UNKNOWN
-from dreamgym_kit.dream.prompt import fenced
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.entities import mentioned, records
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.dream.structured_output import request_output
+from dreamgym_kit.dream.structured_output import call_data, closed, fenced, request_output
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, Tutorial
@@ -175,17 +173,11 @@ class TeachingModel:
 
 def _schema(steps: int) -> Mapping[str, JsonValue]:
     text: JsonValue = {"type": "string", "minLength": 1}
-    entry = _object({"step_id": {"type": "integer"}, "transition_plan": text})
-    return _object(
-        {
-            "task_tutorial": _object(dict.fromkeys(_MODES, text)),
-            "state_transitions": {"type": "array", "minItems": steps, "maxItems": steps, "items": entry},
-        }
+    entry = closed(step_id={"type": "integer"}, transition_plan=text)
+    return closed(
+        task_tutorial=closed(**dict.fromkeys(_MODES, text)),
+        state_transitions={"type": "array", "minItems": steps, "maxItems": steps, "items": entry},
     )
-
-
-def _object(parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return {"type": "object", "additionalProperties": False, "required": list(parts), "properties": parts}
 
 
 def _data(trajectory: Trajectory) -> list[tuple[str, JsonValue]]:
@@ -193,14 +185,8 @@ def _data(trajectory: Trajectory) -> list[tuple[str, JsonValue]]:
     request = trajectory.text or trajectory.task or "unknown"
     return [
         ("task", {"asked": request, "outcome": success}),
-        *((f"step {step.step}", _step_data(step)) for step in trajectory.steps),
+        *((f"step {step.step}", {"step_id": step.step, **call_data(step)}) for step in trajectory.steps),
     ]
-
-
-def _step_data(step: Transition) -> JsonValue:
-    answer = step.answer
-    reply = {"error": answer.error} if answer.error is not None else {"answer": answer.content}
-    return {"step_id": step.step, "tool": step.call.tool, "args": dict(step.call.args), **reply}
 
 
 def _line(text: str) -> str:

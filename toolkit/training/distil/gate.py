@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.dream.llm_calibration import ReasonedSupport, ReasonedTrial, learn_support
+from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.serialization import JsonValue

@@ -16,11 +16,9 @@ from typing import NamedTuple
 
 from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.consistency import ConsistencyCheck
-from dreamgym_kit.dream.llm_audit import as_seen
-from dreamgym_kit.dream.llm_experience import Retrieve, Schemas
-from dreamgym_kit.dream.prompt import messages_for
+from dreamgym_kit.dream.held_out import as_seen, situation_of
+from dreamgym_kit.dream.llm_experience import Retrieve, Schemas, messages_for
 from dreamgym_kit.dream.state_tracker import StateTracker
-from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
 from dreamgym_kit.training.distil.pointing import Query, observed_changes, spelled, target_of
 from dreamgym_kit.types import ToolSpec, Transition
@@ -143,19 +141,6 @@ def query_for(
         form=sight.schemas(row.call, situation),
         as_seen=lambda answer: as_seen(answer, row.call.tool, models),
         left_out=tuple(left_out),
-    )
-
-
-def situation_of(row: Transition, before: Sequence[Transition], spec: ToolSpec) -> Situation:
-    """Where a recorded call stood. Its episode gets another name: nothing of it is evidence."""
-    return Situation(
-        environment=row.environment,
-        task=row.task,
-        episode=row.episode,
-        history=tuple(before),
-        after=row.after,
-        tool=spec,
-        tenant=row.tenant,
     )
 
 

@@ -1,18 +1,138 @@
-"""Which values an agent has been given, and whether it made one up.
+"""What texts and values say: what a sentence tells of a deed, and which values an agent has been given.
 
-Looks at values that stand for something in the world: ids, addresses, amounts, names. Free text, dates,
-small counts, words of a fixed choice and keys for repeatable requests are nobody's to give, so they are
-never called made up.
+English verbs, by stem and in groups of like meaning, made for short texts of known kind (requests, rules,
+last words); what is not understood is left alone, so a detector that rests on words speaks only where they
+are plain. Of values those count that stand for something in the world: ids, addresses, amounts, names. Free
+text, dates, small counts, words of a fixed choice and keys for repeatable requests are nobody's to give, so
+they are never called made up.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import combinations, islice
 
 from dreamgym_kit.serialization import JsonValue
+
+_SUFFIXES = ("ations", "ation", "ating", "ated", "ates", "ate", "ions", "ion", "ings", "ing", "ed", "es")
+_GROUPS = (
+    "delete remove erase purge drop wipe destroy",
+    "cancel revoke abort",
+    "refund reimburse repay",
+    "update change set modify edit move",
+    "create open file raise submit add make",
+    "send mail email notify message",
+    "ship reship resend",
+    "escalate forward",
+    "pay transfer wire charge",
+    "close terminate deactivate suspend disable",
+    "book reserve schedule order buy",
+)
+_LOOSE = frozenset(
+    re.findall(r"\w+", "update change set modify edit move create open file raise submit add make send")
+)
+_IRREGULAR = {"sent": "send", "paid": "pay", "made": "make", "resent": "resend", "bought": "buy"}
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+_NEGATED = re.compile(
+    r"\b(not|never|no|nothing|none|unable|cannot|can't|couldn't|didn't|wasn't|hasn't|haven't|isn't|won't"
+    r"|don't|failed|fails|without|instead)\b"
+)
+_OPEN = re.compile(
+    r"\b(will|would|can|could|may|might|shall|should|must|if|once|when|until|before|unless|need|needs"
+    r"|already|let|want|wants|like|please)\b|\?"
+)
+_STOP = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    the and for you your our are was were has have had not with this that from they them she her his its
+    then than there here only all any but out one two who why how what when where will would can could
+    been being into onto over under does did done name
+    """,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAction:
+    """What a tool does, in words."""
+
+    verbs: frozenset[str]  # stems of like meaning
+    nouns: frozenset[str]  # stems of what it is done to
+    loose: bool  # the verb alone says too little ("send"): a noun has to stand by it
+
+    def named_in(self, text: str) -> bool:
+        """Whether a text speaks of this deed."""
+        spoken = stems(text)
+        return bool(self.nouns & spoken) if self.loose else bool(self.verbs & spoken)
+
+    def spoken_of(self, sentence: str) -> bool:
+        """Whether a sentence names the deed with what it is done to, where the verb alone says too little."""
+        spoken = stems(sentence)
+        return bool(self.verbs & spoken) and (not self.loose or bool(self.nouns & spoken))
+
+    def claimed_in(self, sentence: str) -> bool:
+        """Whether a sentence says plainly that it was done."""
+        plain = not negated(sentence) and not unsettled(sentence)
+        return plain and self.spoken_of(sentence) and bool(self.verbs & done_in(sentence))
+
+
+@lru_cache(maxsize=1024)
+def deed_of(tool: str) -> ToolAction | None:
+    """What a tool does by its name; None where no verb in it is known."""
+    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", tool)]
+    for place, word in enumerate(words):
+        for group in _GROUPS:
+            alike = group.split()
+            if word in alike:
+                verbs = {stem(verb) for verb in alike}
+                nouns = {stem(noun) for noun in words[place + 1 :]}
+                return ToolAction(frozenset(verbs), frozenset(nouns), word in _LOOSE)
+    return None
+
+
+def stem(word: str) -> str:
+    """The beginning that forms of a word share: "cancel", "cancelled", "cancellation"."""
+    plain = _IRREGULAR.get(word, word).partition("'")[0]
+    plain = re.sub(r"(.)\1", r"\1", plain)
+    for suffix in _SUFFIXES:
+        if plain.endswith(suffix) and len(plain) - len(suffix) >= 3:
+            plain = plain[: -len(suffix)]
+            break
+    plain = plain[:-1] if plain.endswith("s") and len(plain) > 3 else plain
+    return (plain[:-1] if plain.endswith("e") and len(plain) > 3 else plain)[:7]
+
+
+@lru_cache(maxsize=1024)
+def stems(text: str) -> frozenset[str]:
+    """The stems of a text's words, without those that say nothing."""
+    words = _WORD.findall(text.lower())
+    return frozenset(stem(word) for word in words if len(word) > 2 and word not in _STOP)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, lines too."""
+    yield from (part.strip() for part in _SENTENCE.split(text) if part.strip())
+
+
+def done_in(sentence: str) -> set[str]:
+    """The stems of what a sentence says was done: "is cancelled and refunded" -> cancel, refund."""
+    words = _WORD.findall(sentence.lower())
+    return {stem(word) for word in words if word in _IRREGULAR or word.endswith("ed")}
+
+
+def negated(sentence: str) -> bool:
+    """Whether a sentence says that something is not so."""
+    return _NEGATED.search(sentence.lower()) is not None
+
+
+def unsettled(sentence: str) -> bool:
+    """Whether a sentence speaks of what may be, will be or was before."""
+    return _OPEN.search(sentence.lower()) is not None
+
 
 _TOKEN = re.compile(r"[^\s\"'`()\[\]{}<>,;!?=|*]+")
 _EDGES = ".:#/-_+@"
@@ -44,7 +164,7 @@ _MAX_NUMBERS = 60  # of which sums and differences are tried
 
 
 @dataclass(slots=True)
-class Known:
+class KnownValues:
     """Everything that somebody told so far."""
 
     tokens: set[str] = field(default_factory=set)
@@ -57,7 +177,7 @@ class Known:
             self.tokens |= tokens
             self.numbers |= figures
 
-    def take(self, other: "Known") -> None:
+    def take(self, other: "KnownValues") -> None:
         """Take over what is known elsewhere."""
         self.tokens |= other.tokens
         self.numbers |= other.numbers
@@ -72,7 +192,7 @@ class Known:
 
     def gave_number(self, value: Decimal) -> bool:
         """Whether a number was told, in this unit or in hundredths, or follows from two that were."""
-        return any(unit in self.numbers for unit in _units(value)) or self._computed(value)
+        return bool(self.numbers & {value, -value, value * 100, value / 100}) or self._computed(value)
 
     def gave_phone(self, value: str) -> bool:
         """Whether a number of a telephone was told, with whatever between its digits and before it."""
@@ -150,7 +270,7 @@ def ids_in_text(text: str) -> set[str]:
     return {word.casefold() for word in words if _id_like(word) and not word[0].isdigit()}
 
 
-def made_up(args: Mapping[str, JsonValue], known: Known) -> Iterator[tuple[str, str]]:
+def made_up(args: Mapping[str, JsonValue], known: KnownValues) -> Iterator[tuple[str, str]]:
     """Name the arguments, with their values, that nobody gave."""
     for name, value in args.items():
         for leaf in leaves(value):
@@ -158,7 +278,7 @@ def made_up(args: Mapping[str, JsonValue], known: Known) -> Iterator[tuple[str, 
                 yield name, str(leaf)
 
 
-def _given(name: str, value: str | int | float, known: Known) -> bool:
+def _given(name: str, value: str | int | float, known: KnownValues) -> bool:
     text = str(value).strip()
     if not text or _DATE.fullmatch(text) or _OWN.search(name):
         return True
@@ -170,7 +290,9 @@ def _given(name: str, value: str | int | float, known: Known) -> bool:
         return _number_given(name, text, known)
     person = _OF_SOMEBODY.search(name) is not None
     if any(character.isspace() for character in text):
-        return not person or all(known.gave(word) for word in _telling(text))
+        # of an address or a name somebody has to have said the words with capitals and digits
+        telling = (word for word in text.split() if word[:1].isupper() or any(map(str.isdigit, word)))
+        return not person or all(map(known.gave, telling))
     if _FREE.search(name) or "://" in text:
         return True
     if any(character.isdigit() for character in text) or "@" in text:
@@ -178,7 +300,7 @@ def _given(name: str, value: str | int | float, known: Known) -> bool:
     return not (person and text[:1].isupper()) or known.gave(text)
 
 
-def _number_given(name: str, text: str, known: Known) -> bool:
+def _number_given(name: str, text: str, known: KnownValues) -> bool:
     number = _decimal(text.lstrip("$\u20ac\u00a3 "))
     if number is None:
         return True
@@ -188,19 +310,10 @@ def _number_given(name: str, text: str, known: Known) -> bool:
     return known.gave_number(number) or known.gave(text)
 
 
-def _telling(text: str) -> Iterable[str]:
-    """The words of an address or a name that somebody has to have said: capitals and digits."""
-    return [word for word in text.split() if word[:1].isupper() or any(letter.isdigit() for letter in word)]
-
-
 def _id_like(text: str) -> bool:
     single = len(text) > 1 and not any(character.isspace() for character in text)
     digit = any(character.isdigit() for character in text)
     return single and digit and not _DATE.fullmatch(text) and not ("." in text and _AMOUNT.fullmatch(text))
-
-
-def _units(value: Decimal) -> tuple[Decimal, ...]:
-    return value, -value, value * 100, value / 100
 
 
 def _decimal(text: str) -> Decimal | None:
