@@ -15,7 +15,7 @@ from dreamgym_kit.report.sanitize import one_line
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
     from dreamgym_kit.dream.state.evidence import Found
-    from dreamgym_kit.dream.state.history import Recording
+    from dreamgym_kit.dream.state.history import RecordedEpisode
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.settings.tool_models import ToolModelSettings
     from dreamgym_kit.types import ToolSpec
@@ -82,7 +82,7 @@ async def _draft(
     settings: "Settings",
     wanted: "Sequence[ToolSpec]",
     specs: "Sequence[ToolSpec]",
-    episodes: "Sequence[Recording]",
+    episodes: "Sequence[RecordedEpisode]",
     *,
     with_source: bool,
 ) -> "tuple[dict[str, ToolModelSettings], Drafted]":
@@ -123,7 +123,7 @@ async def _draft(
     return drafts, done
 
 
-def _shapes(episodes: "Sequence[Recording]") -> dict[str, object]:
+def _shapes(episodes: "Sequence[RecordedEpisode]") -> dict[str, object]:
     """By tool, what a recorded answer looks like: the one with most in it, of the first few."""
     from dreamgym_kit.dream.drafting import shape_of
     from dreamgym_kit.dream.state.values import spell
@@ -153,7 +153,7 @@ def _source(tool: str) -> str | None:
 
 def _hold(
     drafts: "dict[str, ToolModelSettings]",
-    episodes: "Sequence[Recording]",
+    episodes: "Sequence[RecordedEpisode]",
     specs: "Sequence[ToolSpec]",
     done: Drafted,
 ) -> None:

@@ -13,7 +13,7 @@ from dreamgym_kit.errors import UnknownName
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from dreamgym_kit.dream.state.history import Recording
+    from dreamgym_kit.dream.state.history import RecordedEpisode
     from dreamgym_kit.dream.state.models import ToolModels
     from dreamgym_kit.dream.state.wording import RuleLine
     from dreamgym_kit.settings.buffer_url import Place
@@ -101,7 +101,7 @@ class _Known(NamedTuple):
     """What is known of tools, and of which."""
 
     models: "ToolModels"
-    episodes: "list[Recording]"
+    episodes: "list[RecordedEpisode]"
     tools: list[str]
     path: "Place"
 
@@ -122,7 +122,7 @@ def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
     return _Known(models, episodes, [tool] if tool is not None else known, path)
 
 
-def recorded(settings: "Settings", *, needed: bool = True) -> "list[Recording]":
+def recorded(settings: "Settings", *, needed: bool = True) -> "list[RecordedEpisode]":
     """The recorded episodes of the settings' tenant; none where there is no buffer and none is needed."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.history import recordings
@@ -135,7 +135,9 @@ def recorded(settings: "Settings", *, needed: bool = True) -> "list[Recording]":
         return recordings(store.scan(tenant=settings.tenant))
 
 
-def settings_lines(models: "ToolModels", episodes: "Sequence[Recording]", tools: Sequence[str]) -> list[str]:
+def settings_lines(
+    models: "ToolModels", episodes: "Sequence[RecordedEpisode]", tools: Sequence[str]
+) -> list[str]:
     """What was mined of tools, as tables of dreamgym.toml, each part with its evidence as a comment."""
     from dreamgym_kit.dream.state.evidence import evidence, uncontradicted
     from dreamgym_kit.dream.state.stated import StatedModel
@@ -157,7 +159,7 @@ def settings_lines(models: "ToolModels", episodes: "Sequence[Recording]", tools:
     return lines
 
 
-def _all_lines(models: "ToolModels", episodes: "Sequence[Recording]") -> "list[RuleLine]":
+def _all_lines(models: "ToolModels", episodes: "Sequence[RecordedEpisode]") -> "list[RuleLine]":
     from dreamgym_kit.dream.state.evidence import evidence
     from dreamgym_kit.dream.state.stated_wording import stated_lines
     from dreamgym_kit.dream.state.wording import rule_lines

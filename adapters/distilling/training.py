@@ -37,7 +37,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedExperience:
     """What was trained, and from what."""
 
     folder: Path
@@ -86,7 +86,7 @@ def train(
     leaving: Leaving = USUALLY,
     most_tokens: int | None = None,
     tell: Callable[[SftStep], None] = lambda _: None,
-) -> Trained:
+) -> TrainedExperience:
     """Fine-tune `base` and write it to `folder/model`; what stood there is replaced, its gate with it.
 
     One that was broken off goes on from its last checkpoint.
@@ -108,7 +108,7 @@ def train(
     steps = train_sft(
         base, rows.rows, folder / MODEL, options, checkpoints=folder / CHECKPOINTS, tell=tell, texts=texts
     )
-    return Trained(folder / MODEL, counts, rows, steps)
+    return TrainedExperience(folder / MODEL, counts, rows, steps)
 
 
 def _about(

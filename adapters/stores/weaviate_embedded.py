@@ -20,7 +20,7 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from dreamgym_kit.adapters.models.addresses import ApiKey
-from dreamgym_kit.adapters.stores.weaviate_server import Target
+from dreamgym_kit.adapters.stores.weaviate_server import ServerTarget
 from dreamgym_kit.errors import RunDirectoryError, StoreError, StoreUnavailable
 from dreamgym_kit.rollout.atomic_files import RunLock
 from dreamgym_kit.settings.buffer_url import Address
@@ -39,7 +39,7 @@ _MORE_PORTS = 3  # besides HTTP and gRPC; the server wants the data port right a
 class Running:
     """A started server."""
 
-    target: Target
+    target: ServerTarget
     key: ApiKey
     stop: Callable[[], None]
 
@@ -73,7 +73,7 @@ class _PortTaken(StoreUnavailable):
 
 def _ready(
     address: Address, program: str, folder: Path, token: str, lock: RunLock
-) -> "tuple[subprocess.Popen[bytes], Target]":
+) -> "tuple[subprocess.Popen[bytes], ServerTarget]":
     """A server that answers, and where; started anew where others were given its ports."""
     for _ in range(_TRIES - 1):
         with suppress(_PortTaken):
@@ -83,7 +83,7 @@ def _ready(
 
 def _started(
     address: Address, program: str, folder: Path, token: str, lock: RunLock
-) -> "tuple[subprocess.Popen[bytes], Target]":
+) -> "tuple[subprocess.Popen[bytes], ServerTarget]":
     http, grpc, *more = _free_ports(2 + _MORE_PORTS)
     log = folder / "server.log"
     with log.open("ab") as says:
@@ -105,7 +105,7 @@ def _started(
         if isinstance(error, StoreUnavailable) and _met_another(log, said_before):
             raise _PortTaken(str(error)) from None
         raise
-    return process, Target(_HOST, http, _HOST, grpc)
+    return process, ServerTarget(_HOST, http, _HOST, grpc)
 
 
 def _met_another(log: Path, offset: int) -> bool:

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """Where a server listens."""
 
     http_host: str
@@ -50,7 +50,7 @@ class Target:
     secure: bool = False
 
 
-def target_of(address: Address) -> Target:
+def target_of(address: Address) -> ServerTarget:
     """Where the server of an address listens; `grpc` says a port or `host:port`.
 
     Raises:
@@ -71,7 +71,7 @@ def target_of(address: Address) -> Target:
     http_port = address.port or PORTS[address.scheme]
     if (host, http_port) == (grpc_host, grpc_port):
         raise UserError(f"{address}: HTTP and gRPC cannot share port {http_port}; say the other one by grpc=")
-    return Target(host, http_port, grpc_host, grpc_port, secure)
+    return ServerTarget(host, http_port, grpc_host, grpc_port, secure)
 
 
 def _grpc_of_cloud(host: str) -> str:
@@ -135,7 +135,7 @@ class WeaviateServer:
     """
 
     def __init__(
-        self, place: str, target: Target, key: ApiKey, *, key_name: str, timeout_s: float = TIMEOUT_S
+        self, place: str, target: ServerTarget, key: ApiKey, *, key_name: str, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.place = place
         self._target = target

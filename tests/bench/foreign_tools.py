@@ -19,7 +19,7 @@ from truth import ABSTAINED, Dreamt, Score, dream_from, score
 
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
-from dreamgym_kit.dream.state.history import Recording, recordings
+from dreamgym_kit.dream.state.history import RecordedEpisode, recordings
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -37,7 +37,7 @@ class Tally:
     scores: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
     presumed: int = 0
 
-    def add(self, steps: Sequence[Recording], told: Sequence[Dreamt]) -> None:
+    def add(self, steps: Sequence[RecordedEpisode], told: Sequence[Dreamt]) -> None:
         """Count some episodes."""
         for name, one in score(steps, told).items():
             mine = self.scores[name]
@@ -91,7 +91,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def dreamt(api: Api, seed: int) -> tuple[list[Recording], dict[str, list[Dreamt]], int, float]:
+def dreamt(api: Api, seed: int) -> tuple[list[RecordedEpisode], dict[str, list[Dreamt]], int, float]:
     """Mine one API and dream its other worlds in each setting."""
     mined, dreamed = _split(api)
     recorded = [one for place in mined for one in _episodes(api, place, seed)]
@@ -116,7 +116,7 @@ def dreamt(api: Api, seed: int) -> tuple[list[Recording], dict[str, list[Dreamt]
     return steps, told, learned.models.transitions, spent
 
 
-def _dream(known: Knowledge, episode: Recording) -> Dreamt:
+def _dream(known: Knowledge, episode: RecordedEpisode) -> Dreamt:
     """Nobody tells these dreams the task."""
     return dream_from(start(known.pool, known.models, episode.world), known, episode, THRESHOLD)
 
@@ -143,7 +143,7 @@ def _knowing(learned: Knowledge, worked: Sequence[Worked], writes: frozenset[str
     return Knowledge(learned.models, pooled(episodes, learned.models), learned.calibration)
 
 
-def _wrong(steps: Sequence[Recording], told: Sequence[Dreamt]) -> list[str]:
+def _wrong(steps: Sequence[RecordedEpisode], told: Sequence[Dreamt]) -> list[str]:
     """What was dreamt wrongly, for a person who looks into it."""
     return [
         f"{episode.id} {number} {step.tool} {dict(step.args)}: {answer} for {step.seen}"

@@ -10,7 +10,7 @@ from desk_recordings import crawl, held_out_half, recorded_half, rows
 from truth import with_worlds
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay
-from dreamgym_kit.dream.state.history import Recording, recordings
+from dreamgym_kit.dream.state.history import RecordedEpisode, recordings
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.worlds import start
 
@@ -42,7 +42,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     ]
 
 
-def _added(episodes: list[Recording]) -> float:
+def _added(episodes: list[RecordedEpisode]) -> float:
     """Seconds to mine again when the last worlds are there too."""
     late = set(list(dict.fromkeys(one.world for one in episodes))[-ADDED:])
     miner = Miner()

@@ -18,7 +18,7 @@ from verdicts import Desk, DreamtDesk, StatelessDesk, verdict_figures
 
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, replay
-from dreamgym_kit.dream.state.history import Recording, recordings
+from dreamgym_kit.dream.state.history import RecordedEpisode, recordings
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
@@ -53,7 +53,7 @@ def measure(seed: int) -> list[tuple[str, float, str]]:
     steps = [renamed(one, learned.models) for one in recordings(rows(dreamed))]
     everything = [renamed(one, learned.models) for one in recordings(rows([*recorded, *crawled]))]
     nearest, last = Nearest(everything), Last(everything)
-    dreams: dict[str, Callable[[Recording], Dreamt]] = {
+    dreams: dict[str, Callable[[RecordedEpisode], Dreamt]] = {
         "": lambda one: dream(known, one, THRESHOLD),
         "_no_threshold": lambda one: dream(known, one, 0.0),
         "_unseen": lambda one: dream(with_worlds(learned, []), one, THRESHOLD),
@@ -85,7 +85,7 @@ def with_worlds(learned: Knowledge, crawled: Sequence[Worked]) -> Knowledge:
     return Knowledge(learned.models, pooled(episodes, learned.models), learned.calibration)
 
 
-def dream(known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
+def dream(known: Knowledge, episode: RecordedEpisode, threshold: float) -> Dreamt:
     """The whole model-free dream. Colleagues were told the world's task; walks were told nothing."""
     begin = start(known.pool, known.models, episode.world)
     desk, _, seed = episode.world.rpartition("/desk:")
@@ -94,12 +94,12 @@ def dream(known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
     return dream_from(begin, known, episode, threshold)
 
 
-def dream_from(begin: State, known: Knowledge, episode: Recording, threshold: float) -> Dreamt:
+def dream_from(begin: State, known: Knowledge, episode: RecordedEpisode, threshold: float) -> Dreamt:
     """The same from a state."""
     return [_seen(one) for one in replay(known, begin, episode, threshold)]
 
 
-def state_off(known: Knowledge, episode: Recording) -> Dreamt:
+def state_off(known: Knowledge, episode: RecordedEpisode) -> Dreamt:
     """Only what was recorded after the same writes."""
     node, told = known.pool.root(episode.world), []
     for step in episode.steps:
@@ -112,12 +112,12 @@ def state_off(known: Knowledge, episode: Recording) -> Dreamt:
 class Last:
     """The last recorded answer of the very call in that world, whatever was written since."""
 
-    def __init__(self, episodes: Sequence[Recording]) -> None:
+    def __init__(self, episodes: Sequence[RecordedEpisode]) -> None:
         self._said = {
             (one.world, step.tool, step.spelled): step.seen for one in episodes for step in one.steps
         }
 
-    def dream(self, episode: Recording) -> Dreamt:
+    def dream(self, episode: RecordedEpisode) -> Dreamt:
         """Answer each call by itself."""
         return [self._said.get((episode.world, step.tool, step.spelled), ABSTAINED) for step in episode.steps]
 
@@ -125,13 +125,13 @@ class Last:
 class Nearest:
     """The answer to the recorded call of the tool whose arguments share most words, that world's first."""
 
-    def __init__(self, episodes: Sequence[Recording]) -> None:
+    def __init__(self, episodes: Sequence[RecordedEpisode]) -> None:
         self._said: dict[str, list[tuple[str, set[str], JsonValue]]] = defaultdict(list)
         for one in episodes:
             for step in one.steps:
                 self._said[step.tool].append((one.world, set(map(str, step.args.values())), step.seen))
 
-    def dream(self, episode: Recording) -> Dreamt:
+    def dream(self, episode: RecordedEpisode) -> Dreamt:
         """Answer each call by itself."""
         return [
             max(
@@ -146,7 +146,7 @@ def _seen(told: Told | None) -> JsonValue:
     return ABSTAINED if told is None else told.seen
 
 
-def score(steps: Sequence[Recording], told: Sequence[Dreamt]) -> dict[str, Score]:
+def score(steps: Sequence[RecordedEpisode], told: Sequence[Dreamt]) -> dict[str, Score]:
     """Calls by split, and "all"."""
     scores: dict[str, Score] = defaultdict(Score)
     for episode, answers in zip(steps, told, strict=True):
@@ -164,7 +164,7 @@ def score(steps: Sequence[Recording], told: Sequence[Dreamt]) -> dict[str, Score
     return scores
 
 
-def _figures(steps: Sequence[Recording], told: Sequence[Dreamt]) -> list[tuple[str, float]]:
+def _figures(steps: Sequence[RecordedEpisode], told: Sequence[Dreamt]) -> list[tuple[str, float]]:
     scores = score(steps, told)
     exact = {name: share(scores[name].exact, scores[name].answered) for name in SPLITS}
     whole = sum(

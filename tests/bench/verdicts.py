@@ -13,7 +13,7 @@ from typing import Protocol
 from desk_recordings import COLLEAGUES, READS, WRITES, colleague
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.observed import answer_of, failed
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.worlds import start
@@ -47,7 +47,7 @@ class DreamtDesk:
         if not options or options[0].support < self._threshold:
             raise Abstained
         told = options[0]
-        step = Step(tool, args, spell(dict(args)), told.seen, tool in WRITES, failed(told.seen))
+        step = HistoryStep(tool, args, spell(dict(args)), told.seen, tool in WRITES, failed(told.seen))
         self._state = follow(self._known, self._state, step, names, told.support)
         return told.seen
 
@@ -55,13 +55,15 @@ class DreamtDesk:
 class StatelessDesk:
     """A naive dream: each call by itself."""
 
-    def __init__(self, answer: Callable[[Recording], Sequence[JsonValue]], world: str, none: object) -> None:
+    def __init__(
+        self, answer: Callable[[RecordedEpisode], Sequence[JsonValue]], world: str, none: object
+    ) -> None:
         self._answer, self._world, self._none = answer, world, none
 
     def __call__(self, tool: str, args: Mapping[str, JsonValue]) -> JsonValue:
         """Answer."""
-        step = Step(tool, args, spell(dict(args)), None, tool in WRITES, failed=False)
-        told = self._answer(Recording("now", self._world, (step,)))[0]
+        step = HistoryStep(tool, args, spell(dict(args)), None, tool in WRITES, failed=False)
+        told = self._answer(RecordedEpisode("now", self._world, (step,)))[0]
         if told is self._none:
             raise Abstained
         return told

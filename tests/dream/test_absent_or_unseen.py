@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.advance import forget
 from dreamgym_kit.dream.state.candidates import CONTESTED
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider
 from dreamgym_kit.dream.state.facts import vouched
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.models import AnswerForm
 from dreamgym_kit.dream.state.observed import failed
@@ -29,7 +29,7 @@ NEW = State({}, OFF_RECORD)
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool in WRITES, failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool in WRITES, failed(seen))
 
 
 def renewed(loan):
@@ -56,10 +56,10 @@ def desk() -> Knowledge:
         loans = step("list", [{"loan": f"L{world}{number}"} for number in range(3)], page=1)
         towns = [step("open_at", {"day": day, "open": True}, day=day) for day in ("mo", "tu", "we", "th")]
         known = [loans, counted(0), *towns, renewed(f"L{world}1"), renewed(f"L{world}2"), counted(0)]
-        episodes.append(Recording(f"k{world}", name, tuple(known)))
+        episodes.append(RecordedEpisode(f"k{world}", name, tuple(known)))
         unseen = [renewed(f"X{world}1"), *(unknown(f"Y{world}{number}") for number in range(3))]
-        episodes.append(Recording(f"u{world}", name, tuple(unseen)))
-        episodes.append(Recording(f"l{world}", name, (counted(0), lent("ann"), counted(1))))
+        episodes.append(RecordedEpisode(f"u{world}", name, tuple(unseen)))
+        episodes.append(RecordedEpisode(f"l{world}", name, (counted(0), lent("ann"), counted(1))))
     models = mine(episodes)
     return Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
-from dreamgym_kit.dream.state.effects import Rule
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.effects import EffectRule
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -12,7 +12,7 @@ from dreamgym_kit.dream.state.worlds import start
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool == "read_one", failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool == "read_one", failed(seen))
 
 
 def folder(unread):
@@ -25,8 +25,8 @@ def box(unread_ones: int) -> Knowledge:
     for world in range(10):
         after = 2 if world < unread_ones else 3
         steps = (folder(3), step("read_one", {"ok": True}, message=40 + world), folder(after))
-        episodes.append(Recording(f"e{world}", f"w{world}", steps))
-    seen = Recording("seen", "asked", (folder(3),))
+        episodes.append(RecordedEpisode(f"e{world}", f"w{world}", steps))
+    seen = RecordedEpisode("seen", "asked", (folder(3),))
     models = mine([*episodes, seen])
     return Knowledge(models, pooled([*episodes, seen], models))
 
@@ -42,10 +42,10 @@ def test_a_read_that_a_write_left_alone_too_seldom_is_unknown_after_it(unread_on
 
 
 def test_contradictions_are_counted_for_what_a_rule_says_of_either_kind_of_view() -> None:
-    assert not Rule(program=(), same=9, changed=2).contested
-    assert Rule(program=(), same=7, changed=2).contested
-    assert not Rule(program=(), same=1, changed=1).contested
-    assert Rule(program=None, right=5, wrong=3, same=9).contested
-    assert not Rule(program=None, right=5, wrong=1, changed=6).contested
-    assert Rule(other=7, other_same=5).contested_elsewhere
-    assert not Rule(other=7, other_same=6).contested_elsewhere
+    assert not EffectRule(program=(), same=9, changed=2).contested
+    assert EffectRule(program=(), same=7, changed=2).contested
+    assert not EffectRule(program=(), same=1, changed=1).contested
+    assert EffectRule(program=None, right=5, wrong=3, same=9).contested
+    assert not EffectRule(program=None, right=5, wrong=1, changed=6).contested
+    assert EffectRule(other=7, other_same=5).contested_elsewhere
+    assert not EffectRule(other=7, other_same=6).contested_elsewhere

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -18,7 +18,7 @@ DOUBT = 0.45
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool == "pour", failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool == "pour", failed(seen))
 
 
 def jar(name, level):
@@ -44,10 +44,10 @@ def pantry() -> Knowledge:
         one, top, full = f"j{world}", f"l{world}", 10 + world
         looks = (jar(one, full), lid(top))
         episodes.append(
-            Recording(f"p{world}", f"w{world}", (*looks, poured(one, 3), jar(one, full - 3), lid(top)))
+            RecordedEpisode(f"p{world}", f"w{world}", (*looks, poured(one, 3), jar(one, full - 3), lid(top)))
         )
         episodes.append(
-            Recording(f"r{world}", f"w{world}", (*looks, refused(one, 90), jar(one, full), lid(top)))
+            RecordedEpisode(f"r{world}", f"w{world}", (*looks, refused(one, 90), jar(one, full), lid(top)))
         )
     models = mine(episodes)
     return Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
@@ -57,7 +57,7 @@ def support(pantry: Knowledge, state: State, tool: str, **args: object) -> float
     return consider(pantry, state, "never recorded", tool, args)[0][0].support
 
 
-def after_a_doubtful_pour(pantry: Knowledge, *looks: Step) -> State:
+def after_a_doubtful_pour(pantry: Knowledge, *looks: HistoryStep) -> State:
     state = replace(State({}, OFF_RECORD), spoken=("Pour 3 of j77, and see l77.",))
     for one in looks:
         state = follow(pantry, state, one)

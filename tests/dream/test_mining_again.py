@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.dream.state.audit import Learner, learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import Miner, mine, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
@@ -15,7 +15,7 @@ from dreamgym_kit.dream.state.wording import explain, rule_lines
 from dreamgym_kit.dream.state.worlds import start
 
 
-def door(world: int, number: int, calls: str) -> Recording:
+def door(world: int, number: int, calls: str) -> RecordedEpisode:
     """A door that is looked at (l), opened (o) and closed (c); opening twice fails."""
     opened, uses, steps = False, world % 4, []
     for call in calls:
@@ -27,8 +27,8 @@ def door(world: int, number: int, calls: str) -> Recording:
         elif call != "l":
             opened, uses = call == "o", uses + 1
             seen = {"done": tool, "uses": uses}
-        steps.append(Step(tool, args, spell(args), seen, call != "l", failed(seen)))
-    return Recording(f"e{number}", f"w{world}", tuple(steps))
+        steps.append(HistoryStep(tool, args, spell(args), seen, call != "l", failed(seen)))
+    return RecordedEpisode(f"e{number}", f"w{world}", tuple(steps))
 
 
 WALKS = ("lollcl", "loool", "llclol", "ocl", "lol")

@@ -3,7 +3,7 @@
 import pytest
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -11,7 +11,7 @@ from dreamgym_kit.dream.state.worlds import start
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool == "transfer", failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool == "transfer", failed(seen))
 
 
 def transfer(source, target, amount=5, parts=1):
@@ -27,7 +27,7 @@ def known(oneself: dict[str, object] | None = None) -> Knowledge:
         steps = [*reads, transfer(one, two, 5 + world, 2), *reads, transfer(two, one, 3, 1 + world)]
         for name in (one, two) if oneself is not None else ():
             steps.append(step("transfer", oneself, source=name, target=name, amount=5, parts=1))
-        episodes.append(Recording(f"e{world}", f"w{world}", tuple(steps)))
+        episodes.append(RecordedEpisode(f"e{world}", f"w{world}", tuple(steps)))
     models = mine(episodes)
     return Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
 

@@ -8,7 +8,7 @@ import pytest
 
 from dreamgym_kit.dream.state.candidates import CONTESTED, PRESUMED
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -18,7 +18,7 @@ WRITES = ("pay", "open_vault", "name_box")
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool in WRITES, failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool in WRITES, failed(seen))
 
 
 def worked(world):
@@ -37,7 +37,7 @@ def worked(world):
     names = [step("name_box", {"box": box, "name": f"n{box}"}, box=box, name=f"n{box}") for box in boxes]
     keys = [step("open_vault", {"error": "wrong key"}, key=f"k{world}{number}") for number in range(3)]
     return [
-        Recording(f"e{world}-{number}", f"w{world}", tuple(steps))
+        RecordedEpisode(f"e{world}-{number}", f"w{world}", tuple(steps))
         for number, steps in enumerate([[listed, *look], *pays, [*look, *strange], [*look, *names], keys])
     ]
 
@@ -48,7 +48,7 @@ def vault() -> Knowledge:
     models = mine(episodes)
     crawled = [worked(world)[0] for world in (40, 41)]
     partly = worked(42)[0]  # two of its four boxes, and not their list
-    crawled.append(Recording(partly.id, partly.world, partly.steps[1:3]))
+    crawled.append(RecordedEpisode(partly.id, partly.world, partly.steps[1:3]))
     return Knowledge(models, pooled([renamed(one, models) for one in [*episodes, *crawled]], models))
 
 

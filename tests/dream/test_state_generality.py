@@ -7,13 +7,13 @@ from dreamgym_kit.dream.state.candidates import OTHER_WORLDS, PRESUMED
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider
 from dreamgym_kit.dream.state.expressions import evaluate, explanations
 from dreamgym_kit.dream.state.forms import enumerated_texts, form_of
-from dreamgym_kit.dream.state.history import Pool, Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.texts import mask
-from dreamgym_kit.dream.state.trees import Case, grow, predict
+from dreamgym_kit.dream.state.trees import TreeCase, grow, predict
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import symbol_of
@@ -22,7 +22,7 @@ WRITES = ("sign_in", "close_case", "reopen_case")
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool in WRITES, failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool in WRITES, failed(seen))
 
 
 def asked(known: Knowledge, world: str, tool: str, **args: object) -> list[Told]:
@@ -31,7 +31,7 @@ def asked(known: Knowledge, world: str, tool: str, **args: object) -> list[Told]
 
 def test_a_word_stays_itself_where_an_argument_happens_to_say_it_too() -> None:
     episodes = [
-        Recording(f"e{world}", f"w{world}", (step("sign_in", {"kind": "Bearer"}, name=name),))
+        RecordedEpisode(f"e{world}", f"w{world}", (step("sign_in", {"kind": "Bearer"}, name=name),))
         for world, name in enumerate(["ann", "bob", "cec", "dan", "eve", "fay", "Bearer"])
     ]
     enumerated = enumerated_texts(episodes)["sign_in"]
@@ -45,7 +45,7 @@ def test_a_word_stays_itself_where_an_argument_happens_to_say_it_too() -> None:
 
 def test_an_echo_of_an_argument_keeps_its_form() -> None:
     episodes = [
-        Recording(f"e{world}", f"w{world}", (step("sign_in", {"mode": mode}, mode=mode),))
+        RecordedEpisode(f"e{world}", f"w{world}", (step("sign_in", {"mode": mode}, mode=mode),))
         for world, mode in enumerate(["fast", "slow", "fast", "slow", "fast"])
     ]
     enumerated = enumerated_texts(episodes).get("sign_in", frozenset())
@@ -65,22 +65,22 @@ def test_a_test_that_tells_sure_calls_from_doubtful_ones_survives_pruning() -> N
     door = ("is", "view.last:lock.answer.door")
     cases = []
     for world in range(9):
-        cases += [Case({door: "locked"}, "starts", f"w{world}")] * 4
-        cases += [Case({}, form, f"w{world}") for form in ("starts", "starts", "door open", "brake")]
+        cases += [TreeCase({door: "locked"}, "starts", f"w{world}")] * 4
+        cases += [TreeCase({}, form, f"w{world}") for form in ("starts", "starts", "door open", "brake")]
     tree = grow(cases)
     assert predict(tree, {door: "locked"}).purity > 0.9
     assert predict(tree, {}).contested
 
 
 def catalogue(wrong: bool = False) -> Knowledge:
-    def worked(world: int) -> tuple[Step, ...]:
+    def worked(world: int) -> tuple[HistoryStep, ...]:
         towns = [step("zip_of", {"zip": f"1000{place}"}, town=f"town{place}") for place in range(6)]
         towns += [step("zip_of", {"zip": "unknown"}, town=f"x{world}{place}") for place in range(4)]
         if wrong and world == 1:
             towns[0] = step("zip_of", {"zip": "99999"}, town="town0")
         return (*towns, step("zip_of", {"zip": f"2000{world}"}, town=f"only{world}"))
 
-    episodes = [Recording(f"e{world}", f"w{world}", worked(world)) for world in range(6)]
+    episodes = [RecordedEpisode(f"e{world}", f"w{world}", worked(world)) for world in range(6)]
     models = mine(episodes)
     return Knowledge(models, pooled(episodes, models))
 
@@ -101,8 +101,8 @@ def test_what_a_write_answers_once_it_was_done_does_not_make_it_unsteady() -> No
     closed = step("close_case", {"closed": True}, case="c1")
     again = step("close_case", {"error": "already closed"}, case="c1")
     other = step("reopen_case", {"open": True}, case="c2")
-    pool.add(Recording("a", "w", (closed, again)))
-    pool.add(Recording("b", "w", (other, closed, again)))
+    pool.add(RecordedEpisode("a", "w", (closed, again)))
+    pool.add(RecordedEpisode("b", "w", (other, closed, again)))
     assert pool.steadiness()["close_case"] > 0.7
 
 
@@ -151,12 +151,12 @@ def test_what_an_unanswered_write_named_may_be_there() -> None:
 def test_that_a_call_always_failed_vouches_for_nothing_once_something_was_written() -> None:
     """Looked for before it was made, a case was never found; the agent has just made something."""
 
-    def worked(world: int) -> list[Recording]:
+    def worked(world: int) -> list[RecordedEpisode]:
         missing = [
             step("show_case", {"error": f"no case c{world}{n}"}, case=f"c{world}{n}") for n in range(3)
         ]
         shown = [step("show_case", {"case": f"d{world}{n}"}, case=f"d{world}{n}") for n in range(2)]
-        return [Recording(f"e{world}", f"w{world}", (*missing, *shown))]
+        return [RecordedEpisode(f"e{world}", f"w{world}", (*missing, *shown))]
 
     episodes = [one for world in range(8) for one in worked(world)]
     models = mine(episodes)

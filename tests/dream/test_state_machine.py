@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
-from dreamgym_kit.dream.state.history import Pool, Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -40,7 +40,7 @@ class Store:
 
 def step(store, tool, **args):
     seen = store.call(tool, args)
-    return Step(tool, args, spell(args), seen, tool in WRITES, failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool in WRITES, failed(seen))
 
 
 @cache
@@ -54,7 +54,7 @@ def models():
         for write in (("set_limit", {"limit": 100 + number}), ("freeze", {})):
             steps.append(step(store, write[0], card_id=card, **write[1]))
             steps += [step(store, "get_card", card_id=one) for one in (card, other)]
-        episodes.append(Recording(f"e{number}", f"w{number}", tuple(steps)))
+        episodes.append(RecordedEpisode(f"e{number}", f"w{number}", tuple(steps)))
     return mine(episodes)
 
 

@@ -5,7 +5,7 @@ import pytest
 from dreamgym_kit.dream.calibration import Trial, calibrate
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow, replay
-from dreamgym_kit.dream.state.history import Recording, Step, recordings
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode, recordings
 from dreamgym_kit.dream.state.likeness import Usual, unlike
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
@@ -47,12 +47,12 @@ def work(world, calls, *, stock=5, notes=()):
             seen = {"guest_id": f"g-{world * 7919 % 9973:04d}-{number}", "name": args["name"]}
         else:
             opened, seen = False, {"ok": True}
-        steps.append(Step(tool, args, spell(args), seen, tool in WRITES, failed(seen)))
+        steps.append(HistoryStep(tool, args, spell(args), seen, tool in WRITES, failed(seen)))
     return steps
 
 
 def shop(world, number, calls, **kinds):
-    return Recording(f"e{world}-{number}", f"w{world}", tuple(work(world, calls, **kinds)))
+    return RecordedEpisode(f"e{world}-{number}", f"w{world}", tuple(work(world, calls, **kinds)))
 
 
 def recorded():
@@ -93,7 +93,9 @@ def all_after(known, calls, tool, world="new", **args):
     """All answers to a question in a state that was told these (tool, args, seen), best first."""
     state = State({})
     for name, given, seen in calls:
-        state = follow(known, state, Step(name, given, spell(given), seen, name in WRITES, failed(seen)))
+        state = follow(
+            known, state, HistoryStep(name, given, spell(given), seen, name in WRITES, failed(seen))
+        )
     return consider(known, state, world, tool, args)[0]
 
 
@@ -165,7 +167,7 @@ def test_an_unanswered_write_takes_with_it_what_it_may_have_touched(known) -> No
         77,
         [("get_item", {"item": "i77"}), ("sell", {"item": "i77", "count": 1}), ("get_item", {"item": "i77"})],
     )
-    told = replay(known, State({}), Recording("e", "w77", tuple(calls)), threshold=1.1)
+    told = replay(known, State({}), RecordedEpisode("e", "w77", tuple(calls)), threshold=1.1)
     assert told == [None, None, None]
 
 
@@ -248,8 +250,8 @@ def fence(world, number, asked):
         else:
             seen = {"animal": name, "opened": opened[args["animal"]]}
         given = {**args, "animal": name}
-        steps.append(Step(tool, given, spell(given), seen, tool == "let", False))
-    return Recording(f"f{world}-{number}", f"w{world}", tuple(steps))
+        steps.append(HistoryStep(tool, given, spell(given), seen, tool == "let", False))
+    return RecordedEpisode(f"f{world}-{number}", f"w{world}", tuple(steps))
 
 
 @pytest.mark.parametrize("redundant", [False, True])
@@ -275,7 +277,7 @@ def test_that_others_were_left_alone_says_nothing_of_the_thing_a_write_names(red
 
 def test_a_thing_found_by_another_name_is_not_kept_through_a_write_that_names_its_id() -> None:
     def step(tool, args, seen):
-        return Step(tool, args, spell(args), seen, tool == "let", False)
+        return HistoryStep(tool, args, spell(args), seen, tool == "let", False)
 
     def by_name(world, other):
         return step("find", {"name": f"{other}{world}"}, {"animal_id": f"{other}-{world}", "opened": False})
@@ -284,7 +286,7 @@ def test_a_thing_found_by_another_name_is_not_kept_through_a_write_that_names_it
         return step("let", {"animal_id": f"{other}-{world}"}, {"done": True})
 
     episodes = [
-        Recording(
+        RecordedEpisode(
             f"f{world}-{number}",
             f"w{world}",
             (by_name(world, "ann"), opened(world, "bob"), by_name(world, "ann")),

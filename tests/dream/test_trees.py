@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dreamgym_kit.dream.state.trees import Case, Node, grow, predict
+from dreamgym_kit.dream.state.trees import Node, TreeCase, grow, predict
 
 OPEN, VIP = ("is", "view.status"), ("is", "view.vip")
 FUNDS = (">", "args.amount", "view.funds")
@@ -13,7 +13,7 @@ FUNDS = (">", "args.amount", "view.funds")
 def cases(count, form, **facts):
     named = {"open": OPEN, "vip": VIP, "over": FUNDS}
     told = {named[name]: value for name, value in facts.items()}
-    return [Case(told, form, f"w{number}") for number in range(count)]
+    return [TreeCase(told, form, f"w{number}") for number in range(count)]
 
 
 def test_a_branch_of_two_cases_where_the_fact_is_unknown_asks_what_its_siblings_say() -> None:

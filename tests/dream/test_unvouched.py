@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.mining import mine, pooled, renamed
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
@@ -19,7 +19,7 @@ WRITES = ("feed", "release", "make_box")
 
 
 def step(tool, seen, **args):
-    return Step(tool, args, spell(args), seen, tool in WRITES, failed(seen))
+    return HistoryStep(tool, args, spell(args), seen, tool in WRITES, failed(seen))
 
 
 def look(dog):
@@ -39,10 +39,10 @@ def kennel() -> Knowledge:
     episodes = []
     for world in range(10):
         dog, name = f"d{world}", f"w{world}"
-        episodes.append(Recording(f"f{world}", name, (look(dog), fed(dog, f"note {world * 7}"))))
-        episodes.append(Recording(f"r{world}", name, (look(dog), released(dog))))
+        episodes.append(RecordedEpisode(f"f{world}", name, (look(dog), fed(dog, f"note {world * 7}"))))
+        episodes.append(RecordedEpisode(f"r{world}", name, (look(dog), released(dog))))
         made = step("make_box", {"box": f"b{world}", "made": True}, box=f"b{world}")
-        episodes.append(Recording(f"m{world}", name, (made,)))
+        episodes.append(RecordedEpisode(f"m{world}", name, (made,)))
     models = mine(episodes)
     return Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
 
@@ -54,7 +54,7 @@ def best(kennel: Knowledge, state: State, tool: str, **args: object) -> Told:
     return consider(kennel, state, "never recorded", tool, args)[0][0]
 
 
-def after(kennel: Knowledge, *steps: Step) -> State:
+def after(kennel: Knowledge, *steps: HistoryStep) -> State:
     state = NEW
     for one in steps:
         state = follow(kennel, state, one)
@@ -103,8 +103,10 @@ def test_that_other_worlds_have_one_of_that_id_is_no_voucher_for_a_write(worlds:
     episodes = []
     for world in range(worlds):
         dog, name = f"d{world % 4}", f"w{world}"
-        episodes.append(Recording(f"r{world}", name, (look(dog), released(dog))))
-        episodes.append(Recording(f"l{world}", name, tuple(look(f"e{world}{place}") for place in range(5))))
+        episodes.append(RecordedEpisode(f"r{world}", name, (look(dog), released(dog))))
+        episodes.append(
+            RecordedEpisode(f"l{world}", name, tuple(look(f"e{world}{place}") for place in range(5)))
+        )
     models = mine(episodes)
     shelter = Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
     other = after(shelter, *(look(f"k{place}") for place in range(6)))
@@ -126,7 +128,7 @@ def test_that_other_worlds_have_a_thing_of_that_id_does_not_say_that_this_one_ha
         dog = f"d{world % 3}"  # the same few ids everywhere, and not the same dogs
         kind = step("look", {"dog": dog, "kind": f"kind {world}"}, dog=dog)
         one = (kind, step("feed", {"fed": dog, "left": world == 11}, dog=dog))
-        episodes.append(Recording(f"e{world}", f"w{world}", one))
+        episodes.append(RecordedEpisode(f"e{world}", f"w{world}", one))
     models = mine(episodes)
     known = Knowledge(models, pooled([renamed(one, models) for one in episodes], models))
     assert models.everywhere["feed", spell({"dog": "d1"})].total() == 4

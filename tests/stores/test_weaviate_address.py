@@ -10,7 +10,7 @@ from weaviate_double import WeaviateDouble
 from weaviate_double.binary import binary_double
 
 from dreamgym_kit.adapters.stores.factory import open_store
-from dreamgym_kit.adapters.stores.weaviate_server import Target, target_of
+from dreamgym_kit.adapters.stores.weaviate_server import ServerTarget, target_of
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
 from dreamgym_kit.rollout.atomic_files import RunLock
 from dreamgym_kit.settings.buffer_url import Address, place_of
@@ -32,22 +32,24 @@ def row(step: int) -> Transition:
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("weaviate://db", Target("db", 8080, "db", 50051)),
-        ("weaviate://db:9000?grpc=9001", Target("db", 9000, "db", 9001)),
-        ("weaviate://db:80?grpc=rpc.db:80", Target("db", 80, "rpc.db", 80)),
-        ("weaviates://db?grpc=50051", Target("db", 443, "db", 50051, True)),
+        ("weaviate://db", ServerTarget("db", 8080, "db", 50051)),
+        ("weaviate://db:9000?grpc=9001", ServerTarget("db", 9000, "db", 9001)),
+        ("weaviate://db:80?grpc=rpc.db:80", ServerTarget("db", 80, "rpc.db", 80)),
+        ("weaviates://db?grpc=50051", ServerTarget("db", 443, "db", 50051, True)),
         (
             "weaviates://x1.c0.europe.gcp.weaviate.cloud",
-            Target("x1.c0.europe.gcp.weaviate.cloud", 443, "grpc-x1.c0.europe.gcp.weaviate.cloud", 443, True),
+            ServerTarget(
+                "x1.c0.europe.gcp.weaviate.cloud", 443, "grpc-x1.c0.europe.gcp.weaviate.cloud", 443, True
+            ),
         ),
         (
             "weaviates://shop.weaviate.network",
-            Target("shop.weaviate.network", 443, "shop.grpc.weaviate.network", 443, True),
+            ServerTarget("shop.weaviate.network", 443, "shop.grpc.weaviate.network", 443, True),
         ),
-        ("weaviate://[::1]?grpc=[::1]:9001", Target("::1", 8080, "::1", 9001)),
+        ("weaviate://[::1]?grpc=[::1]:9001", ServerTarget("::1", 8080, "::1", 9001)),
     ],
 )
-def test_an_address_names_both_ports(text: str, target: Target) -> None:
+def test_an_address_names_both_ports(text: str, target: ServerTarget) -> None:
     assert target_of(address(text)) == target
 
 

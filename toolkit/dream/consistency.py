@@ -22,7 +22,7 @@ from dreamgym_kit.dream.state.claims import (
 )
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.entities import is_id_name, mentioned, records
-from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.history import HistoryStep
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import answer_of, failed, observation
 from dreamgym_kit.dream.state.values import copy_json, field_path, is_key, spell, walk
@@ -216,7 +216,7 @@ class ConsistencyCheck:
             raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
         return found[0]
 
-    def _check_effect(self, claim: Claim, step: Step, after: State) -> None:
+    def _check_effect(self, claim: Claim, step: HistoryStep, after: State) -> None:
         """One change against the tool's recorded effects, where those rest on enough."""
         models = self._knowledge.models
         only = changing_fields(models, self._call.tool)
@@ -251,16 +251,16 @@ class ConsistencyCheck:
                     f"leaves: '{place}' still has the example's {value}, which is not of this environment"
                 )
 
-    def _step(self, seen: JsonValue) -> Step:
+    def _step(self, seen: JsonValue) -> HistoryStep:
         args = self._args
-        return Step(self._call.tool, args, spell(dict(args)), seen, True, failed(seen))
+        return HistoryStep(self._call.tool, args, spell(dict(args)), seen, True, failed(seen))
 
     def _shown(self, value: JsonValue) -> str:
         return spell(self._concrete(value))[:80]
 
 
 def ruled_records(
-    models: ToolModels, before: State, after: State, step: Step, entity: str, field: str
+    models: ToolModels, before: State, after: State, step: HistoryStep, entity: str, field: str
 ) -> Iterator[list[Mapping[str, JsonValue]]]:
     """By read that showed a field of a thing: its records after a step, where believed rules tell."""
     for view, record in records_of(before, entity):

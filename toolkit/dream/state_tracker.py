@@ -17,7 +17,7 @@ from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, kn
 from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.denials import no_denials
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
-from dreamgym_kit.dream.state.history import Step, recordings, step_of
+from dreamgym_kit.dream.state.history import HistoryStep, recordings, step_of
 from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Renaming
@@ -153,7 +153,9 @@ class TrackedEpisode:
             self.state = claimed(knowledge.models, before, self.state, step, claims, confidence)
         self._take_known(knowledge, before, step, claims)
 
-    def _take_known(self, knowledge: Knowledge, before: State, step: Step, claims: tuple[Claim, ...]) -> None:
+    def _take_known(
+        self, knowledge: Knowledge, before: State, step: HistoryStep, claims: tuple[Claim, ...]
+    ) -> None:
         if self._keeps_known:
             self.known = known_after(self.known, knowledge.models, before, step, claims)
 
@@ -171,7 +173,7 @@ class TrackedEpisode:
     def _done_unseen(self, knowledge: Knowledge, entry: Transition, claims: tuple[Claim, ...]) -> None:
         """A write was done whose answer nobody saw."""
         before = self.state
-        step: Step = self.renaming.step(step_of(entry))._replace(seen=None, failed=False)
+        step: HistoryStep = self.renaming.step(step_of(entry))._replace(seen=None, failed=False)
         self.state = forget(knowledge.models, before, step)
         if claims:
             self.state = claimed(knowledge.models, before, self.state, step, claims, entry.answer.confidence)

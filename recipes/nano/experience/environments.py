@@ -20,7 +20,7 @@ from dreamgym_kit.dream.chain import SURE
 from dreamgym_kit.dream.learned.deciding import LearnedDecision
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, tried
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told
-from dreamgym_kit.dream.state.history import Recording, step_of
+from dreamgym_kit.dream.state.history import RecordedEpisode, step_of
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.recipes.desk.cases import (
     CITIES,
@@ -290,9 +290,11 @@ def ask_held_out(
     return asyncio.run(tried(model, known, in_symbols, unseen=unseen))
 
 
-def recording(rows: Sequence[Transition]) -> Recording:
+def recording(rows: Sequence[Transition]) -> RecordedEpisode:
     """An episode as rules see it, of whatever split: to be measured, never to be learned from."""
-    return Recording(rows[0].episode, f"{rows[0].tenant}/{rows[0].environment}", tuple(map(step_of, rows)))
+    return RecordedEpisode(
+        rows[0].episode, f"{rows[0].tenant}/{rows[0].environment}", tuple(map(step_of, rows))
+    )
 
 
 def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:

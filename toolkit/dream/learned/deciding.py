@@ -28,7 +28,7 @@ from dreamgym_kit.dream.state.absences import denied_by
 from dreamgym_kit.dream.state.claims import Claim, changing_fields, differs
 from dreamgym_kit.dream.state.dreaming import Knowledge, consider, follow
 from dreamgym_kit.dream.state.entities import mentioned, records
-from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.history import HistoryStep
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
@@ -155,7 +155,7 @@ def decided(
 
 def _check_denials(question: Question, seen: JsonValue) -> None:
     """What the task or its user named is there, as long as nothing was done to it."""
-    step = Step(question.tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
+    step = HistoryStep(question.tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
     denied, state = denied_by(step), question.state
     for thing in question.things:
         known = thing.named and thing.there != "denied" and state.is_named(thing.entity)
@@ -193,7 +193,7 @@ def _checked(
     if not changes:
         return ()
     only = changing_fields(knowledge.models, tool)
-    step = Step(tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
+    step = HistoryStep(tool, question.args, spell(dict(question.args)), seen, True, failed(seen))
     after = follow(knowledge, question.state, step)
     claims = []
     for change in changes:

@@ -21,7 +21,7 @@ from dreamgym_kit.dream.learned.deciding import (
 )
 from dreamgym_kit.dream.learned.vocabulary import LearnedCheckpoint
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.views import State
@@ -166,7 +166,7 @@ class Tried:
         made: what the model decided, whatever its support; None where that came to nothing.
     """
 
-    step: Step
+    step: HistoryStep
     mined: Told | None
     made: LearnedDecision | None
 
@@ -184,7 +184,7 @@ class Tried:
 async def tried(
     model: LearnedExperience,
     knowledge: Knowledge,
-    episodes: Iterable[Recording],
+    episodes: Iterable[RecordedEpisode],
     *,
     unseen: bool = False,
 ) -> list[Tried]:

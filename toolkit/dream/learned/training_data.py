@@ -36,10 +36,10 @@ from dreamgym_kit.dream.learned.vocabulary import (
 from dreamgym_kit.dream.state.claims import differs
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.entities import records
-from dreamgym_kit.dream.state.history import OFF_RECORD, Recording
+from dreamgym_kit.dream.state.history import OFF_RECORD, RecordedEpisode
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.trees import Case, Feature, Node, grow, predict
+from dreamgym_kit.dream.state.trees import Feature, Node, TreeCase, grow, predict
 from dreamgym_kit.dream.state.values import as_number
 from dreamgym_kit.dream.state.views import State, ViewKey, args_of
 from dreamgym_kit.dream.state.worlds import reads_at, start
@@ -102,7 +102,9 @@ def met(knowledge: Knowledge) -> Iterator[Met]:
             yield from met_in(knowledge, world, episode, unseen=number % _UNKNOWN == _UNKNOWN - 1)
 
 
-def met_in(knowledge: Knowledge, world: str, episode: Recording, *, unseen: bool = False) -> Iterator[Met]:
+def met_in(
+    knowledge: Knowledge, world: str, episode: RecordedEpisode, *, unseen: bool = False
+) -> Iterator[Met]:
     """The calls of one episode, in their order."""
     models, pool = knowledge.models, knowledge.pool
     state = State({}, OFF_RECORD) if unseen else start(pool, models, world, without=episode.id)
@@ -218,8 +220,8 @@ def _candidate_steps(calls: Sequence[Met]) -> dict[str, FactWords | None]:
     return facts
 
 
-def _case(call: Met, facts: Mapping[str, FactWords | None], outcome: str) -> Case:
-    return Case(_tested(call, facts), outcome, call.world)
+def _case(call: Met, facts: Mapping[str, FactWords | None], outcome: str) -> TreeCase:
+    return TreeCase(_tested(call, facts), outcome, call.world)
 
 
 def _tested(call: Met, facts: Mapping[str, FactWords | None]) -> dict[Feature, Hashable]:

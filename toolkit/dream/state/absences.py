@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.history import HistoryStep
 from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State, stands_in
 
@@ -55,7 +55,7 @@ class GivenValues:
 
     cases: dict[tuple[str, str], list[_Given]] = field(default_factory=lambda: defaultdict(list))
 
-    def see(self, step: Step, state: State, world: str) -> None:
+    def see(self, step: HistoryStep, state: State, world: str) -> None:
         """Take one call."""
         keys = {name: str(value) for name, value in step.args.items() if is_key(value)}
         shown = {name: state.shown_by(text) for name, text in keys.items()}
@@ -97,7 +97,7 @@ def _whole(cases: list[_Given], source: str) -> int:
     return sorted(most.values())[len(most) // 2]
 
 
-def denied_by(step: Step) -> frozenset[str]:
+def denied_by(step: HistoryStep) -> frozenset[str]:
     """What a failed call said not to be there: the arguments that it repeats, else all."""
     said = spell(step.seen)
     if not step.failed or _NOT_THERE.search(said) is None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dreamgym_kit.dream.state.absences import denied_by
-from dreamgym_kit.dream.state.effects import Rule, shared_things
-from dreamgym_kit.dream.state.history import OFF_RECORD, Step
+from dreamgym_kit.dream.state.effects import EffectRule, shared_things
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep
 from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.stated_effects import said_to_keep, through_statements
@@ -23,7 +23,7 @@ _DOUBTFUL = 0.5  # a view that is likelier wrong than right is not kept
 
 
 def advance(
-    models: ToolModels, state: State, step: Step, names: Names, line: int, *, confidence: float = TOLD
+    models: ToolModels, state: State, step: HistoryStep, names: Names, line: int, *, confidence: float = TOLD
 ) -> State:
     """The state after a call was answered.
 
@@ -76,7 +76,7 @@ def advance(
     return through_statements(models, state, after, step, names)
 
 
-def forget(models: ToolModels, state: State, step: Step) -> State:
+def forget(models: ToolModels, state: State, step: HistoryStep) -> State:
     """The state after a write that nobody could answer: what it never touches is still known."""
     kept = dict(_left_alone(models, state.views, step))
     gone = tuple(view for key, view in state.views.items() if key not in kept)
@@ -92,7 +92,7 @@ def forget(models: ToolModels, state: State, step: Step) -> State:
 
 
 def _left_alone(
-    models: ToolModels, views: Mapping[ViewKey, View], step: Step
+    models: ToolModels, views: Mapping[ViewKey, View], step: HistoryStep
 ) -> Iterator[tuple[ViewKey, View]]:
     """The views that a write leaves alone, whatever becomes of it."""
     forms = [rules for (write, _), rules in models.rules.items() if write == step.tool]
@@ -104,7 +104,7 @@ def _left_alone(
 
 
 def _spared(
-    models: ToolModels, state: State, step: Step, after: Mapping[ViewKey, View], sure: float
+    models: ToolModels, state: State, step: HistoryStep, after: Mapping[ViewKey, View], sure: float
 ) -> dict[ViewKey, View]:
     """The views after a write of which nobody is sure, as far as that does not concern them."""
     alone = _left_alone(models, state.views, step)
@@ -125,7 +125,7 @@ def with_keys(names: Names, args: Mapping[str, JsonValue]) -> Names:
 
 
 def _through_rules(
-    models: ToolModels, before: Mapping[ViewKey, View], step: Step, names: Names, writes: int
+    models: ToolModels, before: Mapping[ViewKey, View], step: HistoryStep, names: Names, writes: int
 ) -> dict[ViewKey, View]:
     rules = models.rules.get((step.tool, models.form(step)), {})
     after = names_after(names, step.seen)
@@ -142,7 +142,9 @@ def _through_rules(
     return views
 
 
-def _after(models: ToolModels, step: Step, rule: Rule | None, view: View, names: Names) -> View | None:
+def _after(
+    models: ToolModels, step: HistoryStep, rule: EffectRule | None, view: View, names: Names
+) -> View | None:
     """One view after a write; None when nobody can tell any more."""
     write, prior = step.tool, models.keeps(step.tool, view.tool)
     changed = rule is not None and not rule.keeps and rule.selects(view.args, view.observation, names)
@@ -176,11 +178,11 @@ def _after(models: ToolModels, step: Step, rule: Rule | None, view: View, names:
     )
 
 
-def _leaves(rule: Rule | None, step: Step, view: View) -> bool:
+def _leaves(rule: EffectRule | None, step: HistoryStep, view: View) -> bool:
     return rule is not None and rule.keeps and _witnessed(rule, step, view)
 
 
-def _witnessed(rule: Rule | None, step: Step, view: View) -> bool:
+def _witnessed(rule: EffectRule | None, step: HistoryStep, view: View) -> bool:
     """Whether it was ever seen that this write leaves such a view alone, of the very thing that it names.
 
     That it left the reads of other things alone says nothing of the one it was called for.
@@ -189,7 +191,9 @@ def _witnessed(rule: Rule | None, step: Step, view: View) -> bool:
     return not shared or (rule is not None and rule.witnessed(shared))
 
 
-def _whole(models: ToolModels, write: str, read: str, rule: Rule, names: Names, writes: int) -> View | None:
+def _whole(
+    models: ToolModels, write: str, read: str, rule: EffectRule, names: Names, writes: int
+) -> View | None:
     """A read that nobody has made yet, where the write tells all of its answer."""
     args = {of: names.values[name] for of, name in rule.bind if name in names.values}
     if any(of.startswith(".") for of, _ in rule.bind) or set(args) != models.parameters.get(

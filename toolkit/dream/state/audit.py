@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dreamgym_kit.dream.calibration import Calibrator, calibrate
 from dreamgym_kit.dream.state.curve import Trials, curve
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
-from dreamgym_kit.dream.state.history import Recording
+from dreamgym_kit.dream.state.history import RecordedEpisode
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -20,7 +20,7 @@ _MAX_TRIED = 3_000  # calls of held-out worlds that are replayed
 
 
 def learn(
-    episodes: Sequence[Recording],
+    episodes: Sequence[RecordedEpisode],
     *,
     stated: Mapping[str, StatedModel] | None = None,
     calibrated: bool = True,
@@ -38,7 +38,7 @@ class Learner:
     def __init__(self, stated: Mapping[str, StatedModel] | None = None) -> None:
         self._all, self._others = Miner(stated), Miner(stated)
 
-    def learn(self, episodes: Sequence[Recording], *, calibrated: bool = True) -> Knowledge:
+    def learn(self, episodes: Sequence[RecordedEpisode], *, calibrated: bool = True) -> Knowledge:
         """What is known by these recordings; as if they were met for the first time."""
         models = self._all.mine(episodes)
         pool = pooled([renamed(episode, models) for episode in episodes], models)
@@ -46,7 +46,7 @@ class Learner:
         calibration = calibrate([trial for one in tried for trial in one.answered]) if tried else Calibrator()
         return Knowledge(models, pool, calibration, curve(tried))
 
-    def _tried(self, episodes: Sequence[Recording]) -> list[Trials]:
+    def _tried(self, episodes: Sequence[RecordedEpisode]) -> list[Trials]:
         """Replay episodes of worlds that the models were not mined from.
 
         What only read there, as a crawl does, is known beforehand, and a third of the rest; the others are
@@ -63,7 +63,7 @@ class Learner:
         return _tried(models, tried)
 
 
-def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
+def _tried(models: ToolModels, episodes: Sequence[RecordedEpisode]) -> list[Trials]:
     in_symbols = [renamed(episode, models) for episode in episodes]
     nothing = Knowledge(models, pooled([], models))
     found: list[Trials] = []
@@ -81,12 +81,12 @@ def _tried(models: ToolModels, episodes: Sequence[Recording]) -> list[Trials]:
     return found
 
 
-def _is_known(number: int, episode: Recording, turn: int, *, third: bool) -> bool:
+def _is_known(number: int, episode: RecordedEpisode, turn: int, *, third: bool) -> bool:
     """Whether it is known beforehand: a third of the episodes, or all but a third, and what only read."""
     return (number % _TURNS == turn) == third or not any(step.writes for step in episode.steps)
 
 
-def _some(episodes: Sequence[Recording], most: int) -> list[Recording]:
+def _some(episodes: Sequence[RecordedEpisode], most: int) -> list[RecordedEpisode]:
     kept, count = [], 0
     for episode in episodes:
         if count > most:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dreamgym_kit.dream.state.absences import denied_by, surely_absent
 from dreamgym_kit.dream.state.facts import facts_around, vouched
-from dreamgym_kit.dream.state.history import Pool, Step
+from dreamgym_kit.dream.state.history import HistoryStep, Pool
 from dreamgym_kit.dream.state.likeness import unlike
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
@@ -43,7 +43,7 @@ _ANYWHERE = 0.97  # agreement from which an answer counts as the same in all wor
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CandidateCall:
     """A call to be answered."""
 
     tool: str
@@ -65,7 +65,7 @@ class Candidate:
     why: str = ""
 
 
-def candidates(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
+def candidates(models: ToolModels, pool: Pool, state: State, asked: CandidateCall) -> Iterator[Candidate]:
     """All answers that code knows, in no order."""
     found, seen = pool.exact(state.line, asked.tool, asked.spelled)
     if found:
@@ -99,7 +99,7 @@ def _doubted(one: Candidate, touched: str | None) -> Candidate:
     return replace(one, basis=basis, support=min(one.support, _GUESSED), why=why)
 
 
-def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
+def _by_rules(models: ToolModels, pool: Pool, state: State, asked: CandidateCall) -> Iterator[Candidate]:
     tree = models.trees.get(asked.tool)
     if tree is None:
         return
@@ -137,29 +137,31 @@ def _by_rules(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Ite
         yield _doubted(Candidate(filled.value, Source.DERIVED, support, "rule", why), touched)
 
 
-def _denied(asked: Asked, seen: JsonValue) -> list[str]:
+def _denied(asked: CandidateCall, seen: JsonValue) -> list[str]:
     """The arguments of which an answer says that there is no such thing."""
-    texts = denied_by(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
+    texts = denied_by(HistoryStep(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
     return [name for name, value in asked.args.items() if is_key(value) and str(value) in texts]
 
 
-def _surely_absent(models: ToolModels, state: State, asked: Asked) -> bool:
+def _surely_absent(models: ToolModels, state: State, asked: CandidateCall) -> bool:
     keys = {name: str(value) for name, value in asked.args.items() if is_key(value)}
     found = surely_absent(models.absences, asked.tool, keys, state)
     return any(not source_touched(models, state, models.absences[asked.tool, name].source) for name in found)
 
 
-def _always(models: ToolModels, pool: Pool, asked: Asked, form: str) -> bool:
+def _always(models: ToolModels, pool: Pool, asked: CandidateCall, form: str) -> bool:
     """Whether this very call was recorded in this world, and always went so."""
     known = pool.always(asked.world, asked.tool, asked.spelled)
     return bool(known) and all(_form(models, asked, seen) == form for seen in known)
 
 
-def _form(models: ToolModels, asked: Asked, seen: JsonValue) -> str:
-    return models.form(Step(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
+def _form(models: ToolModels, asked: CandidateCall, seen: JsonValue) -> str:
+    return models.form(HistoryStep(asked.tool, asked.args, asked.spelled, seen, asked.writes, failed(seen)))
 
 
-def _after_other_writes(models: ToolModels, pool: Pool, state: State, asked: Asked) -> Iterator[Candidate]:
+def _after_other_writes(
+    models: ToolModels, pool: Pool, state: State, asked: CandidateCall
+) -> Iterator[Candidate]:
     """The same call in the same world, but not in this very state; nothing that this episode has changed."""
     key = (asked.tool, asked.spelled)
     if (
@@ -181,7 +183,7 @@ def _after_other_writes(models: ToolModels, pool: Pool, state: State, asked: Ask
     yield Candidate(seen, Source.RECORDED, support, SAME_WORLD, why)
 
 
-def _listed(models: ToolModels, asked: Asked) -> Candidate | None:
+def _listed(models: ToolModels, asked: CandidateCall) -> Candidate | None:
     """What a tool that answers alike in all worlds, as a catalogue does, has answered to this very call."""
     support, said = models.fixed.get(asked.tool, 0.0), models.everywhere.get((asked.tool, asked.spelled))
     if not support or not said or SIGN in asked.spelled:
@@ -194,7 +196,7 @@ def _listed(models: ToolModels, asked: Asked) -> Candidate | None:
     return Candidate(seen, Source.ANALOGOUS, support * count / (count + _DOUBT), OTHER_WORLDS, why)
 
 
-def _analogous(models: ToolModels, state: State, asked: Asked) -> Iterator[Candidate]:
+def _analogous(models: ToolModels, state: State, asked: CandidateCall) -> Iterator[Candidate]:
     said = models.everywhere.get((asked.tool, asked.spelled))
     if not said or SIGN in asked.spelled:  # the first id of this episode is not that of another
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dreamgym_kit.dream.state.entities import Record, mentioned, records, with_field
-from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.history import HistoryStep
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.stated import DECLARED
 from dreamgym_kit.dream.state.values import MISSING, is_number, is_scalar, spell
@@ -67,7 +67,7 @@ def claims_of(changes: Iterable[Mapping[str, JsonValue]]) -> tuple[Claim, ...]:
     )
 
 
-def believed(models: ToolModels, step: Step, view: View) -> bool:
+def believed(models: ToolModels, step: HistoryStep, view: View) -> bool:
     """Whether what a write does to a view is known better than by the model: declared, or often recorded."""
     said = models.stated.get(step.tool)
     if said is not None and said.source == DECLARED and said.speaks_of(view.tool):
@@ -99,7 +99,12 @@ def changing_fields(models: ToolModels, tool: str) -> frozenset[str] | None:
 
 
 def claimed(
-    models: ToolModels, before: State, after: State, step: Step, claims: Iterable[Claim], support: float
+    models: ToolModels,
+    before: State,
+    after: State,
+    step: HistoryStep,
+    claims: Iterable[Claim],
+    support: float,
 ) -> State:
     """The state after a write whose changes a model told.
 
@@ -126,7 +131,7 @@ def claimed(
 class _Told:
     """What a model told of one write, for the views that no rule is sure about."""
 
-    def __init__(self, before: State, step: Step, claims: tuple[Claim, ...], support: float) -> None:
+    def __init__(self, before: State, step: HistoryStep, claims: tuple[Claim, ...], support: float) -> None:
         self._claims, self._support, self._step = claims, support, step
         self._touched = {*mentioned(dict(step.args)), *mentioned(step.seen)} | {one.entity for one in claims}
         self._made = {
@@ -202,7 +207,7 @@ def _shows(view: View, entity: str) -> bool:
 
 
 def known_after(
-    known: Known, models: ToolModels, before: State, step: Step, claims: Iterable[Claim]
+    known: Known, models: ToolModels, before: State, step: HistoryStep, claims: Iterable[Claim]
 ) -> Known:
     """What is known beside the views after an answered call; `before`: the state that it met."""
     fields, shown = _copied(known.fields), _copied(known.shown)
@@ -244,7 +249,7 @@ def _take_record(
                 kept[record.entity] = _left(kept[record.entity], frozenset(record.fields))
 
 
-def _may_have_acted(step: Step) -> bool:
+def _may_have_acted(step: HistoryStep) -> bool:
     """Whether a failure leaves open if it was done: no answer came, or the line went."""
     if not step.failed:
         return False

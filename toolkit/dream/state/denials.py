@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from dreamgym_kit.dream.state.entities import records
-from dreamgym_kit.dream.state.history import Recording
+from dreamgym_kit.dream.state.history import RecordedEpisode
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.values import is_key, spell
 
 _MIN_WORLDS = 2
 
 
-def no_denials(models: ToolModels, episodes: Iterable[Recording]) -> frozenset[tuple[str, str]]:
+def no_denials(models: ToolModels, episodes: Iterable[RecordedEpisode]) -> frozenset[tuple[str, str]]:
     """By read and form of its failure, those that recordings show of things that were there."""
     worlds: dict[tuple[str, str], set[str]] = defaultdict(set)
     for episode in episodes:

@@ -10,12 +10,12 @@ from dreamgym_kit.dream.state.candidates import (
     OTHER_WORLDS,
     PRESUMED,
     SAME_WORLD,
-    Asked,
     Candidate,
+    CandidateCall,
     candidates,
 )
 from dreamgym_kit.dream.state.curve import CurvePoint
-from dreamgym_kit.dream.state.history import Pool, Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
@@ -63,14 +63,18 @@ def consider(
     """The answers to a call, best supported first, and what could be named around it."""
     models = knowledge.models
     names = around(args, state, models.fresh_for(tool, state))
-    asked = Asked(tool, args, spell(dict(args)), names, tool in models.writes, world)
+    asked = CandidateCall(tool, args, spell(dict(args)), names, tool in models.writes, world)
     found = with_statements(models, state, asked, candidates(models, knowledge.pool, state, asked))
     told = [_told(knowledge, tool, one) for one in found]
     return sorted(told, key=lambda one: (-one.support, -one.raw)), names
 
 
 def follow(
-    knowledge: Knowledge, state: State, step: Step, names: Names | None = None, confidence: float = TOLD
+    knowledge: Knowledge,
+    state: State,
+    step: HistoryStep,
+    names: Names | None = None,
+    confidence: float = TOLD,
 ) -> State:
     """The state after a call was answered."""
     known = names or around(step.args, state, knowledge.models.fresh_for(step.tool, state))
@@ -80,7 +84,12 @@ def follow(
 
 
 def replay(
-    knowledge: Knowledge, start: State, episode: Recording, threshold: float = 0.0, *, guesses: bool = True
+    knowledge: Knowledge,
+    start: State,
+    episode: RecordedEpisode,
+    threshold: float = 0.0,
+    *,
+    guesses: bool = True,
 ) -> list[Told | None]:
     """Dream an episode's calls, free-running: nothing is corrected. None where the dream abstains.
 
@@ -101,7 +110,7 @@ def replay(
     return told
 
 
-def trials(episode: Recording, told: list[Told | None]) -> list[Trial]:
+def trials(episode: RecordedEpisode, told: list[Told | None]) -> list[Trial]:
     """What a replay got right."""
     return [
         Trial(step.tool, one.basis, one.raw, spell(one.seen) == spell(step.seen))

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from dreamgym_kit.dream.state.entities import is_id_name
 from dreamgym_kit.dream.state.names import Names
-from dreamgym_kit.dream.state.operations import Step, apply, difference, general_paths, locate
+from dreamgym_kit.dream.state.operations import OperationStep, apply, difference, general_paths, locate
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.trees import CONTESTED
 from dreamgym_kit.dream.state.values import MISSING, copy_json, is_key, is_scalar, spell
 from dreamgym_kit.dream.state.views import View
 from dreamgym_kit.serialization import JsonValue
 
-Operation = tuple[tuple[Step, ...], str]
+Operation = tuple[tuple[OperationStep, ...], str]
 
 _MAX_OPERATIONS = 4
 _CANDIDATES = 12
@@ -46,7 +46,7 @@ class Example(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rule:
+class EffectRule:
     """What a write (in one form of its answer) does to the views of one read."""
 
     bind: tuple[tuple[str, str], ...] = ()  # (of the read: argument or ".field", name around the write)
@@ -170,9 +170,9 @@ def run(
     return after
 
 
-def mine_rule(examples: Sequence[Example]) -> Rule:
+def mine_rule(examples: Sequence[Example]) -> EffectRule:
     """Make the rule of one (write, form, read) from its examples."""
-    rule = Rule(bind=_binding(examples))
+    rule = EffectRule(bind=_binding(examples))
     bound: list[Example] = []
     for example in examples:
         if rule.selects(example.read_args, example.before, example.names):
@@ -255,7 +255,7 @@ def _equalities(example: Example, prefixes: tuple[str, ...]) -> set[tuple[str, s
     return found
 
 
-def _fit(rule: Rule, examples: Sequence[Example]) -> None:
+def _fit(rule: EffectRule, examples: Sequence[Example]) -> None:
     counts: Counter[Operation] = Counter()
     changed = [example for example in examples if example.known and not example.same]
     for example in examples:
@@ -282,7 +282,7 @@ def _fit(rule: Rule, examples: Sequence[Example]) -> None:
     rule.operations = {one: rule.operations[one] for one in rule.program or () if one in rule.operations}
 
 
-def _grow(rule: Rule, counts: Counter[Operation], sample: Sequence[Example]) -> tuple[Operation, ...]:
+def _grow(rule: EffectRule, counts: Counter[Operation], sample: Sequence[Example]) -> tuple[Operation, ...]:
     """Add operations while they bring the examples nearer to what happened."""
     ordered = sorted(counts, key=lambda one: (-counts[one], sum(map(_strangeness, one[0])), str(one)))
     program: tuple[Operation, ...] = ()
@@ -304,7 +304,7 @@ def _grow(rule: Rule, counts: Counter[Operation], sample: Sequence[Example]) -> 
     return program
 
 
-def _strangeness(step: Step) -> float:
+def _strangeness(step: OperationStep) -> float:
     """Of two ways to say where, the one by an argument is the likelier, best by one of the same name."""
     if step.kind == "key":
         return 1.0
@@ -312,7 +312,7 @@ def _strangeness(step: Step) -> float:
     return by_answer + (0.5 if step.kind == "row" and not step.name.endswith(f".{step.key}") else 0.0)
 
 
-def _nearness(rule: Rule, program: tuple[Operation, ...], sample: Sequence[Example]) -> float:
+def _nearness(rule: EffectRule, program: tuple[Operation, ...], sample: Sequence[Example]) -> float:
     total = 0.0
     for example in sample:
         made = run(program, rule.operations, example.before, example.names)
@@ -327,13 +327,13 @@ def _nearness(rule: Rule, program: tuple[Operation, ...], sample: Sequence[Examp
     return total
 
 
-def _hold_out(rule: Rule, bound: Sequence[Example]) -> None:
+def _hold_out(rule: EffectRule, bound: Sequence[Example]) -> None:
     """Fit on one half of the worlds, try on the other, both ways."""
     worlds = sorted({example.world for example in bound})
     if len(worlds) < 2:
         return
     for half in (set(worlds[::2]), set(worlds[1::2])):
-        other = Rule(bind=rule.bind)
+        other = EffectRule(bind=rule.bind)
         _fit(other, [example for example in bound if example.world not in half][:80])
         for example in [one for one in bound if one.world in half][:80]:
             if not example.known and other.program is not None:
@@ -345,7 +345,7 @@ def _hold_out(rule: Rule, bound: Sequence[Example]) -> None:
                 rule.wrong += made is not MISSING
 
 
-def _whole(rule: Rule, names: Names) -> object:
+def _whole(rule: EffectRule, names: Names) -> object:
     made = rule.whole.fill(names)
     return MISSING if made is None else made.value
 

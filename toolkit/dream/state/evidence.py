@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from dreamgym_kit.dream.state.advance import advance
-from dreamgym_kit.dream.state.history import Pool, Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
@@ -27,7 +27,7 @@ _SHOWN = 400
 
 
 @dataclass(slots=True)
-class Evidence:
+class RuleEvidence:
     """Of one part of a stated model: calls where it was right, and where not, with the first of those."""
 
     right: int = 0
@@ -53,16 +53,16 @@ def _told(seen: JsonValue) -> str:
     return spell(seen)
 
 
-Found = Mapping[str, Mapping[str, Evidence]]
+Found = Mapping[str, Mapping[str, RuleEvidence]]
 """By tool and part: "answer", "fails_only", "fails.2", "changes.1", "keeps.get_order"."""
 
 
 def evidence(
-    models: ToolModels, episodes: Sequence[Recording], stated: Mapping[str, StatedModel] | None = None
+    models: ToolModels, episodes: Sequence[RecordedEpisode], stated: Mapping[str, StatedModel] | None = None
 ) -> Found:
     """Hold stated models against recordings; `models` is what was mined of them, with the statements."""
     said = models.stated if stated is None else stated
-    found: dict[str, dict[str, Evidence]] = {tool: defaultdict(Evidence) for tool in said}
+    found: dict[str, dict[str, RuleEvidence]] = {tool: defaultdict(RuleEvidence) for tool in said}
     plain = replace(models, stated={})  # a statement is not followed by what it says itself
     in_symbols = [renamed(episode, models) for episode in episodes]
     pool = pooled(in_symbols, models)
@@ -81,7 +81,7 @@ def evidence(
 
 
 def uncontradicted(
-    said: ToolModelSettings, parts: Mapping[str, Evidence], *, tolerance: float = 0.0
+    said: ToolModelSettings, parts: Mapping[str, RuleEvidence], *, tolerance: float = 0.0
 ) -> ToolModelSettings:
     """The model without the parts that recordings contradict in more than this share of calls."""
 
@@ -112,7 +112,9 @@ def _names_read(pattern: str, part: str) -> bool:
     return fnmatchcase(part.removeprefix("keeps."), pattern)
 
 
-def _walked(models: ToolModels, pool: Pool, episode: Recording) -> Iterator[tuple[State, int, Step, int]]:
+def _walked(
+    models: ToolModels, pool: Pool, episode: RecordedEpisode
+) -> Iterator[tuple[State, int, HistoryStep, int]]:
     """Each call of an episode with the state that it met and the node after it."""
     state = start(pool, models, episode.world)
     for number, step in enumerate(episode.steps, start=1):
@@ -128,7 +130,12 @@ def _walked(models: ToolModels, pool: Pool, episode: Recording) -> Iterator[tupl
 
 
 def _judge_answer(
-    parts: dict[str, Evidence], models: ToolModels, said: StatedModel, step: Step, names: Names, where: str
+    parts: dict[str, RuleEvidence],
+    models: ToolModels,
+    said: StatedModel,
+    step: HistoryStep,
+    names: Names,
+    where: str,
 ) -> None:
     outcome = said.outcome(names)
     if outcome is None:
@@ -143,11 +150,11 @@ def _judge_answer(
 
 
 def _judge_effects(
-    parts: dict[str, Evidence],
+    parts: dict[str, RuleEvidence],
     said: StatedModel,
     state: State,
     after: Mapping[ViewKey, JsonValue],
-    step: Step,
+    step: HistoryStep,
     names: Names,
     where: str,
 ) -> None:

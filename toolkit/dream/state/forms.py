@@ -8,7 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from dreamgym_kit.dream.state.history import Recording
+from dreamgym_kit.dream.state.history import RecordedEpisode
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.texts import kind_of_text
@@ -58,7 +58,7 @@ class _Form:
         return kind if (path, kind) in self._enumerated else "s"
 
 
-def enumerated_texts(episodes: Iterable[Recording]) -> dict[str, Enumerated]:
+def enumerated_texts(episodes: Iterable[RecordedEpisode]) -> dict[str, Enumerated]:
     """For each writing tool, the texts of its answers that are one of a few and recur in other worlds."""
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     worlds: dict[tuple[str, str, str], set[str]] = defaultdict(set)

@@ -15,12 +15,12 @@ from dreamgym_kit.dream.state.advance import advance, names_after, with_keys
 from dreamgym_kit.dream.state.answering import Told
 from dreamgym_kit.dream.state.effects import Example, shared_things
 from dreamgym_kit.dream.state.facts import Common, facts_around, texts_around
-from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Recording, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.likeness import Heard, hear
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.trees import Case, Feature
+from dreamgym_kit.dream.state.trees import Feature, TreeCase
 from dreamgym_kit.dream.state.values import MISSING, spell
 from dreamgym_kit.dream.state.views import State, View, ViewKey
 from dreamgym_kit.dream.state.worlds import reads_at, start
@@ -32,17 +32,17 @@ _AT_NODE = 0.99  # a read that another episode made after the same writes
 
 
 @dataclass(slots=True)
-class Call:
+class GatheredCall:
     """One call as an example for its tool's tree; the facts around it are found when asked for."""
 
-    step: Step
+    step: HistoryStep
     form: str
     world: str
     before: str | None
     around: tuple[Names, State] | None
     seen: tuple[dict[Feature, Hashable], dict[Feature, str]] | None = None
 
-    def case(self, common: Common) -> Case:
+    def case(self, common: Common) -> TreeCase:
         """The call with the facts that count where these texts are common."""
         if self.around is not None:
             names, state = self.around
@@ -51,7 +51,7 @@ class Call:
         assert self.seen is not None
         facts, texts = self.seen
         recurring = {feature: text for feature, text in texts.items() if (feature[1], text) in common}
-        return Case({**facts, **recurring}, self.form, self.world)
+        return TreeCase({**facts, **recurring}, self.form, self.world)
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Gathered:
     """Examples from one world, in the order met, or from several."""
 
     pairs: dict[tuple[str, str, str], list[Example]] = field(default_factory=lambda: defaultdict(list))
-    calls: dict[str, list[Call]] = field(default_factory=lambda: defaultdict(list))
+    calls: dict[str, list[GatheredCall]] = field(default_factory=lambda: defaultdict(list))
     answers: dict[tuple[str, str], list[Told]] = field(default_factory=lambda: defaultdict(list))
     texts: Counter[tuple[str, str]] = field(default_factory=Counter)  # (name, text): worlds
     given: GivenValues = field(default_factory=GivenValues)
@@ -73,7 +73,7 @@ class Gathered:
 
 
 def gather(
-    models: ToolModels, pool: Pool, episodes: Sequence[Recording], *, pairs: bool, calls: bool
+    models: ToolModels, pool: Pool, episodes: Sequence[RecordedEpisode], *, pairs: bool, calls: bool
 ) -> Gathered:
     """Walk one world's episodes: pairs of a read before and after a write, and calls with their answers.
 
@@ -95,7 +95,7 @@ def _walk(
     found: Gathered,
     models: ToolModels,
     pool: Pool,
-    episode: Recording,
+    episode: RecordedEpisode,
     state: State,
     *,
     pairs: bool,
@@ -112,9 +112,9 @@ def _call(
     found: Gathered,
     models: ToolModels,
     pool: Pool,
-    episode: Recording,
+    episode: RecordedEpisode,
     state: State,
-    step: Step,
+    step: HistoryStep,
     names: Names,
 ) -> None:
     form, world = models.form(step), episode.world
@@ -125,7 +125,7 @@ def _call(
     if found.wants("call", step.tool, form):
         known, seen = pool.elsewhere(world, step.tool, step.spelled, without=episode.id)
         before = models.form(step._replace(seen=seen, failed=failed(seen))) if known else None
-        found.calls[step.tool].append(Call(step, form, world, before, (names, state)))
+        found.calls[step.tool].append(GatheredCall(step, form, world, before, (names, state)))
     if found.wants("answer", step.tool, form):
         found.answers[step.tool, form].append((names, step.seen, world))
 
@@ -157,9 +157,9 @@ def together(worlds: Iterable[Gathered], *, pairs: int, calls: int, answers: int
 def _follow(
     models: ToolModels,
     pool: Pool,
-    episode: Recording,
+    episode: RecordedEpisode,
     state: State,
-    step: Step,
+    step: HistoryStep,
     names: Names,
     found: Gathered | None,
 ) -> State:
@@ -181,7 +181,7 @@ def _pair(
     models: ToolModels,
     pool: Pool,
     state: State,
-    step: Step,
+    step: HistoryStep,
     names: Names,
     world: str,
     line: int,

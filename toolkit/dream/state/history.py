@@ -21,7 +21,7 @@ OFF_RECORD = -1
 """The node where no recording stood."""
 
 
-class Step(NamedTuple):
+class HistoryStep(NamedTuple):
     """One recorded call."""
 
     tool: str
@@ -33,15 +33,15 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedEpisode:
     """One recorded episode."""
 
     id: str
     world: str
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
 
 
-def step_of(entry: Transition) -> Step:
+def step_of(entry: Transition) -> HistoryStep:
     """A transition as rules see it."""
     seen = observation(entry.answer)
     args = escaped_args(entry.call.args)
@@ -49,7 +49,7 @@ def step_of(entry: Transition) -> Step:
         args |= {
             f"{_REPLY}{place}": escaped(reply.reply) for place, reply in enumerate(entry.call.replies, 1)
         }
-    return Step(
+    return HistoryStep(
         tool=entry.call.tool,
         args=args,
         spelled=spell(args),
@@ -59,7 +59,7 @@ def step_of(entry: Transition) -> Step:
     )
 
 
-def recordings(transitions: Iterable[Transition]) -> list[Recording]:
+def recordings(transitions: Iterable[Transition]) -> list[RecordedEpisode]:
     """Real episodes, each in the order of its steps: the one door to mining, state and calibration.
 
     What runs for real in a dream is left out, and so is the held-out split: nothing is ever mined or composed
@@ -72,7 +72,7 @@ def recordings(transitions: Iterable[Transition]) -> list[Recording]:
         if entry.answer.source is Source.REAL:
             episodes[entry.tenant, str(entry.environment), entry.episode].append(entry)
     return [
-        Recording(
+        RecordedEpisode(
             episode,
             f"{tenant}/{world}",
             tuple(step_of(one) for one in sorted(rows, key=lambda row: row.step)),
@@ -90,15 +90,15 @@ class Pool:
         formed: by (world, tool, spelled arguments), what the call was answered anywhere, by episode.
     """
 
-    advances: Callable[[Step], bool]
+    advances: Callable[[HistoryStep], bool]
     at: dict[int, dict[ViewKey, tuple[JsonValue, set[str]]]] = field(default_factory=dict)
     anywhere: dict[tuple[str, str, str], dict[str, JsonValue]] = field(default_factory=dict)
-    episodes: dict[str, list[Recording]] = field(default_factory=dict)  # by world
+    episodes: dict[str, list[RecordedEpisode]] = field(default_factory=dict)  # by world
     worlds: dict[int, str] = field(default_factory=dict)  # of each node
     again: set[tuple[int, ViewKey]] = field(default_factory=set)  # writes at nodes after that very write
     _nodes: dict[tuple[int | str, str], int] = field(default_factory=dict)
 
-    def add(self, recording: Recording) -> None:
+    def add(self, recording: RecordedEpisode) -> None:
         """Put one episode in."""
         self.episodes.setdefault(recording.world, []).append(recording)
         node, done = self._node(recording.world, ""), set()
@@ -118,7 +118,7 @@ class Pool:
         """The node of a world before any write; OFF_RECORD when nothing was recorded there."""
         return self._nodes.get((world, ""), OFF_RECORD)
 
-    def next(self, node: int, step: Step) -> int:
+    def next(self, node: int, step: HistoryStep) -> int:
         """The node after a call."""
         return (
             self._nodes.get((node, f"{step.tool}{step.spelled}"), OFF_RECORD) if self.advances(step) else node
@@ -178,7 +178,9 @@ class Pool:
         return self._nodes.setdefault((parent, edge), len(self._nodes))
 
 
-def acting_failures(episodes: Iterable[Recording], form: Callable[[Step], str]) -> frozenset[tuple[str, str]]:
+def acting_failures(
+    episodes: Iterable[RecordedEpisode], form: Callable[[HistoryStep], str]
+) -> frozenset[tuple[str, str]]:
     """The failures (tool, form) that changed something though they said that they failed.
 
     A read that said one thing before such a failure and another after it, nothing but failures between,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.state.absences import denied_by
 from dreamgym_kit.dream.state.entities import is_id_name
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.values import as_number, is_key
 from dreamgym_kit.dream.state.views import State, View
 from dreamgym_kit.serialization import JsonValue
@@ -106,7 +106,7 @@ Usuals = Mapping[tuple[str, str], Usual]
 """By (tool, argument)."""
 
 
-def usual_values(episodes: Iterable[Recording]) -> dict[tuple[str, str], Usual]:
+def usual_values(episodes: Iterable[RecordedEpisode]) -> dict[tuple[str, str], Usual]:
     """Look at all calls that went well."""
     found: dict[tuple[str, str], Usual] = defaultdict(Usual)
     for episode in episodes:
@@ -148,7 +148,7 @@ class Heard:
         self.places |= other.places
         self.alike |= other.alike
 
-    def see_roles(self, step: Step, name: str, known: frozenset[str]) -> None:
+    def see_roles(self, step: HistoryStep, name: str, known: frozenset[str]) -> None:
         """Take a call that went well: the roles in which its world had shown a value, and where it does."""
         said = View(step.tool, step.spelled, step.seen, confidence=1.0, source="told")
         self.alike.add(known | said.places_of(str(step.args[name])))
@@ -157,7 +157,7 @@ class Heard:
             self.places.update((step.tool, name, place) for place in known)
 
 
-def hear(heard: Heard, step: Step, state: State) -> None:
+def hear(heard: Heard, step: HistoryStep, state: State) -> None:
     """Count whether the values of a call had been heard of in its world, if it went well or denies them."""
     denied = denied_by(step)
     for name, value in step.args.items():

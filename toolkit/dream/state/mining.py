@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dreamgym_kit.dream.state.answering import answer_form
-from dreamgym_kit.dream.state.effects import Example, Rule, mine_rule
+from dreamgym_kit.dream.state.effects import EffectRule, Example, mine_rule
 from dreamgym_kit.dream.state.forms import enumerated_texts
 from dreamgym_kit.dream.state.gathering import Gathered, gather, together
-from dreamgym_kit.dream.state.history import Pool, Recording, acting_failures
+from dreamgym_kit.dream.state.history import Pool, RecordedEpisode, acting_failures
 from dreamgym_kit.dream.state.likeness import count_heard, usual_values
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.dream.state.trees import Case, grow
+from dreamgym_kit.dream.state.trees import TreeCase, grow
 from dreamgym_kit.dream.state.values import spell
 from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
 from dreamgym_kit.dream.state.wrapping import Wrap, usual_wrap
@@ -39,7 +39,7 @@ _COMMON = 3  # worlds in which a text has to recur
 _PAIRS, _CASES, _ANSWERS = 40, 350, 60  # of one (write, form, read), of one tool, of one (tool, form)
 
 
-def mine(episodes: Sequence[Recording], stated: Mapping[str, StatedModel] | None = None) -> ToolModels:
+def mine(episodes: Sequence[RecordedEpisode], stated: Mapping[str, StatedModel] | None = None) -> ToolModels:
     """Mine the tool models of some recordings, beside what somebody stated of tools."""
     return Miner(stated).mine(episodes)
 
@@ -48,18 +48,18 @@ def _spoken_of(said: Mapping[str, StatedModel]) -> set[str]:
     return {*said, *(read for model in said.values() for _, read in model.said.reads())}
 
 
-def _wrap(episodes: Sequence[Recording], tool: str) -> Wrap:
+def _wrap(episodes: Sequence[RecordedEpisode], tool: str) -> Wrap:
     steps = (step for episode in episodes for step in episode.steps)
     return usual_wrap(step.seen for step in steps if step.tool == tool and not step.failed)
 
 
-def renamed(episode: Recording, models: ToolModels) -> Recording:
+def renamed(episode: RecordedEpisode, models: ToolModels) -> RecordedEpisode:
     """The episode with symbols for made-up ids."""
     renaming = Renaming(models.fresh)
-    return Recording(episode.id, episode.world, tuple(renaming.step(step) for step in episode.steps))
+    return RecordedEpisode(episode.id, episode.world, tuple(renaming.step(step) for step in episode.steps))
 
 
-def pooled(episodes: Sequence[Recording], models: ToolModels) -> Pool:
+def pooled(episodes: Sequence[RecordedEpisode], models: ToolModels) -> Pool:
     """All episodes by the nodes that they passed."""
     pool = Pool(models.advances)
     for episode in episodes:
@@ -71,7 +71,7 @@ def pooled(episodes: Sequence[Recording], models: ToolModels) -> Pool:
 class _Environment:
     """One world, and by pass what was gathered from it and what that rested on."""
 
-    episodes: list[Recording]
+    episodes: list[RecordedEpisode]
     writes: frozenset[tuple[str, str]]  # (tool, form)
     gathered: dict[int, tuple[list[object], Gathered]] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class Miner:
         self._made: dict[tuple[object, ...], tuple[Sequence[object], object]] = {}
         self.walked = 0  # worlds that the last mining walked, over all passes
 
-    def mine(self, episodes: Sequence[Recording]) -> ToolModels:
+    def mine(self, episodes: Sequence[RecordedEpisode]) -> ToolModels:
         """The tool models of these recordings."""
         self.walked = 0
         models, in_symbols, pool = _vocabulary(episodes, self._stated)
@@ -129,13 +129,13 @@ class Miner:
         for key, answer in found.answers.items():
             models.answers[key] = self._kept(("answer", *key), answer, answer_form)
 
-    def _keep_worlds(self, models: ToolModels, in_symbols: Sequence[Recording]) -> None:
+    def _keep_worlds(self, models: ToolModels, in_symbols: Sequence[RecordedEpisode]) -> None:
         """Worlds that are as before keep what was gathered from them, if it is told in the same words."""
         words = (
             *(models.writes, models.parameters, models.enumerated, models.probes),
             *(models.hidden, models.acting, {tool: set(names) for tool, names in models.fresh.items()}),
         )
-        by_world: dict[str, list[Recording]] = defaultdict(list)
+        by_world: dict[str, list[RecordedEpisode]] = defaultdict(list)
         for episode in in_symbols:
             by_world[episode.world].append(episode)
         before = self._worlds if words == self._words else {}
@@ -173,14 +173,14 @@ class Miner:
 def _alike(left: Sequence[object], right: Sequence[object]) -> bool:
     """Whether two lists hold the same things: the same objects, or equal ones that are cheap to compare."""
     return len(left) == len(right) and all(
-        one is other or (isinstance(one, (Case, tuple)) and one == other)
+        one is other or (isinstance(one, (TreeCase, tuple)) and one == other)
         for one, other in zip(left, right, strict=True)
     )
 
 
 def _vocabulary(
-    episodes: Sequence[Recording], said: Mapping[str, StatedModel]
-) -> tuple[ToolModels, list[Recording], Pool]:
+    episodes: Sequence[RecordedEpisode], said: Mapping[str, StatedModel]
+) -> tuple[ToolModels, list[RecordedEpisode], Pool]:
     """What all passes speak in: symbols, forms, pseudo-reads, and what is simply counted."""
     writes = {step.tool for episode in episodes for step in episode.steps if step.writes}
     made_up = {tool: model.said.fresh for tool, model in said.items() if model.said.fresh}
@@ -204,7 +204,7 @@ def _vocabulary(
     return models, in_symbols, pool
 
 
-def _writes(models: ToolModels, episodes: Sequence[Recording]) -> frozenset[tuple[str, str]]:
+def _writes(models: ToolModels, episodes: Sequence[RecordedEpisode]) -> frozenset[tuple[str, str]]:
     return frozenset(
         (step.tool, models.form(step))
         for episode in episodes
@@ -223,11 +223,11 @@ def _rests_on(models: ToolModels, writes: frozenset[tuple[str, str]]) -> list[ob
     return [shares, *rules]
 
 
-def _read(item: tuple[str, Rule]) -> str:
+def _read(item: tuple[str, EffectRule]) -> str:
     return item[0]
 
 
-def _parameters(episodes: Sequence[Recording]) -> dict[str, frozenset[str]]:
+def _parameters(episodes: Sequence[RecordedEpisode]) -> dict[str, frozenset[str]]:
     counts: dict[str, Counter[frozenset[str]]] = defaultdict(Counter)
     for episode in episodes:
         for step in episode.steps:
@@ -256,7 +256,7 @@ def _left_alone(
     return {key: (same, total) for key, (same, total) in counts.items()}
 
 
-def _count_everywhere(models: ToolModels, episodes: Sequence[Recording]) -> None:
+def _count_everywhere(models: ToolModels, episodes: Sequence[RecordedEpisode]) -> None:
     """How often the same call is answered alike in different worlds."""
     worlds: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for episode in episodes:

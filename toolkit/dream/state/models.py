@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dreamgym_kit.dream.state.absences import Absences
-from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.effects import EffectRule
 from dreamgym_kit.dream.state.facts import Common
 from dreamgym_kit.dream.state.forms import Enumerated, form_of
-from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.history import HistoryStep
 from dreamgym_kit.dream.state.likeness import Usuals
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -108,7 +108,7 @@ class ToolModels:
     hidden: frozenset[tuple[str, str]] = frozenset()
     acting: frozenset[tuple[str, str]] = frozenset()
     fresh: Fresh = field(default_factory=dict)
-    rules: dict[tuple[str, str], dict[str, Rule]] = field(default_factory=dict)
+    rules: dict[tuple[str, str], dict[str, EffectRule]] = field(default_factory=dict)
     trees: dict[str, Node] = field(default_factory=dict)
     answers: dict[tuple[str, str], AnswerForm] = field(default_factory=dict)
     everywhere: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class ToolModels:
             share = (same + 4 * share) / (total + 4)
         return share
 
-    def form(self, step: Step) -> str:
+    def form(self, step: HistoryStep) -> str:
         """The form of a call's answer."""
         return form_of(
             step.seen,
@@ -144,7 +144,7 @@ class ToolModels:
         answer = self.answers.get((tool, form))
         return answer is not None and answer.failure
 
-    def advances(self, step: Step) -> bool:
+    def advances(self, step: HistoryStep) -> bool:
         """Whether the world may be another after this call."""
         if not step.failed:
             return step.writes
@@ -155,7 +155,7 @@ class ToolModels:
         count = state.minted.get(tool, 0) + 1
         return {name: symbol_of(tool, name, count) for name in self.fresh.get(tool, ())}
 
-    def pseudo_reads(self, step: Step) -> dict[str, JsonValue]:
+    def pseudo_reads(self, step: HistoryStep) -> dict[str, JsonValue]:
         """What a call tells besides its answer, as answers of pseudo-reads."""
         told: dict[str, JsonValue] = {}
         tells = {form for tool, form in self.probes if tool == step.tool}

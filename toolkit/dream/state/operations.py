@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.values import is_key, is_scalar, spell
 from dreamgym_kit.serialization import JsonValue
 
 
-class Step(NamedTuple):
+class OperationStep(NamedTuple):
     """One step of a path: key (constant), by (the key that `name` gives), row (whose `key` equals `name`)."""
 
     kind: str
@@ -30,18 +30,18 @@ class Step(NamedTuple):
         return str(self.key)
 
 
-class Change(NamedTuple):
+class FieldChange(NamedTuple):
     """One operation, as it happened."""
 
-    path: tuple[Step | str | int, ...]
+    path: tuple[OperationStep | str | int, ...]
     kind: str  # set, new, delete, append, prepend, remove
     value: JsonValue
     old: JsonValue
 
 
 def difference(
-    before: JsonValue, after: JsonValue, names: Names, path: tuple[Step | str | int, ...] = ()
-) -> Iterator[Change]:
+    before: JsonValue, after: JsonValue, names: Names, path: tuple[OperationStep | str | int, ...] = ()
+) -> Iterator[FieldChange]:
     """What has to be done to `before` to make it `after`."""
     if spell(before) == spell(after):
         return
@@ -56,30 +56,30 @@ def difference(
             if key in before:
                 yield from difference(before[key], value, names, (*path, key))
             else:
-                yield Change((*path, key), "new", value, None)
+                yield FieldChange((*path, key), "new", value, None)
         for key in before.keys() - after.keys():
-            yield Change((*path, key), "delete", None, before[key])
+            yield FieldChange((*path, key), "delete", None, before[key])
         return
     if isinstance(before, list) and isinstance(after, list) and (path or told):
         found = list(_of_lists(before, after, names, path))
         if found:
             yield from found
             return
-    yield Change(path, "set", after, before)
+    yield FieldChange(path, "set", after, before)
 
 
 def _of_lists(
-    before: list[JsonValue], after: list[JsonValue], names: Names, path: tuple[Step | str | int, ...]
-) -> Iterator[Change]:
+    before: list[JsonValue], after: list[JsonValue], names: Names, path: tuple[OperationStep | str | int, ...]
+) -> Iterator[FieldChange]:
     old, new = [spell(item) for item in before], [spell(item) for item in after]
     if len(new) == len(old) + 1 and new[:-1] == old:
-        yield Change(path, "append", after[-1], None)
+        yield FieldChange(path, "append", after[-1], None)
     elif len(new) == len(old) + 1 and new[1:] == old:
-        yield Change(path, "prepend", after[0], None)
+        yield FieldChange(path, "prepend", after[0], None)
     elif len(new) == len(old) - 1:
         gone = next((place for place in range(len(old)) if old[:place] + old[place + 1 :] == new), None)
         if gone is not None:
-            yield Change(path, "remove", before[gone], None)
+            yield FieldChange(path, "remove", before[gone], None)
     elif len(new) == len(old):
         changed = [place for place in range(len(old)) if old[place] != new[place]]
         if len(changed) == 1 and isinstance(before[changed[0]], dict) and isinstance(after[changed[0]], dict):
@@ -88,7 +88,7 @@ def _of_lists(
                 yield from difference(row, after[changed[0]], names, (*path, step))
 
 
-def _selectors(row: dict[str, JsonValue], rows: list[JsonValue], names: Names) -> Iterator[Step]:
+def _selectors(row: dict[str, JsonValue], rows: list[JsonValue], names: Names) -> Iterator[OperationStep]:
     for key, value in row.items():
         if not is_key(value):
             continue
@@ -96,22 +96,24 @@ def _selectors(row: dict[str, JsonValue], rows: list[JsonValue], names: Names) -
             continue
         for name in names.by_spelling.get(spell(value), ()):
             if name.startswith(("args.", "answer.")):
-                yield Step("row", key, name)
+                yield OperationStep("row", key, name)
 
 
-def general_paths(path: tuple[Step | str | int, ...], names: Names) -> list[tuple[Step, ...]]:
+def general_paths(
+    path: tuple[OperationStep | str | int, ...], names: Names
+) -> list[tuple[OperationStep, ...]]:
     """The ways to say a path for any call: each key as itself, or as what a name gives; at most 12."""
-    ways: list[list[Step]] = []
+    ways: list[list[OperationStep]] = []
     for part in path:
-        if isinstance(part, Step):
+        if isinstance(part, OperationStep):
             ways.append([part])
             continue
         giving = [
-            Step("by", name=name)
+            OperationStep("by", name=name)
             for name, value in names.values.items()
             if name.startswith(("args.", "answer.")) and is_scalar(value) and str(value) == str(part)
         ]
-        ways.append([Step("key", part), *giving[:2]])
+        ways.append([OperationStep("key", part), *giving[:2]])
     return list(itertools.islice(itertools.product(*ways), 12))
 
 
@@ -123,7 +125,7 @@ class Place(NamedTuple):
     value: JsonValue
 
 
-def locate(observation: JsonValue, path: tuple[Step, ...], names: Names) -> Place | None:
+def locate(observation: JsonValue, path: tuple[OperationStep, ...], names: Names) -> Place | None:
     """Follow a path; None where it leads nowhere."""
     current: JsonValue = observation
     container: JsonValue = None
@@ -143,7 +145,7 @@ def locate(observation: JsonValue, path: tuple[Step, ...], names: Names) -> Plac
     return Place(container, key, current)
 
 
-def _key(container: JsonValue, step: Step, names: Names) -> str | int | None:
+def _key(container: JsonValue, step: OperationStep, names: Names) -> str | int | None:
     if step.kind == "key":
         return step.key
     if step.name not in names.values:
@@ -163,7 +165,7 @@ def _key(container: JsonValue, step: Step, names: Names) -> str | int | None:
 
 
 def apply(
-    kind: str, observation: JsonValue, path: tuple[Step, ...], names: Names, value: JsonValue
+    kind: str, observation: JsonValue, path: tuple[OperationStep, ...], names: Names, value: JsonValue
 ) -> JsonValue:
     """Do one operation in place (only an empty path gives another object back).
 

@@ -7,7 +7,7 @@ create alone. Both become pseudo-reads, and what moves them is mined like any ef
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from dreamgym_kit.dream.state.history import Pool, Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
@@ -24,7 +24,7 @@ def probes(pool: Pool, models: ToolModels) -> frozenset[tuple[str, str]]:
         forms: dict[str, Counter[str]] = defaultdict(Counter)
         for (tool, spelled), (seen, _) in told.items():
             form = (
-                models.form(Step(tool, args_of(spelled), spelled, seen, writes=False, failed=True))
+                models.form(HistoryStep(tool, args_of(spelled), spelled, seen, writes=False, failed=True))
                 if failed(seen)
                 else ""
             )
@@ -38,7 +38,7 @@ def probes(pool: Pool, models: ToolModels) -> frozenset[tuple[str, str]]:
 
 
 def hidden_fields(
-    episodes: Sequence[Recording], pool: Pool, models: ToolModels
+    episodes: Sequence[RecordedEpisode], pool: Pool, models: ToolModels
 ) -> frozenset[tuple[str, str]]:
     """(tool, field) of write answers that arguments do not explain and that all calls at a node share."""
     totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])

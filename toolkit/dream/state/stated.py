@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.operations import Step, apply, locate
+from dreamgym_kit.dream.state.operations import OperationStep, apply, locate
 from dreamgym_kit.dream.state.stated_values import Stated, compiled, steps_of
 from dreamgym_kit.dream.state.values import MISSING, add, as_number, copy_json, fields, is_scalar, spell
 from dreamgym_kit.dream.state.views import State, View
@@ -35,7 +35,7 @@ _DOUBT = 0.5  # what an answer is worth once more for each condition that nobody
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StatedOutcome:
     """What a stated model says about a call: a failure, or success (`seen` is MISSING if it tells no answer).
 
     Attributes:
@@ -89,7 +89,7 @@ class StatedModel:
             more.update({f"{alias}{name}": value for name, value in found.items()})
         return names.with_more(more), sure
 
-    def outcome(self, names: Names, sure: float = 1.0) -> Outcome | None:
+    def outcome(self, names: Names, sure: float = 1.0) -> StatedOutcome | None:
         """What the tool answers; None where nothing is said of that."""
         doubts = 0
         for number, (conditions, told) in enumerate(self._fails, start=1):
@@ -99,11 +99,11 @@ class StatedModel:
             if None in held:
                 doubts += 1
                 continue
-            return Outcome(told.value(names), True, f"fails.{number}", doubts, sure)
+            return StatedOutcome(told.value(names), True, f"fails.{number}", doubts, sure)
         if self._answer is None and not self.said.fails_only:
             return None
         seen = MISSING if self._answer is None else self._answer.value(names)
-        return Outcome(seen, False, "answer", doubts, sure)
+        return StatedOutcome(seen, False, "answer", doubts, sure)
 
     def speaks_of(self, read: str) -> bool:
         """Whether it says what its success does to a read."""
@@ -330,7 +330,7 @@ class _Change:
 
 
 def _done(
-    kind: str, made: JsonValue, path: tuple[Step, ...], names: Names, old: object, value: JsonValue
+    kind: str, made: JsonValue, path: tuple[OperationStep, ...], names: Names, old: object, value: JsonValue
 ) -> JsonValue:
     if kind in ("add", "subtract"):
         value = add(old, value, 1 if kind == "add" else -1)

@@ -7,10 +7,10 @@ not sure.
 
 from collections.abc import Iterable, Sequence
 
-from dreamgym_kit.dream.state.candidates import PRESUMED, Asked, Candidate
+from dreamgym_kit.dream.state.candidates import PRESUMED, Candidate, CandidateCall
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
-from dreamgym_kit.dream.state.stated import DECLARED, Outcome, StatedModel
+from dreamgym_kit.dream.state.stated import DECLARED, StatedModel, StatedOutcome
 from dreamgym_kit.dream.state.values import MISSING
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.types import Source
@@ -19,7 +19,7 @@ _HELD = 0.5  # confidence from which a view is taken for what the read answers, 
 
 
 def with_statements(
-    models: ToolModels, state: State, asked: Asked, found: Iterable[Candidate]
+    models: ToolModels, state: State, asked: CandidateCall, found: Iterable[Candidate]
 ) -> Sequence[Candidate]:
     """The candidates that recordings give, and what was stated of the tool in its place among them."""
     known = list(found)
@@ -38,7 +38,11 @@ def with_statements(
 
 
 def _declared(
-    models: ToolModels, asked: Asked, said: StatedModel, outcome: Outcome, known: Sequence[Candidate]
+    models: ToolModels,
+    asked: CandidateCall,
+    said: StatedModel,
+    outcome: StatedOutcome,
+    known: Sequence[Candidate],
 ) -> Sequence[Candidate]:
     recorded = [one for one in known if not _is_mined(one)]
     if not outcome.failure:
@@ -57,7 +61,9 @@ def _is_mined(one: Candidate) -> bool:
     return one.basis != "line" and not one.basis.startswith("view")
 
 
-def _of_outcome(models: ToolModels, asked: Asked, said: StatedModel, outcome: Outcome) -> Candidate:
+def _of_outcome(
+    models: ToolModels, asked: CandidateCall, said: StatedModel, outcome: StatedOutcome
+) -> Candidate:
     seen = models.wrapped(asked.tool, outcome.seen)
     who = said.said.said_by or "settings"
     doubts = f", {outcome.doubts} of its conditions unknown" if outcome.doubts else ""

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dreamgym_kit.dream.state.effects import Rule
-from dreamgym_kit.dream.state.history import Step
+from dreamgym_kit.dream.state.effects import EffectRule
+from dreamgym_kit.dream.state.history import HistoryStep
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names
 from dreamgym_kit.dream.state.stated import DECLARED, DRAFTED, StatedModel, names_of_success
@@ -19,7 +19,9 @@ def said_to_keep(models: ToolModels, tool: str, read: str) -> bool:
     return said is not None and said.keeps(read)
 
 
-def through_statements(models: ToolModels, before: State, after: State, step: Step, names: Names) -> State:
+def through_statements(
+    models: ToolModels, before: State, after: State, step: HistoryStep, names: Names
+) -> State:
     """The state after a write with what was stated of it.
 
     `after` is what the mined rules make of `before`; `names` is what could be named when the call was made.
@@ -56,6 +58,6 @@ def _stated(said: StatedModel, view: View, names: Names, sure: float) -> View | 
     return held.saying(made) if used else held
 
 
-def _is_mined(said: StatedModel, rule: Rule | None, models: ToolModels) -> bool:
+def _is_mined(said: StatedModel, rule: EffectRule | None, models: ToolModels) -> bool:
     """Whether the recordings say as well what a draft says; they are believed before it."""
     return said.source != DECLARED and rule is not None and rule.tells(models.keeps(said.tool, ""))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from dreamgym_kit.dream.state.expressions import Expression, evaluate
 from dreamgym_kit.dream.state.names import Names
-from dreamgym_kit.dream.state.operations import Step
+from dreamgym_kit.dream.state.operations import OperationStep
 from dreamgym_kit.dream.state.texts import hole_text, parts_of
 from dreamgym_kit.dream.state.values import MISSING, spell
 from dreamgym_kit.serialization import JsonValue
@@ -25,9 +25,9 @@ def compiled(value: JsonValue) -> "Stated":
     return Stated(leaf=Expression("const", text=spell(value)))
 
 
-def steps_of(path: str) -> tuple[Step, ...]:
+def steps_of(path: str) -> tuple[OperationStep, ...]:
     """A path as the steps that operations go."""
-    return tuple(Step(step.kind, step.key, step.name) for step in parse_path(path))
+    return tuple(OperationStep(step.kind, step.key, step.name) for step in parse_path(path))
 
 
 class Stated:

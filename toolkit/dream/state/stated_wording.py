@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from dreamgym_kit.dream.state.evidence import Evidence, Found
+from dreamgym_kit.dream.state.evidence import Found, RuleEvidence
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.sentences import operation, quoted, stated
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -31,9 +31,9 @@ def stated_lines(models: ToolModels, found: Found) -> list[RuleLine]:
     ]
 
 
-def _lines(said: StatedModel, parts: Mapping[str, Evidence]) -> Iterator[RuleLine]:
+def _lines(said: StatedModel, parts: Mapping[str, RuleEvidence]) -> Iterator[RuleLine]:
     def line(kind: str, part: str, says: str) -> RuleLine:
-        known = parts.get(part, Evidence())
+        known = parts.get(part, RuleEvidence())
         return RuleLine(
             said.tool,
             kind,

@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.effects import EffectRule
 from dreamgym_kit.dream.state.expressions import Expression
 from dreamgym_kit.dream.state.models import ToolModels
-from dreamgym_kit.dream.state.operations import Step
+from dreamgym_kit.dream.state.operations import OperationStep
 from dreamgym_kit.dream.state.templates import Template
 from dreamgym_kit.dream.state.texts import parts_of
 from dreamgym_kit.dream.state.trees import Node
@@ -114,7 +114,7 @@ def _commonest_success(models: ToolModels, tool: str) -> str | None:
     return max(seen, key=lambda form: (seen[form], form)) if seen else None
 
 
-def _changes(rules: Mapping[str, Rule]) -> Iterator[dict[str, JsonValue]]:
+def _changes(rules: Mapping[str, EffectRule]) -> Iterator[dict[str, JsonValue]]:
     for read, rule in rules.items():
         if rule.keeps or ":" in read or rule.right <= rule.wrong:
             continue
@@ -126,7 +126,7 @@ def _changes(rules: Mapping[str, Rule]) -> Iterator[dict[str, JsonValue]]:
             yield change
 
 
-def _program(rule: Rule) -> dict[str, JsonValue]:
+def _program(rule: EffectRule) -> dict[str, JsonValue]:
     if rule.program is None:
         return {"whole": unwrapped(_value(rule.whole))}
     if [(_inside(path), kind) for path, kind in rule.program] == [((), "set")]:
@@ -142,7 +142,7 @@ def _program(rule: Rule) -> dict[str, JsonValue]:
     return done
 
 
-def _inside(path: tuple[Step, ...]) -> tuple[Step, ...]:
+def _inside(path: tuple[OperationStep, ...]) -> tuple[OperationStep, ...]:
     """A path without the wrapping of the answer, which statements leave out."""
     keys = [step.key for step in path]
     for wrapping in (["$answer", "content"], [0, "text"], ["$json"]):
@@ -151,7 +151,7 @@ def _inside(path: tuple[Step, ...]) -> tuple[Step, ...]:
     return path
 
 
-def _step(step: Step) -> str:
+def _step(step: OperationStep) -> str:
     if step.kind == "key":
         if isinstance(step.key, int):
             return f"[{step.key}]"

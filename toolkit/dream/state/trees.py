@@ -23,7 +23,7 @@ _ASKED = 4.0  # cases that those count for
 _NOTHING: Counter[str] = Counter()
 
 
-class Case(NamedTuple):
+class TreeCase(NamedTuple):
     """One recorded call: facts around it, the form of its answer, its world."""
 
     facts: Facts
@@ -78,7 +78,7 @@ class Prediction(NamedTuple):
         return others >= 2 and others > CONTESTED * self.leaf.total()
 
 
-def grow(cases: Sequence[Case]) -> Node:
+def grow(cases: Sequence[TreeCase]) -> Node:
     """Make the tree of one tool."""
     worlds = sorted({case.world for case in cases})
     held_out = set(worlds[::3]) if len(worlds) >= _MIN_WORLDS else set()
@@ -137,7 +137,7 @@ def _agreed(node: Node, way: int, form: str, facts: Facts) -> float:
     return agreed / sum(weight for weight, _ in said)
 
 
-def _grown(cases: Sequence[Case], depth: int) -> Node:
+def _grown(cases: Sequence[TreeCase], depth: int) -> Node:
     counts = Counter(case.form for case in cases)
     best = _best_test(cases, counts) if depth and len(counts) > 1 and len(cases) >= 4 else None
     if best is None:
@@ -152,7 +152,7 @@ def _grown(cases: Sequence[Case], depth: int) -> Node:
     return node
 
 
-def _best_test(cases: Sequence[Case], counts: Counter[str]) -> tuple[Feature, Hashable] | None:
+def _best_test(cases: Sequence[TreeCase], counts: Counter[str]) -> tuple[Feature, Hashable] | None:
     by_value: dict[Feature, dict[Hashable, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for facts, form, _ in cases:
         for feature, value in facts.items():
@@ -191,14 +191,14 @@ def _entropy(counts: Counter[str]) -> float:
     return -sum(count * math.log2(count / total) for count in counts.values()) if total else 0.0
 
 
-def _split(node: Node, cases: Sequence[Case]) -> tuple[list[Case], list[Case], list[Case]]:
-    parts: tuple[list[Case], list[Case], list[Case]] = ([], [], [])
+def _split(node: Node, cases: Sequence[TreeCase]) -> tuple[list[TreeCase], list[TreeCase], list[TreeCase]]:
+    parts: tuple[list[TreeCase], list[TreeCase], list[TreeCase]] = ([], [], [])
     for case in cases:
         parts[node.branch(case.facts)].append(case)
     return parts
 
 
-def _pruned(node: Node, held: Sequence[Case]) -> Node:
+def _pruned(node: Node, held: Sequence[TreeCase]) -> Node:
     """Cut what does not help on worlds that the tree was not grown from."""
     if node.feature is None:
         return node
@@ -213,11 +213,11 @@ def _pruned(node: Node, held: Sequence[Case]) -> Node:
     return kept if _surprise(kept, held) < _surprise(flat, held) else flat
 
 
-def _right(root: Node, held: Sequence[Case]) -> int:
+def _right(root: Node, held: Sequence[TreeCase]) -> int:
     return sum(case.form == predict(root, case.facts).form for case in held)
 
 
-def _surprise(root: Node, held: Sequence[Case]) -> float:
+def _surprise(root: Node, held: Sequence[TreeCase]) -> float:
     """Bits that the forms of these cases are worth to somebody who believes the tree's leaves.
 
     So a test counts that tells sure calls from doubtful ones, though the likeliest form stays the same.
@@ -229,7 +229,7 @@ def _surprise(root: Node, held: Sequence[Case]) -> float:
     return total
 
 
-def _recounted(node: Node, cases: Sequence[Case]) -> Node:
+def _recounted(node: Node, cases: Sequence[TreeCase]) -> Node:
     counts = Counter(case.form for case in cases) or node.counts
     if node.feature is None:
         return Node(counts)

@@ -6,7 +6,7 @@ That a cart is mostly empty was learned where all that was done to it was known.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.effects import EffectRule
 from dreamgym_kit.dream.state.models import LAST, ToolModels
 from dreamgym_kit.dream.state.stated_effects import said_to_keep
 from dreamgym_kit.dream.state.trees import Test
@@ -118,13 +118,13 @@ def _changed(models: ToolModels, write: str) -> set[str]:
     }
 
 
-def _rules(models: ToolModels, write: str, read: str) -> Iterator[Rule]:
+def _rules(models: ToolModels, write: str, read: str) -> Iterator[EffectRule]:
     for (tool, _), by_read in models.rules.items():
         if tool == write and read in by_read:
             yield by_read[read]
 
 
-def _of_another(rule: Rule, write: View, args: Mapping[str, JsonValue]) -> bool:
+def _of_another(rule: EffectRule, write: View, args: Mapping[str, JsonValue]) -> bool:
     """Whether the rule changes reads of what the write names, and this read is of another thing."""
     for of, name in rule.bind:
         given = name.removeprefix("args.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from dreamgym_kit.dream.state.history import Recording, Step
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.values import field_path, is_scalar, spell, walk
 from dreamgym_kit.serialization import JsonValue
 
@@ -26,7 +26,7 @@ _LEAST = 5
 _SAMPLES = 40
 
 
-def fresh_fields(episodes: Iterable[Recording]) -> dict[str, dict[str, tuple[str, ...]]]:
+def fresh_fields(episodes: Iterable[RecordedEpisode]) -> dict[str, dict[str, tuple[str, ...]]]:
     """The fields of write answers whose values nothing explains: never seen before, not from an argument."""
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     samples: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -49,7 +49,7 @@ def fresh_fields(episodes: Iterable[Recording]) -> dict[str, dict[str, tuple[str
     return dict(found)
 
 
-def _new_values(step: Step) -> Iterable[tuple[str, JsonValue]]:
+def _new_values(step: HistoryStep) -> Iterable[tuple[str, JsonValue]]:
     for path, value in walk(step.seen):
         inside_list = any(isinstance(part, int) for part in path)
         if inside_list or isinstance(value, (bool, float)) or not isinstance(value, (str, int)):
@@ -68,7 +68,7 @@ class Renaming:
     symbols: dict[str, str] = field(default_factory=dict)  # value as text -> symbol
     values: dict[str, JsonValue] = field(default_factory=dict)  # symbol -> value
 
-    def step(self, step: Step) -> Step:
+    def step(self, step: HistoryStep) -> HistoryStep:
         """The call with symbols for the ids made up so far and by it."""
         if not self.fresh:
             return step

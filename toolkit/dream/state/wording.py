@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from dreamgym_kit.dream.state.effects import Rule
+from dreamgym_kit.dream.state.effects import EffectRule
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.sentences import form, operation, question, spelled, whole
 from dreamgym_kit.dream.state.templates import Template
@@ -74,7 +74,7 @@ def explain(models: ToolModels, tool: str) -> Iterator[str]:
         yield f"makes up {path}"
 
 
-def _effect(tool: str, shape: str, read: str, rule: Rule) -> RuleLine:
+def _effect(tool: str, shape: str, read: str, rule: EffectRule) -> RuleLine:
     bound = " and ".join(f"{of} = {name}" for of, name in rule.bind)
     where = f"{read}({bound})" if bound else read
     after = f", where it answered {_short(shape)}"

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from dreamgym_kit.dream.state.effects import shared_things
-from dreamgym_kit.dream.state.history import OFF_RECORD, Pool, Step
+from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, Pool
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.views import State, View, ViewKey, args_of
@@ -20,7 +20,7 @@ def reads_at(pool: Pool, models: ToolModels, node: int, without: str | None) -> 
         writes = tool in models.writes
         if not writes:
             told[tool, spelled] = seen
-        step = Step(tool, args_of(spelled), spelled, seen, writes=writes, failed=failed(seen))
+        step = HistoryStep(tool, args_of(spelled), spelled, seen, writes=writes, failed=failed(seen))
         told.update({(name, "{}"): value for name, value in models.pseudo_reads(step).items()})
     return told
 
@@ -42,9 +42,9 @@ def start(pool: Pool, models: ToolModels, world: str, without: str | None = None
     return State(views, node, breadth=breadth)
 
 
-def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Step, ...]) -> None:
+def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[HistoryStep, ...]) -> None:
     """Reads after writes that do not touch them were true before those writes as well."""
-    written: list[tuple[Step, str]] = []
+    written: list[tuple[HistoryStep, str]] = []
     for step in steps:
         if models.advances(step):
             written.append((step, models.form(step)))
@@ -54,7 +54,7 @@ def _carry_back(views: dict[ViewKey, View], models: ToolModels, steps: tuple[Ste
                 views[step.tool, step.spelled] = view
 
 
-def _leaves(models: ToolModels, write: Step, form: str, read: View) -> bool:
+def _leaves(models: ToolModels, write: HistoryStep, form: str, read: View) -> bool:
     rule = models.rules.get((write.tool, form), {}).get(read.tool)
     if rule is None or not rule.keeps or rule.same < 2 or rule.other != rule.other_same:
         return False
