@@ -86,11 +86,15 @@ def command(
 
 def _is_trace(file: Path, form: FormName) -> bool:
     """Whether FILE has another form than the kit's own."""
-    from dreamgym_kit.adapters.traces.importing import Format, looks_like
+    from dreamgym_kit.replay.transfer import is_own_form
 
     if form is not FormName.AUTO:
         return form is not FormName.TRANSITIONS
-    return file.is_file() and looks_like(file) not in (None, Format.TRANSITIONS)  # a pipe is read only once
+    if not file.is_file() or is_own_form(file):
+        return False
+    from dreamgym_kit.adapters.traces.importing import Format, looks_like
+
+    return looks_like(file) not in (None, Format.TRANSITIONS)  # a pipe is read only once
 
 
 def _import_own(file: Path, place: "Place", settings: "Settings", *, as_json: bool) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from dreamgym_kit.adapters.otel.tracing import PastTracer, Value, cleaned, cleaned_text, nanoseconds
-from dreamgym_kit.adapters.traces.own_spans import spelled, to_attributes
+from dreamgym_kit.replay.own_spans import spelled, to_attributes
 from dreamgym_kit.report.episode import text_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Finding, Transition

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, TraceRecord, Unread
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, TraceRecord
 from dreamgym_kit.adapters.traces.values import ParsedReply, answer, arguments, decoded, reply, text_of
 from dreamgym_kit.canonical import digest
+from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue, escaped
 from dreamgym_kit.types import Answer
 
@@ -51,7 +52,7 @@ Said = CallRequest | CallReply | Unclear
 
 def joined(
     items: Iterable[Said], *, episode: str, line: int, descriptions: Mapping[str, str]
-) -> Iterator[SeenCall | Unread]:
+) -> Iterator[SeenCall | UnreadableLine]:
     """Give every call with its answer, in the order asked, and every answer that has no call."""
     calls: list[CallRequest] = []
     open_calls: list[int] = []
@@ -63,12 +64,12 @@ def joined(
         elif isinstance(item, CallReply):
             place = _find(item, calls, open_calls)
             if place is None:
-                yield Unread(line, f"an answer{_named(item)} to no call in this conversation")
+                yield UnreadableLine(line, f"an answer{_named(item)} to no call in this conversation")
             else:
                 open_calls.remove(place)
                 answers[place] = item.reply
         else:
-            yield Unread(line, item.why)
+            yield UnreadableLine(line, item.why)
     for place, call in enumerate(calls):
         read = arguments(call.args)
         yield SeenCall(
@@ -291,7 +292,7 @@ def _text_steps(record: TraceRecord, steps: list[dict[str, Any]]) -> Iterator[It
     for number, step in enumerate(steps, start=1):
         action = step["action"]
         if not isinstance(action, str):
-            yield Unread(record.line, f"step {number}: an action that is no text")
+            yield UnreadableLine(record.line, f"step {number}: an action that is no text")
         elif action.lstrip().lower().startswith(("think:", "think[")):
             yield Passed("thought")
         else:

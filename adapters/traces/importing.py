@@ -24,7 +24,6 @@ from dreamgym_kit.adapters.traces.seen import (
     SeenCall,
     SeenTurn,
     TraceRecord,
-    Unread,
     guessed,
     transitions_of,
 )
@@ -32,7 +31,7 @@ from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.redaction import RedactionRules, Redactor, redact_episode
-from dreamgym_kit.replay.transfer import TransitionLine, read_lines
+from dreamgym_kit.replay.transfer import TransitionLine, UnreadableLine, read_lines
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Transition
 
@@ -103,7 +102,7 @@ class _Read:
 
     calls: list[SeenCall] = field(default_factory=list)
     turns: list[SeenTurn] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)  # the first of each kind, see `counts`
+    unread: list[UnreadableLine] = field(default_factory=list)  # the first of each kind, see `counts`
     counts: Counter[bool] = field(default_factory=Counter)  # all of them, by whether a call is unanswered
     recorded: list[Transition] = field(default_factory=list)  # by the kit itself
     passed: Counter[str] = field(default_factory=Counter)
@@ -118,12 +117,12 @@ class _Read:
                 self.turns.append(item)
             elif isinstance(item, Transition):
                 self.recorded.append(item)
-            elif isinstance(item, Unread):
+            elif isinstance(item, UnreadableLine):
                 self.add(item)
             else:
                 self.passed[item.kind] += 1
 
-    def add(self, item: Unread) -> None:
+    def add(self, item: UnreadableLine) -> None:
         self.counts[item.unanswered] += 1
         if self.counts[item.unanswered] <= MAX_PROBLEMS:
             self.unread.append(item)
@@ -184,7 +183,7 @@ def import_traces(
         _redact(read, redactor)
     rows = [_belongs(row, belonging) for row in read.recorded]
     for item in transitions_of(read.calls, read.turns, belonging, effects):
-        if isinstance(item, Unread):
+        if isinstance(item, UnreadableLine):
             read.add(item)
         else:
             rows.append(item)
@@ -208,12 +207,12 @@ def _everything(path: Path, form: Format) -> _Read:
         return _own(path)
     read, runs, met = _Read(), Runs(), Counter[str]()
     for item in read_records(path):
-        if isinstance(item, Unread):
+        if isinstance(item, UnreadableLine):
             read.add(item)
             continue
         kind = format_of(item.value)
         if kind is None or kind is Format.TRANSITIONS or form not in (Format.AUTO, kind):
-            read.add(Unread(item.line, _unknown(item, kind, form)))
+            read.add(UnreadableLine(item.line, _unknown(item, kind, form)))
             continue
         read.formats[kind] += 1
         items = list(_items(item, kind, runs))
@@ -234,7 +233,7 @@ def _own(path: Path) -> _Read:
                     read.recorded.append(item.transition)
                     read.formats[Format.TRANSITIONS] += 1
                 else:
-                    read.add(Unread(item.line, item.why))
+                    read.add(UnreadableLine(item.line, item.why))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot be read ({reason}); nothing was imported") from error

@@ -10,8 +10,7 @@ tools as SPAN, the node is "tools", the output a ToolMessage. Others name the to
 
 from collections.abc import Iterator, Mapping
 
-from dreamgym_kit.adapters.traces import own_spans
-from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord, Unread
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord
 from dreamgym_kit.adapters.traces.values import (
     ParsedReply,
     answer,
@@ -23,6 +22,8 @@ from dreamgym_kit.adapters.traces.values import (
     text_of,
     tool_message,
 )
+from dreamgym_kit.replay import own_spans
+from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Transition
 
@@ -58,7 +59,7 @@ class Runs:
             yield _run_call(line, value)
 
 
-def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | Transition:
+def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | UnreadableLine | Transition:
     run = str(value.get("id") or "")
     extra = decoded(value.get("extra"))
     extra = extra if isinstance(extra, dict) else {}
@@ -69,7 +70,7 @@ def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | Unread | 
         )
     name = text_of(value.get("name"))
     if name is None or not _episode(value):
-        return Unread(line, f"run {run}: a tool run without a {'trace' if name else 'name'}")
+        return UnreadableLine(line, f"run {run}: a tool run without a {'trace' if name else 'name'}")
     read = arguments(value.get("inputs"))
     result = _reply(value.get("outputs"))
     failed = text_of(value.get("error"))
@@ -128,7 +129,7 @@ def read_observation(record: TraceRecord) -> Iterator[Item]:
     metadata = decoded(value.get("metadata"))
     metadata = metadata if isinstance(metadata, dict) else {}
     if trace is None:
-        yield Unread(record.line, f"observation {value.get('id')}: without a traceId")
+        yield UnreadableLine(record.line, f"observation {value.get('id')}: without a traceId")
     elif own_spans.is_own(attributes := _attributes(metadata)):
         if value["type"] == "TOOL" or own_spans.TRANSITION in attributes:
             named = f"observation {value.get('id')}"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dreamgym_kit.adapters.traces.seen import TraceRecord, Unread
+from dreamgym_kit.adapters.traces.seen import TraceRecord
 from dreamgym_kit.bounded_json import MAX_BYTES, read_json
 from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.replay.transfer import UnreadableLine
 
 MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file that is no JSON lines; its records are parsed one by one
 MAX_RECORDS = 500_000  # of one JSON text: 12 MB of `{},` are a minute's work otherwise
@@ -38,7 +39,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[\]{},:]', re.DOTALL)
 
 
-def read_records(path: Path) -> Iterator[TraceRecord | Unread]:
+def read_records(path: Path) -> Iterator[TraceRecord | UnreadableLine]:
     """Read a file record by record.
 
     Raises:
@@ -52,16 +53,16 @@ def read_records(path: Path) -> Iterator[TraceRecord | Unread]:
         raise UserError(f"{path}: cannot be read ({reason})") from error
 
 
-def _records(stream: BinaryIO, *, lines: bool) -> Iterator[TraceRecord | Unread]:
+def _records(stream: BinaryIO, *, lines: bool) -> Iterator[TraceRecord | UnreadableLine]:
     first = _first_line(stream)
     if first.startswith(_UTF16):
-        yield Unread(1, "UTF-16 text; save the file as UTF-8")
+        yield UnreadableLine(1, "UTF-16 text; save the file as UTF-8")
     elif lines or _balanced(first):
         yield from _lines(stream)
     else:
         data = stream.read(MAX_DOCUMENT_BYTES + 1).removeprefix(codecs.BOM_UTF8)
         if len(data) > MAX_DOCUMENT_BYTES:
-            yield Unread(
+            yield UnreadableLine(
                 1, f"one JSON document of more than {MAX_DOCUMENT_BYTES} bytes; export as JSON lines"
             )
         else:
@@ -86,7 +87,7 @@ def _balanced(line: bytes) -> bool:
     return depth == 0
 
 
-def _lines(stream: BinaryIO) -> Iterator[TraceRecord | Unread]:
+def _lines(stream: BinaryIO) -> Iterator[TraceRecord | UnreadableLine]:
     number = 0
     while raw := stream.readline(MAX_BYTES + 1):
         number += 1
@@ -95,7 +96,7 @@ def _lines(stream: BinaryIO) -> Iterator[TraceRecord | Unread]:
         if len(raw) > MAX_BYTES:
             while (part := stream.readline(2**20)) and not part.endswith(b"\n"):
                 pass
-            yield Unread(number, f"longer than {MAX_BYTES} bytes")
+            yield UnreadableLine(number, f"longer than {MAX_BYTES} bytes")
         elif line := raw.strip():
             yield from _Splitter(line, number).run()
 
@@ -124,7 +125,7 @@ class _Splitter:
         self._key = self._last = b""
         self._told = 0  # records given, whole or not
 
-    def run(self) -> Iterator[TraceRecord | Unread]:
+    def run(self) -> Iterator[TraceRecord | UnreadableLine]:
         for token in _TOKEN.finditer(self._data):
             mark, at = token[0], token.start()
             if mark in b"[{":
@@ -157,7 +158,7 @@ class _Splitter:
             return not is_list
         return is_list and self._key in RECORD_LISTS
 
-    def _close(self, at: int) -> Iterator[TraceRecord | Unread]:
+    def _close(self, at: int) -> Iterator[TraceRecord | UnreadableLine]:
         if self._deep:
             self._deep -= 1
             return
@@ -171,7 +172,7 @@ class _Splitter:
             yield self._record(closed.start, at + 1)
         self._key = b""
 
-    def _between(self, mark: bytes, at: int) -> Iterator[TraceRecord | Unread]:
+    def _between(self, mark: bytes, at: int) -> Iterator[TraceRecord | UnreadableLine]:
         top = self._outline[-1] if self._outline else None
         if mark == b":":
             self._key = self._last
@@ -182,31 +183,31 @@ class _Splitter:
         else:
             self._key = b""
 
-    def _element(self, holder: _Open, at: int) -> Iterator[Unread]:
+    def _element(self, holder: _Open, at: int) -> Iterator[UnreadableLine]:
         """Tell of an element that is no object; those that are were given when they closed."""
         if not holder.filled and (match := _NOT_SPACE.search(self._data, holder.since, at)) is not None:
             yield self._unread(match.start(), "an object was expected here")
         holder.filled, holder.since = False, at + 1
 
-    def _end(self) -> Iterator[Unread]:
+    def _end(self) -> Iterator[UnreadableLine]:
         if self._outline or self._deep:
             start = self._outline[-1].start if self._outline else 0
             yield self._unread(start, "the text ends in the middle of this record")
         elif not self._told and self._data.strip():
             yield self._unread(0, _why(self._data))
 
-    def _record(self, start: int, end: int) -> TraceRecord | Unread:
+    def _record(self, start: int, end: int) -> TraceRecord | UnreadableLine:
         line = self._line_at(start)
         self._told += 1
         try:
             value = read_json(self._data[start:end])
         except NotSerializable as error:
-            return Unread(line, str(error))
+            return UnreadableLine(line, str(error))
         return TraceRecord(line, value)
 
-    def _unread(self, at: int, why: str) -> Unread:
+    def _unread(self, at: int, why: str) -> UnreadableLine:
         self._told += 1
-        return Unread(self._line_at(at), why)
+        return UnreadableLine(self._line_at(at), why)
 
     def _line_at(self, at: int) -> int:
         if at < self._counted:  # only the end of a cut text looks back

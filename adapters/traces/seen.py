@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from dreamgym_kit.dream.call_log import CallPosition, WriteLog
+from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.routing.effects import guess_effect
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
@@ -25,15 +26,6 @@ class TraceRecord:
 
     line: int  # where it begins, 1-based
     value: Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """Something that could not be read, or not be used as it is."""
-
-    line: int
-    why: str
-    unanswered: bool = False  # a whole call that nobody answered: told, but the file is not at fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ class SeenTurn:
     calls: tuple[tuple[str | None, str, Mapping[str, JsonValue]], ...] = ()  # (call id, tool, arguments)
 
 
-Item = SeenCall | SeenTurn | Unread | Passed | Transition
+Item = SeenCall | SeenTurn | UnreadableLine | Passed | Transition
 
 
 Effects = Callable[[str, str], Effect]  # tool name, description
@@ -94,7 +86,7 @@ def guessed(name: str, description: str) -> Effect:
 
 def transitions_of(
     calls: Iterable[SeenCall], turns: Iterable[SeenTurn], belonging: Belonging, effects: Effects = guessed
-) -> Iterator[Transition | Unread]:
+) -> Iterator[Transition | UnreadableLine]:
     """Put each episode in order and name the states; episodes come in the order in which they begin."""
     episodes: dict[str, list[SeenCall]] = defaultdict(list)
     for call in calls:
@@ -131,14 +123,14 @@ def _in_order(together: list[SeenCall]) -> list[SeenCall]:
 
 def _episode(
     calls: Sequence[SeenCall], belonging: Belonging, effects: Effects
-) -> Iterator[Transition | Unread]:
+) -> Iterator[Transition | UnreadableLine]:
     writes = WriteLog()
     for step, seen in enumerate(calls, start=1):
         turn = seen.turn or 0
         call = Call(seen.tool, seen.args, seen.call_id, seen.node)
         effect = effects(seen.tool, seen.description)
         if seen.answer is None:
-            yield Unread(seen.line, _unanswered(seen), unanswered=True)
+            yield UnreadableLine(seen.line, _unanswered(seen), unanswered=True)
         else:
             yield Transition(
                 call=call,

@@ -17,9 +17,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from dreamgym_kit.adapters.traces import own_spans
 from dreamgym_kit.adapters.traces.otlp import Span, read_span
-from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord, Unread
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord
 from dreamgym_kit.adapters.traces.values import (
     Arguments,
     ParsedReply,
@@ -31,6 +30,8 @@ from dreamgym_kit.adapters.traces.values import (
     text_of,
     tool_message,
 )
+from dreamgym_kit.replay import own_spans
+from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer
 
@@ -58,7 +59,7 @@ def read_record(record: TraceRecord) -> Iterator[Item]:
     """Give what one span says."""
     span = read_span(record)
     if not span.trace:
-        yield Unread(record.line, f"span {span.id}: without a trace id")
+        yield UnreadableLine(record.line, f"span {span.id}: without a trace id")
     elif own_spans.is_own(span.attributes):
         yield _own(span)
     elif _is_openinference_tool(span):
@@ -82,13 +83,15 @@ def _own(span: Span) -> Item:
     return Passed("model span" if _is_genai_model(span) else "span")
 
 
-def completed(calls: list[SeenCall], turns: Iterable[SeenTurn]) -> tuple[list[SeenCall], list[Unread]]:
+def completed(
+    calls: list[SeenCall], turns: Iterable[SeenTurn]
+) -> tuple[list[SeenCall], list[UnreadableLine]]:
     """Give back argument names that tool spans lost, and tell of calls that no tool span shows."""
     filled = list(calls)
     open_places: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, call in enumerate(filled):
         open_places[call.episode, call.tool].append(place)
-    missing: list[Unread] = []
+    missing: list[UnreadableLine] = []
     for turn in sorted(turns, key=lambda turn: turn.end_s):
         for index, (call_id, tool, args) in enumerate(turn.calls):
             places = open_places[turn.episode, tool]
@@ -96,7 +99,7 @@ def completed(calls: list[SeenCall], turns: Iterable[SeenTurn]) -> tuple[list[Se
             if at is None:
                 named = f"{tool} ({call_id})" if call_id else tool
                 why = f"call of {named}: asked for, but no tool span shows it"
-                missing.append(Unread(turn.line, why, unanswered=True))
+                missing.append(UnreadableLine(turn.line, why, unanswered=True))
                 continue
             places.remove(at)
             call = filled[at]
@@ -135,11 +138,11 @@ def _is_genai_model(span: Span) -> bool:
     )
 
 
-def _genai_call(span: Span) -> SeenCall | Unread:
+def _genai_call(span: Span) -> SeenCall | UnreadableLine:
     """Read a tool span."""
     name = span.text(*_NAME, "traceloop.entity.name")
     if name is None:
-        return Unread(span.line, f"span {span.id}: a tool span without gen_ai.tool.name")
+        return UnreadableLine(span.line, f"span {span.id}: a tool span without gen_ai.tool.name")
     args = span.first(*_ARGS, "traceloop.entity.input")
     if args is None and (sent := span.event("gen_ai.tool.message")) is not None:
         args = sent.get("content")
@@ -226,11 +229,11 @@ def _is_openinference_model(span: Span) -> bool:
     return span.attributes.get(_OPENINFERENCE_KIND) == "LLM"
 
 
-def _openinference_call(span: Span) -> SeenCall | Unread:
+def _openinference_call(span: Span) -> SeenCall | UnreadableLine:
     """Read a span of kind TOOL."""
     name = span.text("tool.name") or span.name
     if not name:
-        return Unread(span.line, f"span {span.id}: a tool span without tool.name")
+        return UnreadableLine(span.line, f"span {span.id}: a tool span without tool.name")
     read = arguments(span.first("input.value", "tool.parameters"), names=_parameters(span))
     output = span.first("output.value")
     is_json = span.attributes.get("output.mime_type") == "application/json"

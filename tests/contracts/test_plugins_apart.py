@@ -23,6 +23,7 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
     ),
     "vllm": ("adapters/models/vllm",),
     "otel": ("adapters/otel",),
+    "traces": ("adapters/traces",),
     "page": ("report/page",),
     "pytest": ("adapters/pytest_plugin",),
     "plots": ("adapters/plots",),

@@ -13,7 +13,7 @@ from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
 from dreamgym_kit.adapters.traces.reading import read_records
-from dreamgym_kit.adapters.traces.seen import TraceRecord, Unread
+from dreamgym_kit.adapters.traces.seen import TraceRecord, UnreadableLine
 from dreamgym_kit.errors import UserError
 
 
@@ -208,7 +208,7 @@ def test_a_document_too_large_to_hold_is_refused_by_name(
     monkeypatch.setattr("dreamgym_kit.adapters.traces.reading.MAX_DOCUMENT_BYTES", 100)
     (path := tmp_path / "t.json").write_text(json.dumps([span(1)], indent=1))
     (item,) = read_records(path)
-    assert item == Unread(1, "one JSON document of more than 100 bytes; export as JSON lines")
+    assert item == UnreadableLine(1, "one JSON document of more than 100 bytes; export as JSON lines")
 
 
 def test_an_answer_in_a_trace_that_looks_like_a_command_to_the_graph_stays_data(tmp_path: Path) -> None:

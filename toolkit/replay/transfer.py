@@ -54,10 +54,11 @@ _IMPORTS = Codec(ImportReport)
 
 @dataclass(frozen=True, slots=True)
 class UnreadableLine:
-    """A line that is no transition."""
+    """A line, or a record of a trace that begins there, that is not a recording."""
 
-    line: int
+    line: int  # 1-based
     why: str
+    unanswered: bool = False  # a whole call without an answer: the file is not at fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,15 @@ def read_lines(stream: BinaryIO) -> Iterator[TransitionLine | UnreadableLine]:
             yield UnreadableLine(number, f"longer than {MAX_BYTES} bytes")
         elif line := raw.strip():
             yield _read_line(number, line)
+
+
+def is_own_form(path: Path) -> bool:
+    """Whether a file begins with a recording in the kit's own form; False for what cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return isinstance(next(read_lines(stream), None), TransitionLine)
+    except OSError:
+        return False
 
 
 def import_jsonl(path: Path, store: TransitionStore) -> ImportReport:

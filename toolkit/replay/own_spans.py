@@ -10,10 +10,10 @@ and never taken for what was answered. A dreamt call can not be taken for a real
 import json
 from collections.abc import Mapping
 
-from dreamgym_kit.adapters.traces.seen import Unread
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
+from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Transition
 
@@ -74,18 +74,20 @@ def from_attributes(attributes: Mapping[str, JsonValue]) -> Transition:
     return transition_from_record(record)
 
 
-def read_attributes(line: int, named: str, attributes: Mapping[str, JsonValue]) -> Transition | Unread:
+def read_attributes(
+    line: int, named: str, attributes: Mapping[str, JsonValue]
+) -> Transition | UnreadableLine:
     """Read a tool span of the kit, or say that it is not as it was written."""
     try:
         return from_attributes(attributes)
     except NotSerializable as error:
         why = f"{named}: a call that dreamgym-kit exported and that was changed on its way ({error})"
-        return Unread(line, why)
+        return UnreadableLine(line, why)
 
 
 def read_kept_elsewhere(
     line: int, named: str, attributes: Mapping[str, JsonValue], given: JsonValue, answered: JsonValue
-) -> Transition | Unread:
+) -> Transition | UnreadableLine:
     """The same where a tool keeps arguments and answer beside the attributes, as text or as JSON."""
     sides = {ARGUMENTS: given, RESULT: answered}
     whole = {name: side if isinstance(side, str) else spelled(side) for name, side in sides.items()}
