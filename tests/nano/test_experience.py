@@ -15,9 +15,9 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.langgraph.run.learned_experience import with_decisions
+from dreamgym_kit.adapters.models.folders import load_tokenizer
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.trainers.folders import load_tokenizer
 from dreamgym_kit.dream.fallback import FallbackChain
 from dreamgym_kit.dream.learned.call_facts import met
 from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, read_learned

@@ -10,10 +10,10 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dreamgym_kit.curriculum.clusters import text_of
+from dreamgym_kit.curriculum.task_sampler import text_of
 from dreamgym_kit.dream.grading import judge
 from dreamgym_kit.dream.prompt import fenced
-from dreamgym_kit.dream.structured_output import request_output
+from dreamgym_kit.dream.structured_output import closed_object, request_output
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UserError
 from dreamgym_kit.interfaces import ChatEndpoint, Checker, Judgement, Outcome, Pattern
 from dreamgym_kit.serialization import JsonValue
@@ -112,21 +112,12 @@ class ModelMaker:
 def _variations(count: int) -> Mapping[str, JsonValue]:
     texts = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
     listed = {"type": "array", "minItems": 1, "maxItems": count, "items": texts}
-    return _closed({"variations": listed})
+    return closed_object({"variations": listed})
 
 
 def _selection(count: int) -> Mapping[str, JsonValue]:
     numbers = {"type": "integer", "minimum": 0, "maximum": count}
-    return _closed({"reasoning": {"type": "string"}, "selection": numbers})
-
-
-def _closed(properties: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": dict(properties),
-    }
+    return closed_object({"reasoning": {"type": "string"}, "selection": numbers})
 
 
 def _saying(task: Task, text: str) -> Task | None:

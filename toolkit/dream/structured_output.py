@@ -84,3 +84,13 @@ def _read(
     if beyond is not None:
         raise NotSerializable(beyond)
     return found
+
+
+def closed_object(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The schema of an object that has all of these properties and no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": dict(properties),
+    }

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.adapters.models.folders import require_extra, threads
 from dreamgym_kit.dream.learned.call_facts import met
 from dreamgym_kit.dream.learned.checkpoint import LEARNED_FILE, Learned, learned_to_json
 from dreamgym_kit.dream.learned.evaluation import Tried, calibrated

@@ -22,7 +22,7 @@ from dreamgym_kit.dream.prompt import messages_for
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
-from dreamgym_kit.training.distil.pointing import Query, observed_changes, spelled, target_of
+from dreamgym_kit.training.pointing import Query, observed_changes, spelled, target_of
 from dreamgym_kit.types import ToolSpec, Transition
 
 PARTS = ("history", "examples", "state")
@@ -53,7 +53,7 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class CallLesson:
     """One prompt, and the text that is right."""
 
     row: str  # the transition's id
@@ -85,7 +85,7 @@ def lessons_of(
     *,
     leaving: Leaving = USUALLY,
     seed: int = 0,
-) -> Iterator[Lesson]:
+) -> Iterator[CallLesson]:
     """The lessons of one annotated trajectory, in its order."""
     if not fits(annotation, trajectory.steps):
         counts.unannotated += 1
@@ -108,7 +108,7 @@ def lessons_of(
             continue
         counts.lessons[tool] += 1
         answer, unlearned = spelled(target)
-        yield Lesson(
+        yield CallLesson(
             row=row.id,
             tool=tool,
             kind=str(target.decision["outcome"]),
@@ -159,7 +159,7 @@ def situation_of(row: Transition, before: Sequence[Transition], spec: ToolSpec) 
     )
 
 
-def balanced(lessons: Sequence[Lesson]) -> list[Lesson]:
+def balanced(lessons: Sequence[CallLesson]) -> list[CallLesson]:
     """Lessons, rare ones several times: classes (tool, outcome) come by the square root of their counts."""
     counts = Counter((lesson.tool, lesson.kind) for lesson in lessons)
     most = max(map(sqrt, counts.values()), default=1.0)

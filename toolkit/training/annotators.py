@@ -14,7 +14,7 @@ from dreamgym_kit.dream.state.entities import mentioned, records
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.dream.structured_output import request_output
+from dreamgym_kit.dream.structured_output import closed_object, request_output
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, Tutorial
@@ -175,17 +175,13 @@ class TeachingModel:
 
 def _schema(steps: int) -> Mapping[str, JsonValue]:
     text: JsonValue = {"type": "string", "minLength": 1}
-    entry = _object({"step_id": {"type": "integer"}, "transition_plan": text})
-    return _object(
+    entry = closed_object({"step_id": {"type": "integer"}, "transition_plan": text})
+    return closed_object(
         {
-            "task_tutorial": _object(dict.fromkeys(_MODES, text)),
+            "task_tutorial": closed_object(dict.fromkeys(_MODES, text)),
             "state_transitions": {"type": "array", "minItems": steps, "maxItems": steps, "items": entry},
         }
     )
-
-
-def _object(parts: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    return {"type": "object", "additionalProperties": False, "required": list(parts), "properties": parts}
 
 
 def _data(trajectory: Trajectory) -> list[tuple[str, JsonValue]]:
