@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.training.annotation import Annotated as Outcome
     from dreamgym_kit.training.annotation import Annotator, Trajectory
-    from dreamgym_kit.training.distil.gate import Exactness, Gate
+    from dreamgym_kit.trust.acceptance import Exactness, Gate
     from dreamgym_kit.types import Spend
 
 EXAMPLES = (
@@ -152,7 +152,7 @@ def train_command(
     from contextlib import closing
 
     from dreamgym_kit.adapters.distilling.material import material, read_begun
-    from dreamgym_kit.adapters.trainers.extra import require_extra
+    from dreamgym_kit.adapters.models.folders import require_extra
 
     begun = read_begun(out)  # a wrong folder is told before a package that is missing
     require_extra("experience train")
@@ -161,7 +161,7 @@ def train_command(
     from dreamgym_kit.adapters.trainers.options import LoraOptions
     from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep
     from dreamgym_kit.settings.buffer_url import buffer_of
-    from dreamgym_kit.training.distil.lessons import Leaving
+    from dreamgym_kit.training.lessons import Leaving
 
     if not isfinite(lr):
         raise UserError(f"lr: {lr} is no number to work with; leave it out for no limit.")
@@ -239,14 +239,13 @@ def eval_command(
     import asyncio
     from contextlib import closing
 
-    from dreamgym_kit.adapters.distilling.evaluating import held_out_calls
     from dreamgym_kit.adapters.distilling.material import MODEL, material, read_begun
-    from dreamgym_kit.adapters.distilling.training import taught_to
+    from dreamgym_kit.adapters.distilling.training import held_out_calls, taught_to
+    from dreamgym_kit.adapters.models.folders import digest_of_folder
     from dreamgym_kit.adapters.models.named_models import open_directory
     from dreamgym_kit.adapters.stores.factory import open_to_search
-    from dreamgym_kit.adapters.trainers.folders import digest_of_folder
     from dreamgym_kit.settings.buffer_url import buffer_of
-    from dreamgym_kit.training.distil.gate import FILE, NEVER, exactness, gate_of, write_gate
+    from dreamgym_kit.trust.acceptance import FILE, NEVER, exactness, gate_of, write_gate
 
     begun = read_begun(out)
     settings = options.settings_for(buffer=buffer, tenant=begun.tenant)
@@ -296,7 +295,7 @@ def _annotator(
     """Who annotates, and what ends it; `earlier`: what was spent in this folder before."""
     from dreamgym_kit.dream.structured_output import CountedEndpoint
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
-    from dreamgym_kit.training.distil.annotators import MinedRules, TeachingModel
+    from dreamgym_kit.training.annotators import MinedRules, TeachingModel
 
     if by == RULES:
         return MinedRules(taught), lambda: None
@@ -356,7 +355,7 @@ def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Sp
 
 def _show_exact(measured: "Exactness", gate: "Gate", path: Path) -> None:
     """Exactness and verdict of each tool."""
-    from dreamgym_kit.training.distil.gate import WAYS
+    from dreamgym_kit.trust.acceptance import WAYS
 
     width = max(4, *(len(one_line(tool.tool)) for tool in measured.tools))
     say(f" {measured.calls} held-out calls; share answered exactly as recorded\n")

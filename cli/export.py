@@ -64,10 +64,10 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
 
     The extension says which, or what stands before a colon. A training has a page, JSON and curves.
     """
-    from dreamgym_kit.report.training import is_training
+    from dreamgym_kit.rollout.rundir import TRAINING
 
     targets, directory = targets_of(output), opened(run)
-    training = is_training(directory)
+    training = directory.mode == TRAINING
     for target in targets:
         if target.format not in (_TRAINING if training else _EPISODES):
             kind = "a training" if training else "a run of episodes"
@@ -149,14 +149,15 @@ def write_page(directory: Path, target: Path) -> str:
     """
     from urllib.parse import quote
 
-    from dreamgym_kit.report.page.training import training_page
     from dreamgym_kit.report.page.writing import page_of, write_page
-    from dreamgym_kit.report.training import is_training, training_of
     from dreamgym_kit.rollout.atomic_files import write_atomically
-    from dreamgym_kit.rollout.rundir import RunDirectory
+    from dreamgym_kit.rollout.rundir import TRAINING, RunDirectory
 
     opened, link = RunDirectory.open(directory), target.absolute().as_uri()
-    if is_training(opened):
+    if opened.mode == TRAINING:
+        from dreamgym_kit.report.page.training import training_page
+        from dreamgym_kit.report.training import training_of
+
         html = training_page(training_of(opened), name=directory.name)
         write_atomically(target, html.encode("utf-8"))
         return link

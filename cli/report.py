@@ -124,11 +124,13 @@ def _show_training(directory: "RunDirectory", *, alone: bool, as_json: bool) -> 
 
     `alone`: some of its episodes were asked for, which a training has not.
     """
-    from dreamgym_kit.report.training import is_training, training_of
+    from dreamgym_kit.rollout.rundir import TRAINING
+
+    if directory.mode != TRAINING:
+        return False
+    from dreamgym_kit.report.training import training_of
     from dreamgym_kit.report.training_text import render_training
 
-    if not is_training(directory):
-        return False
     if alone:
         raise UserError(
             f"report: {directory.path} is a training, which is shown whole. The episodes of its steps are "
@@ -179,7 +181,7 @@ def list_runs(as_json: options.AsJson = False) -> None:
     for run in runs_below(settings.resolve(settings.runs)):
         headline = (run.read_report() or {}).get("headline")
         summary = one_line(headline) if isinstance(headline, str) else ""
-        rows.append((near(run.path), str(run.manifest.matters.get("mode") or ""), summary))
+        rows.append((near(run.path), run.mode, summary))
     if as_json:
         say_json([dict(zip(("run", "mode", "headline"), row, strict=True)) for row in rows])
         return

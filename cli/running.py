@@ -189,7 +189,7 @@ def say_episode(directory: "RunDirectory", episode: "Episode", *, full: bool) ->
     from dreamgym_kit.report.episode import render_episode
     from dreamgym_kit.report.metrics import RECORDING
 
-    recorded = str(directory.manifest.matters.get("mode")) in RECORDING
+    recorded = directory.mode in RECORDING
     say(render_episode(episode, paint=stdout_paint(), recorded=recorded, full=full).rstrip("\n"))
 
 

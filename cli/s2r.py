@@ -57,8 +57,8 @@ def command(
     settings = given.settings(policy)
     from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
     from dreamgym_kit.adapters.langgraph.s2r.supervisor import real_limits
+    from dreamgym_kit.adapters.models.folders import require_extra
     from dreamgym_kit.adapters.stores.factory import opened_to_add
-    from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.settings.buffer_url import buffer_of
 
     require_extra("train")
@@ -156,7 +156,7 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
     """Show a run directory if it is one of ours; False where it is not."""
     from dreamgym_kit.report.s2r_text import MODE, render_s2r
 
-    if directory.manifest.matters.get("mode") != MODE:
+    if directory.mode != MODE:
         return False
 
     report = directory.read_report()

@@ -49,12 +49,12 @@ def command(
     Groups of episodes are dreamed, judged and learned from, step by step; the result is what the policy does
     on held-out tasks, before and after. It stops by itself where the figures cannot be trusted.
     """
-    from dreamgym_kit.adapters.trainers.distributed import lends_a_hand
+    from dreamgym_kit.adapters.trainers.ranks import lends_a_hand
 
     if lends_a_hand():
         _lend_a_hand()
     settings = given.settings(policy)
-    from dreamgym_kit.adapters.trainers.extra import require_extra
+    from dreamgym_kit.adapters.models.folders import require_extra
 
     require_extra("train")
     from dreamgym_kit.adapters.langgraph.run.request import TrainRequest
@@ -83,8 +83,8 @@ def _lend_a_hand() -> None:
     """Of several processes, not the first: learn with it, say nothing, and leave signals to it."""
     import signal
 
+    from dreamgym_kit.adapters.models.folders import require_extra
     from dreamgym_kit.adapters.trainers.distributed import run_rank
-    from dreamgym_kit.adapters.trainers.extra import require_extra
     from dreamgym_kit.adapters.trainers.ranks import FirstStopped
     from dreamgym_kit.rollout.stop import SIGNALS
 

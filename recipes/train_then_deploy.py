@@ -94,7 +94,7 @@ def train_then_deploy(out: Path, plan: WholeWayPlan, *, tell: Tell) -> "WholeWay
         MissingExtra: the packages of the extras `demo` and `train` are not all installed.
         UserError: something else is at `out`, or work by another plan; nothing was done.
     """
-    from dreamgym_kit.adapters.trainers.extra import require_extra as require_training
+    from dreamgym_kit.adapters.models.folders import require_extra as require_training
     from dreamgym_kit.recipes.whole_report import write_report
     from dreamgym_kit.recipes.whole_way import WholeWay
 

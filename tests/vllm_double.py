@@ -236,7 +236,7 @@ def merged(base: Path, adapter: Path, name: str) -> LocalPolicy:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    from dreamgym_kit.adapters.trainers.extra import calm
+    from dreamgym_kit.adapters.models.folders import calm
 
     with calm(), tempfile.TemporaryDirectory() as beside:
         place = Path(beside) / "merged"

@@ -1,33 +1,49 @@
-"""From annotations to a model directory: lessons fold by fold, tokens, fine-tuning, and a card."""
+"""From annotations to a model directory, and what that is worth on held-out calls.
 
+Lessons fold by fold, tokens, fine-tuning, a card; then calls put to recordings, to rules, to the model and to
+all of them together.
+"""
+
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from dreamgym_kit.adapters.distilling.material import CHECKPOINTS, MODEL, Material
+from dreamgym_kit.adapters.distilling.material import CHECKPOINTS, MODEL, Material, steps_of
+from dreamgym_kit.adapters.langgraph.run.experiences import reasoned_over
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftRow, SftStep, train_sft
 from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.dream.chain import ChainedExperience, chain_over
+from dreamgym_kit.dream.held_out import RecordedCall, as_seen, drawn_calls, situation_of
+from dreamgym_kit.dream.llm_experience import ReasonedExperience
+from dreamgym_kit.dream.state.observed import failed, observation
+from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import NotSerializable, UserError
+from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.rollout.atomic_files import read_whole
+from dreamgym_kit.rollout.budgets import RunAccount
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.annotation import KeptAnnotations
-from dreamgym_kit.training.distil.lessons import (
+from dreamgym_kit.training.lessons import (
     USUALLY,
+    CallLesson,
     Counts,
     Leaving,
-    Lesson,
     balanced,
     lessons_of,
 )
+from dreamgym_kit.trust.acceptance import HeldOutCall
+from dreamgym_kit.types import Answer, Transition
 
 ABOUT = "experience.json"
 _FOLDS = 4
+_AT_ONCE = 8  # questions
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LessonRows:
     """What is learned from, and what was too long for it."""
 
     rows: list[SftRow]
@@ -42,20 +58,20 @@ class TrainedExperience:
 
     folder: Path
     counts: Counts
-    rows: Rows
+    rows: LessonRows
     steps: list[SftStep]
 
 
 def lessons(
     folder: Path, material: Material, *, leaving: Leaving = USUALLY, seed: int = 0
-) -> tuple[list[Lesson], Counts]:
+) -> tuple[list[CallLesson], Counts]:
     """All lessons of the annotated trajectories; each is taught as if its world had never been recorded.
 
     Raises:
         UserError: nothing is annotated.
     """
     annotations, counts = KeptAnnotations(folder), Counts()
-    learned: list[Lesson] = []
+    learned: list[CallLesson] = []
     taught = material.sides.taught
     for fold in material.sides.folds(_FOLDS):
         mine = {trajectory.key for trajectory in fold}
@@ -112,7 +128,7 @@ def train(
 
 
 def _about(
-    material: Material, base: Path, options: SftOptions, leaving: Leaving, counts: Counts, rows: Rows
+    material: Material, base: Path, options: SftOptions, leaving: Leaving, counts: Counts, rows: LessonRows
 ) -> dict[str, JsonValue]:
     begun = material.begun
     return {
@@ -166,7 +182,7 @@ def taught_to(model: Path) -> frozenset[str]:
         raise UserError(f"{model / ABOUT}: cannot be read ({error}); train the model again.") from None
 
 
-def rows_of(lessons: Iterable[Lesson], folder: Path, *, most: int | None = None) -> Rows:
+def rows_of(lessons: Iterable[CallLesson], folder: Path, *, most: int | None = None) -> LessonRows:
     """The prompt by the model's own chat template, given; then the answer with its end, learned.
 
     `most`: tokens of a row; longer ones are left out. None: as many as the model reads.
@@ -202,11 +218,96 @@ def rows_of(lessons: Iterable[Lesson], folder: Path, *, most: int | None = None)
             continue
         rows.append(SftRow([*prompt, *answer["input_ids"], last], [*[0.0] * len(prompt), *weights, 1.0]))
     sizes = [len(row.ids) for row in rows]
-    return Rows(rows, too_long, sum(sizes), max(sizes, default=0))
+    return LessonRows(rows, too_long, sum(sizes), max(sizes, default=0))
 
 
 def _weights(offsets: Sequence[tuple[int, int]], unlearned: Sequence[tuple[int, int]]) -> list[float]:
     return [
         0.0 if any(start < last and end > first for first, last in unlearned) else 1.0
         for start, end in offsets
+    ]
+
+
+async def held_out_calls(
+    material: Material,
+    chat: ChatEndpoint | None,
+    *,
+    without: frozenset[str] = frozenset(),
+    most: int = 0,
+    seed: int = 0,
+    tell: Callable[[int, int], None] = lambda *_: None,
+) -> list[HeldOutCall]:
+    """Ask held-out calls; nothing of their groups is known to any way of answering.
+
+    Of `material`, the taught side answers and the measured side is asked. `chat`: the model; None: only code.
+    `without`: trajectories that the model was taught: it is not measured with them, whatever side they are on
+    now. `most`: calls, as many of each tool as can be, drawn by the seed; 0: all.
+    """
+    seen = steps_of(material.sides.taught)
+
+    settings = material.settings
+    chain = chain_over(seen, threshold=settings.simulate.min_confidence, stated=stated_models(settings))
+    model = None
+    if chat is not None:
+        shown = frozenset(row.id for row in seen)
+        model = reasoned_over(material.store, chat, settings, only=shown, following=chain.following)
+    calls = _situations(material, without)
+    put = drawn_calls(calls, most or len(calls), seed)
+    gate, done = asyncio.Semaphore(_AT_ONCE), 0
+
+    async def ask(row: Transition, situation: Situation) -> HeldOutCall:
+        nonlocal done
+        async with gate:
+            call = await _measured(row, situation, chain, model)
+        done += 1
+        tell(done, len(put))
+        return call
+
+    return list(await asyncio.gather(*(ask(*entry) for entry in put)))
+
+
+async def _measured(
+    row: Transition,
+    situation: Situation,
+    chain: ChainedExperience,
+    model: ReasonedExperience | None,
+) -> HeldOutCall:
+    models = chain.following.knowledge(row.tenant).models
+    wanted = as_seen(row.answer, row.call.tool, models)
+
+    def exact(answer: Answer) -> bool | None:
+        return None if answer.unanswered else as_seen(answer, row.call.tool, models) == wanted
+
+    call = HeldOutCall(
+        tool=row.call.tool,
+        failed=failed(observation(row.answer)),
+        recorded=exact(await chain.recorded.answer(row.call, situation)),
+        composed=exact(await chain.answer(row.call, situation)),
+    )
+    if model is None:
+        return call
+    account = RunAccount()
+    decided = await model.decide(row.call, replace(situation, account=account))
+    spend = account.spend
+    if decided is None:
+        return call
+    return replace(
+        call,
+        model=exact(decided.answer),
+        model_failed=not decided.answer.unanswered and failed(observation(decided.answer)),
+        form=decided.form,
+        confidence=decided.confidence,
+        prompt_tokens=spend.prompt_tokens,
+        completion_tokens=spend.completion_tokens,
+    )
+
+
+def _situations(material: Material, without: frozenset[str]) -> list[RecordedCall]:
+    tools = material.begun.tools
+    return [
+        (row, situation_of(row, trajectory.steps[:place], tools[row.call.tool]))
+        for trajectory in material.sides.measured
+        if trajectory.key not in without
+        for place, row in enumerate(trajectory.steps)
+        if row.call.tool in tools
     ]

@@ -15,7 +15,7 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
-from dreamgym_kit.training.distil.gate import FILE, Gate, read_gate
+from dreamgym_kit.trust.acceptance import FILE, Gate, read_gate
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
@@ -66,8 +66,8 @@ def open_experience(settings: Settings, *, role: str = "") -> "OpenAIEndpoint | 
 
 def open_directory(folder: Path) -> "LocalPolicy":
     """A model directory in this process, on a GPU where there is one."""
+    from dreamgym_kit.adapters.models.folders import require_extra
     from dreamgym_kit.adapters.models.local import open_local
-    from dreamgym_kit.adapters.trainers.extra import require_extra
 
     require_extra("an experience model in process")
     import torch
@@ -86,7 +86,7 @@ def gate_of_settings(settings: Settings) -> Gate | None:
     path = settings.resolve(named) if named is not None else folder / FILE if folder is not None else None
     if path is None or (named is None and not path.exists()):
         return None
-    from dreamgym_kit.adapters.trainers.folders import digest_of_folder
+    from dreamgym_kit.adapters.models.folders import digest_of_folder
 
     return read_gate(path, weights=None if folder is None else digest_of_folder(folder))
 

@@ -14,9 +14,8 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from dreamgym_kit.adapters.trainers.grpo import KitGrpo
-from dreamgym_kit.adapters.trainers.rows import Piece, pieces_of_pairs
-from dreamgym_kit.adapters.trainers.weights import VALUE_HEAD
-from dreamgym_kit.training.sample_selection import generalised_advantages
+from dreamgym_kit.adapters.trainers.tensors import VALUE_HEAD, Piece, pieces_of_pairs
+from dreamgym_kit.training.samples import generalised_advantages
 from dreamgym_kit.turns import Batch, Sample
 
 _FILE = f"{VALUE_HEAD}.safetensors"

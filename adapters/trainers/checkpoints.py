@@ -21,6 +21,7 @@ from dreamgym_kit.serialization import JsonValue
 MANIFEST = "dreamgym-checkpoint.json"
 INCOMING = ".incoming"
 _VERSION = 1
+_ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # what older checkpoints were that do not say it
 _NAME = re.compile(r"step-(\d{6,9})")
 _MAX_BYTES = 2**20  # of a manifest
 
@@ -32,6 +33,13 @@ class Checkpoint:
     folder: Path
     step: int
     made_of: Mapping[str, JsonValue]  # what a trainer must have in common with the one that made it
+
+    def differences(self, wanted: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue, JsonValue]]:
+        """What it was made of otherwise: name, value then, value wanted now."""
+        for name, now in wanted.items():
+            before = self.made_of.get(name, _ONCE.get(name))
+            if before != now:
+                yield name, before, now
 
 
 class Checkpoints:

@@ -5,16 +5,15 @@ and when to learn, compute their share of each update, and hear at last what cam
 settings, open no graph and call no tool.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
-from dreamgym_kit.adapters.trainers.ranks import FirstStopped, part_at_exit
+from dreamgym_kit.adapters.trainers.ranks import FirstStopped, part_at_exit, processes
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 from dreamgym_kit.errors import TrainingStopped, UserError
 from dreamgym_kit.training.batching import version_of
@@ -22,59 +21,6 @@ from dreamgym_kit.turns import Batch, UpdateFacts
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=1)  # the others wait while the first one collects
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """Make a trainer of these weights, or of the last checkpoint."""
-
-    model: Path
-    checkpoints: Path
-    options: GrpoOptions
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """Learn, up to this step."""
-
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """It is over, and this came of it."""
-
-    result: object
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """It is over for a reason that the first process tells by itself."""
-
-    why: str
-
-
-def processes() -> int:
-    """How many learn together, as torchrun or `accelerate launch` told this one."""
-    return int(os.environ.get("WORLD_SIZE") or 1)
-
-
-def lends_a_hand() -> bool:
-    """Whether this process is one of several, and not the first."""
-    return processes() > 1 and int(os.environ.get("RANK") or 0) > 0
-
-
-def require_alone(command: str) -> None:
-    """Refuse to be one of several processes where each would do the whole work.
-
-    Raises:
-        UserError: it is one of several.
-    """
-    if processes() > 1:
-        raise UserError(
-            f"{command}: runs in one process, and was started as {processes()}: each would make calls of its "
-            "own; start it without torchrun. Nothing was run."
-        )
 
 
 class Others:
@@ -88,23 +34,23 @@ class Others:
 
     def trainer(self, model: Path, checkpoints: Path, options: GrpoOptions, *, logs: Path) -> TrlTrainer:
         """A trainer here, and one in each of the others."""
-        self._tell(_Open(model, checkpoints, replace(options, report_to=())))
+        self._tell("open", model, checkpoints, replace(options, report_to=()))
         return _Led(self, model, checkpoints, options, logs=logs, version_of=version_of)
 
     def done(self, result: T) -> T:
         """Let all of them have the result."""
-        self._tell(_Done(result))
+        self._tell("done", result)
         return result
 
     def failed(self, why: str) -> None:
         """Let them go, unless they are in the midst of an update: then they go with this process."""
         if self._listen:
-            self._tell(_Failed(why))
+            self._tell("failed", why)
 
     @contextmanager
     def learning(self, steps: int, others_know: Callable[[], bool]) -> Iterator[None]:
         """In the block they learn; `others_know`: whether what ended it early was told to them, too."""
-        self._tell(_Fit(steps))
+        self._tell("fit", steps)
         self._listen = False
         try:
             yield
@@ -118,7 +64,8 @@ class Others:
             raise
         self._listen = True
 
-    def _tell(self, order: object) -> None:
+    def _tell(self, *order: object) -> None:
+        """Orders: "open", MODEL, CHECKPOINTS, OPTIONS; "fit", STEPS; "done", RESULT; "failed", WHY."""
         if self._number > 1:
             _passed(order)
 
@@ -154,13 +101,13 @@ def _obey() -> object:
     trainer: TrlTrainer | None = None
     while True:
         match _passed(None):
-            case _Open(model, checkpoints, options):
+            case "open", model, checkpoints, options:
                 trainer = TrlTrainer(model, checkpoints, options, version_of=version_of)
-            case _Fit(steps) if trainer is not None:
+            case "fit", steps if trainer is not None:
                 _learn(trainer, steps)
-            case _Done(result):
+            case "done", result:
                 return result
-            case _Failed(why):
+            case "failed", why:
                 raise FirstStopped(why)
 
 
@@ -208,7 +155,7 @@ def _meet() -> None:
     part_at_exit()
 
 
-def _passed(order: object) -> object:
+def _passed(order: Any) -> Any:
     """What the first process says, in every process."""
     from accelerate.utils import broadcast_object_list
 

@@ -24,13 +24,12 @@ from trl.trainer.utils import use_adapter
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
 from dreamgym_kit.adapters.trainers.options import BY_ROWS, BY_TOKENS, GrpoOptions
 from dreamgym_kit.adapters.trainers.ranks import Ranks
-from dreamgym_kit.adapters.trainers.rows import Piece, check, minibatches_of, pieces_of, tensors_of
+from dreamgym_kit.adapters.trainers.tensors import Piece, check, minibatches_of, pieces_of, tensors_of
 from dreamgym_kit.adapters.trainers.trl_trainers import (
     SealsCheckpoints,
     grpo_config,
     no_reward,
     own_loggers,
-    rate_of,
     rows_a_step,
 )
 from dreamgym_kit.errors import UserError
@@ -293,10 +292,11 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """A rate for each batch, the same for all its minibatches; the first is not 0."""
-        steps = max(1, num_training_steps // self._options.minibatches)
+        del num_training_steps  # the rate stays after the warm-up
+        minibatches, warmup = self._options.minibatches, max(1, self._options.warmup_steps)
         if self.lr_scheduler is None:
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer, rate_of(self._options, steps)
+                optimizer or self.optimizer, lambda done: min(1.0, (done // minibatches + 1) / warmup)
             )
         return self.lr_scheduler
 

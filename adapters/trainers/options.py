@@ -16,8 +16,6 @@ BY_ROWS = frozenset({"grpo", "gspo", "sapo", "dr_grpo", "luspo"})
 """Losses that are means over rows: an episode with more samples weighs more."""
 _BY_SEQUENCE = frozenset({"gspo", "luspo"})
 LOSSES = BY_TOKENS | BY_ROWS | {"bnpo"}
-SCHEDULES = ("constant", "linear")
-LEVELS = ("token", "sequence")
 ALGORITHMS = ("grpo", "ppo", "dpo", "sft")
 DTYPES = ("float32", "bfloat16", "float64")
 
@@ -47,18 +45,15 @@ def held_dtype(dtype: str, lora: LoraOptions | None) -> str:
 class GrpoOptions:
     """How to learn from batches."""
 
-    algorithm: str = "grpo"  # what a batch holds follows from it, see `training.lessons`
+    algorithm: str = "grpo"  # what a batch holds follows from it, see `training.samples`
     loss: str = "dapo"
     learning_rate: float = 2e-4
     warmup_steps: int = 5  # the first has 1/5 of the rate, the fifth all of it
-    schedule: str = "constant"  # after the warm-up; "linear": falls to `final_share` at the last step
-    final_share: float = 0.1
     optimizer: str = "adamw_torch"  # as transformers names them
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     clip: float = 0.2  # of the ratio to the log-probs of the sampler, below 1
     clip_high: float | None = None  # above 1; None: as below. "cispo" wants some 5
-    importance: str | None = None  # ratios by "token" or by "sequence"; None: as the loss has it
     beta: float = 0.0  # weight of the divergence from the weights that training began with
     discount: float = 1.0  # ppo: gamma, a token
     gae: float = 1.0  # ppo: lambda, a token
@@ -84,7 +79,7 @@ class GrpoOptions:
     @property
     def level(self) -> str:
         """What a ratio of probabilities is taken of."""
-        return self.importance or ("sequence" if self.loss in _BY_SEQUENCE else "token")
+        return "sequence" if self.loss in _BY_SEQUENCE else "token"
 
     def check(self, source: str = "[train]") -> None:
         """Refuse what TRL would refuse late, or not at all.
@@ -95,14 +90,10 @@ class GrpoOptions:
         for kind, name, known in (
             ("algorithm", self.algorithm, ALGORITHMS),
             ("loss", self.loss, sorted(LOSSES)),
-            ("schedule", self.schedule, SCHEDULES),
-            ("importance", self.level, LEVELS),
             ("dtype", self.dtype, DTYPES),
         ):
             if name not in known:
                 raise UnknownName(kind, name, known=known, source=source, where="what can be trained with")
-        if self.loss in _BY_SEQUENCE and self.level != "sequence":
-            raise UserError(f'{source}: loss "{self.loss}" has its ratios by sequence, not by {self.level}.')
         self._check_algorithm(source)
         for name in ("minibatches", "micro_batches", "save_every", "keep", "max_completion"):
             if getattr(self, name) < 1:

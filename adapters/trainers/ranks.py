@@ -8,12 +8,13 @@ failed the group is not left: that would wait for processes that wait for this o
 """
 
 import atexit
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan, nan
 from typing import Any, TypeVar
 
-from dreamgym_kit.errors import DreamgymError
+from dreamgym_kit.errors import DreamgymError, UserError
 
 T = TypeVar("T")
 
@@ -23,6 +24,29 @@ class FirstStopped(DreamgymError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the first process stopped: {why}")
+
+
+def processes() -> int:
+    """How many learn together, as torchrun or `accelerate launch` told this one."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
+def lends_a_hand() -> bool:
+    """Whether this process is one of several, and not the first."""
+    return processes() > 1 and int(os.environ.get("RANK") or 0) > 0
+
+
+def require_alone(command: str) -> None:
+    """Refuse to be one of several processes where each would do the whole work.
+
+    Raises:
+        UserError: it is one of several.
+    """
+    if processes() > 1:
+        raise UserError(
+            f"{command}: runs in one process, and was started as {processes()}: each would make calls of its "
+            "own; start it without torchrun. Nothing was run."
+        )
 
 
 class Ranks:

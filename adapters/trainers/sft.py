@@ -13,24 +13,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
-from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
-from dreamgym_kit.adapters.trainers.folders import (
+from dreamgym_kit.adapters.models.folders import (
+    calm,
     digest_of_folder,
     load_model,
     load_tokenizer,
     no_bars,
+    require_extra,
+    threads,
     write_model,
 )
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
 from dreamgym_kit.adapters.trainers.options import LoraOptions, held_dtype
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.errors import TrainingStopped, UserError
 from dreamgym_kit.serialization import JsonValue
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,8 @@ def train_sft(
             the last checkpoint is of another training.
     """
     require_extra("train_sft")
-    from dreamgym_kit.adapters.trainers.weights import merged
+    from dreamgym_kit.adapters.trainers.tensors import merged
+    from dreamgym_kit.adapters.trainers.trl_trainers import WeightedSft
 
     if options.pieces < 1 or options.batch % options.pieces:
         raise UserError(f"a batch of {options.batch} rows cannot be cut into {options.pieces} equal pieces.")
@@ -119,42 +119,35 @@ def train_sft(
 
     with threads(options.threads), calm():
         model, tokenizer = _opened(model_dir, options), load_tokenizer(model_dir)
-        saved = None if checkpoints is None else _Kept.of(checkpoints, model_dir, table, options)
-        steps = _fit(model, tokenizer, table, options, hear, saved)
+        saved, last = None, None
+        if checkpoints is not None:
+            place, made_of = Checkpoints(checkpoints, keep=1), _made_of(model_dir, table, options)
+            saved, last = (place, made_of), _last(place, made_of)
+        trainer = WeightedSft(model, tokenizer, table, options, hear, saved)
+        with no_bars():
+            trainer.train(resume_from_checkpoint=str(last.folder) if last is not None else None)
         whole, tensors = merged(model)
         write_model(out_dir, whole, tokenizer, tensors=tensors, texts=texts)
     if checkpoints is not None:
         shutil.rmtree(checkpoints, ignore_errors=True)
-    return steps
+    return trainer.kit_steps
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The checkpoints of a training, and what they have to have in common with it."""
+def _made_of(folder: Path, table: Mapping[str, Any], options: SftOptions) -> dict[str, JsonValue]:
+    """What a training has to have in common with the one whose checkpoint it goes on from."""
+    free = {"threads", "save_every"}
+    named = {name: canonical(value) for name, value in asdict(options).items() if name not in free}
+    return {"model": digest_of_folder(folder), "lessons": _digest(table), **named}
 
-    place: Checkpoints
-    made_of: dict[str, JsonValue]
-    last: Checkpoint | None
 
-    @classmethod
-    def of(cls, folder: Path, model_dir: Path, table: Mapping[str, Any], options: SftOptions) -> "_Kept":
-        place = Checkpoints(folder, keep=1)
-        free = {"threads", "save_every"}
-        named = {name: value for name, value in asdict(options).items() if name not in free}
-        made_of: dict[str, JsonValue] = {
-            "model": digest_of_folder(model_dir),
-            "lessons": _digest(table),
-            **{name: canonical(value) for name, value in named.items()},
-        }
-        last, _ = place.last()
-        for name, now in made_of.items() if last is not None else ():
-            before = last.made_of.get(name) if last is not None else None
-            if before != now:
-                raise UserError(
-                    f"{folder}: a training that was broken off lies there, with {name} = {before}; this one "
-                    f"has {now}. Set it back to go on with that one, or remove the folder to begin anew."
-                )
-        return cls(place, made_of, last)
+def _last(place: Checkpoints, made_of: Mapping[str, JsonValue]) -> Checkpoint | None:
+    last, _ = place.last()
+    for name, before, now in last.differences(made_of) if last is not None else ():
+        raise UserError(
+            f"{place.folder}: a training that was broken off lies there, with {name} = {before}; this one "
+            f"has {now}. Set it back to go on with that one, or remove the folder to begin anew."
+        )
+    return last
 
 
 def _digest(table: Mapping[str, Any]) -> str:
@@ -203,69 +196,5 @@ def _table(rows: Sequence[SftRow], options: SftOptions) -> dict[str, list[Any]]:
     return {
         "of": [of[place // options.batch] for place in range(len(taken))],
         "input_ids": [list(row.ids) for row in taken],
-        "labels": [
-            [id_ if w else -100 for id_, w in zip(row.ids, row.weights, strict=True)] for row in taken
-        ],
         "weights": [list(map(float, row.weights)) for row in taken],
     }
-
-
-def _fit(
-    model: Any,
-    tokenizer: Any,
-    table: Mapping[str, Any],
-    options: SftOptions,
-    hear: Callable[[SftStep], None],
-    saved: _Kept | None,
-) -> list[SftStep]:
-    import torch
-    from datasets import Dataset
-
-    from dreamgym_kit.adapters.trainers.weighted_sft import WeightedSft
-
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(
-        learned, lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _share(options))
-    trainer = WeightedSft.of(
-        model,
-        tokenizer,
-        Dataset.from_dict(dict(table)),
-        options,
-        (optimizer, schedule),
-        hear,
-        None if saved is None else (saved.place, saved.made_of),
-    )
-    with no_bars():
-        trainer.train(resume_from_checkpoint=str(saved.last.folder) if saved and saved.last else None)
-    return trainer.kit_steps
-
-
-def _share(options: SftOptions) -> Callable[[int], float]:
-    """Share of the learning rate at a step (0-based)."""
-
-    def share(step: int) -> float:
-        rising = min(1.0, (step + 1) / max(1, options.warmup_steps))
-        return rising * max(options.final_share, 1 - step / options.steps)
-
-    return share
-
-
-def shifted_loss(
-    logits: "torch.Tensor", ids: "torch.Tensor", weights: "torch.Tensor"
-) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Weighted cross-entropy of each id after the first, and the sum of the weights it is to be divided by.
-
-    Args:
-        logits: shape [rows, columns, vocabulary], at the position before the id that they tell.
-        ids: shape [rows, columns].
-        weights: shape [rows, columns]; those of the first column do not count.
-    """
-    import torch
-
-    of_ids, of_weights = ids[:, 1:], weights[:, 1:]
-    learned = of_weights > 0
-    losses = torch.nn.functional.cross_entropy(logits[:, :-1][learned], of_ids[learned], reduction="none")
-    chosen = of_weights[learned]
-    return (losses * chosen).sum(), chosen.sum()

@@ -5,27 +5,31 @@ A model and its trainer are made anew whenever a leg begins or one has failed: w
 """
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
-from dreamgym_kit.adapters.trainers.extra import calm, require_extra, threads
-from dreamgym_kit.adapters.trainers.folders import (
+from dreamgym_kit.adapters.models.folders import (
     ADAPTER,
+    calm,
     digest_of_folder,
     load_model,
     load_tokenizer,
     no_bars,
+    require_extra,
+    threads,
     write_adapter,
     write_model,
 )
+from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
-from dreamgym_kit.adapters.trainers.ranks import in_touch
+from dreamgym_kit.adapters.trainers.ranks import in_touch, processes
 from dreamgym_kit.errors import TrainingStopped, UserError
+from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
 
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     from dreamgym_kit.adapters.trainers.grpo import KitGrpo
 
 _DEFAULTS = GrpoOptions()
-_ONCE: Mapping[str, JsonValue] = {"algorithm": "grpo"}  # what checkpoints were that do not say it
 _LOOKED_AT = 16  # one row in so many is scored again after an update, to tell how far it went
 
 
@@ -120,7 +123,7 @@ class TrlTrainer:
 
     def write_weights(self, folder: Path, *, texts: Mapping[str, str] = MappingProxyType({})) -> None:
         """See `interfaces.Trainer.write_weights`; `texts` are more files, by name."""
-        from dreamgym_kit.adapters.trainers.weights import merged
+        from dreamgym_kit.adapters.trainers.tensors import merged
 
         with threads(self._options.threads):
             model, tensors = merged(self._bare)
@@ -141,7 +144,7 @@ class TrlTrainer:
 
     def score(self, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `interfaces.Trainer.score`."""
-        from dreamgym_kit.adapters.trainers.weights import score
+        from dreamgym_kit.adapters.trainers.tensors import score
 
         with threads(self._options.threads):
             return score(self._bare, ids)
@@ -152,7 +155,7 @@ class TrlTrainer:
 
     def _kl(self, batch: Batch) -> float:
         """How far the weights went, in nats a token, by some of the batch's rows."""
-        from dreamgym_kit.adapters.trainers.weights import score
+        from dreamgym_kit.adapters.trainers.tensors import score
 
         rows = batch.samples[:: max(1, min(_LOOKED_AT, len(batch.samples) // 4))]
         logprobs = score(self._bare, [row.ids for row in rows], temperature=self._options.temperature)
@@ -168,7 +171,12 @@ class TrlTrainer:
         self._last, ignored = self._checkpoints.last()
         self.ignored = tuple(ignored)
         made_of = self._made_of()
-        _require_same(self._last, made_of)
+        if self._last is not None:
+            for name, before, now in self._last.differences(made_of):
+                raise UserError(
+                    f"{self._last.folder}: was made with {name} = {before}, this training has {now}; "
+                    "set it back, or train into another folder."
+                )
         with threads(self._options.threads), no_bars(), calm():
             self._trl = self._built(made_of)
             if self._last is not None:
@@ -178,7 +186,7 @@ class TrlTrainer:
 
     def _built(self, made_of: Mapping[str, JsonValue]) -> "KitGrpo":
         from dreamgym_kit.adapters.trainers.algorithms import learner_of
-        from dreamgym_kit.adapters.trainers.weights import without_dropout
+        from dreamgym_kit.adapters.trainers.tensors import without_dropout
 
         lora = self._options.lora
         model = without_dropout(load_model(self._model, dtype=held_dtype(self._options.dtype, lora)))
@@ -206,20 +214,8 @@ class TrlTrainer:
             "minibatches": self._options.minibatches,
             "dtype": self._options.dtype,
             "seed": self._options.seed,
-            "processes": int(os.environ.get("WORLD_SIZE", "1")),
+            "processes": processes(),
         }
-
-
-def _require_same(checkpoint: Checkpoint | None, made_of: Mapping[str, JsonValue]) -> None:
-    if checkpoint is None:
-        return
-    for name, now in made_of.items():
-        before = checkpoint.made_of.get(name, _ONCE.get(name))
-        if before != now:
-            raise UserError(
-                f"{checkpoint.folder}: was made with {name} = {before}, this training has {now}; "
-                "set it back, or train into another folder."
-            )
 
 
 def distance(log_ratios: Iterable[float]) -> float:
@@ -235,3 +231,58 @@ def distance(log_ratios: Iterable[float]) -> float:
     if not moved:
         return math.nan
     return math.fsum(size + math.expm1(-size) for size in moved) / len(moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What a person who finds the weights has to know."""
+
+    name: str
+    base: str  # the model that training began with: a directory or a name
+    data: str  # what it learned from
+    seed: int
+    scores: Mapping[str, str] = field(default_factory=dict)  # what was measured -> what came of it
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedWeights:
+    """Where everything lies."""
+
+    merged: Path
+    adapter: Path | None  # None: all weights were trained
+
+
+def export(trainer: TrlTrainer, folder: Path, card: Card) -> ExportedWeights:
+    """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces what was there."""
+    steps, by = trainer.step, trainer.algorithm
+    texts = {"README.md": rendered(card, steps=steps, merged=True, algorithm=by)}
+    trainer.write_weights(folder / "merged", texts=texts)
+    texts = {"README.md": rendered(card, steps=steps, merged=False, algorithm=by)}
+    there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=texts)
+    return ExportedWeights(folder / "merged", folder / ADAPTER if there else None)
+
+
+def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -> str:
+    """The card as Markdown; texts in it are data, none of their marks count."""
+    library = "transformers" if merged else "peft"
+    kit = version("dreamgym-kit")
+    kind = "weights" if merged else "a LoRA adapter"
+    lines = [
+        *("---", f"library_name: {library}", f"tags: [dreamgym-kit, {algorithm}, tool-use]", "---", ""),
+        *(f"# {quiet(card.name)}", ""),
+        f"These are {kind}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
+        "",
+        f"- Base: {quiet(card.base)}",
+        f"- Data: {quiet(card.data)}",
+        f"- Seed: {card.seed}",
+        f"- Steps: {steps}",
+        "",
+    ]
+    if card.scores:
+        lines += ["| measured | result |", "| --- | --- |"]
+        lines += [f"| {quiet(name)} | {quiet(score)} |" for name, score in card.scores.items()]
+        lines.append("")
+    if card.notes:
+        lines += [quiet(card.notes), ""]
+    return "\n".join(lines)

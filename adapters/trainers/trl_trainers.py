@@ -1,25 +1,28 @@
 """What TRL's trainers are given of ours, and told to leave; imported only where TRL is there.
 
-`GrpoOptions` in TRL's words: what TRL would do by itself (sample, reward, shuffle, recompute activations, log
+Options in TRL's words: what TRL would do by itself (sample, reward, shuffle, recompute activations, log
 everywhere) is switched off. Checkpoints in our form: made beside their place, sealed, renamed into it. What
 the kit hears of TRL's loop: gradients before they are taken, and each step before it is kept.
 """
 
 import math
-import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from datasets import Dataset
 from safetensors import SafetensorError
-from transformers import Trainer, TrainerCallback
-from trl import GRPOConfig
+from torch.utils.data import SequentialSampler
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
-from dreamgym_kit.adapters.trainers.extra import activation_checkpointing
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
+from dreamgym_kit.adapters.trainers.ranks import processes
+from dreamgym_kit.adapters.trainers.sft import SftOptions, SftStep
 from dreamgym_kit.errors import RunDirectoryError, TrainingStopped
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
@@ -58,7 +61,7 @@ def grpo_config(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOCo
         max_steps=1,  # set when it is known
         seed=options.seed,
         bf16=options.dtype == "bfloat16",
-        **activation_checkpointing(options.checkpointing),
+        **_activation_checkpointing(options.checkpointing),
         logging_steps=1,
         logging_nan_inf_filter=False,
         save_strategy="steps",
@@ -71,23 +74,9 @@ def grpo_config(options: GrpoOptions, folder: Path, *, own_logs: bool) -> GRPOCo
     )
 
 
-def rate_of(options: GrpoOptions, steps: int) -> Callable[[int], float]:
-    """The share of the learning rate after so many optimiser steps; all of one batch have the same."""
-
-    def rate(done: int) -> float:
-        step = done // options.minibatches
-        rising = min(1.0, (step + 1) / max(1, options.warmup_steps))
-        if options.schedule == "constant":
-            return rising
-        left = 1 - max(0, step - options.warmup_steps) / max(1, steps - options.warmup_steps)
-        return rising * max(options.final_share, left)
-
-    return rate
-
-
 def rows_a_step(options: GrpoOptions) -> int:
     """Rows of TRL's own data set, so that each of its epochs is one batch of ours."""
-    return int(os.environ.get("WORLD_SIZE", "1")) * options.minibatches * options.micro_batches
+    return processes() * options.minibatches * options.micro_batches
 
 
 def own_loggers(options: GrpoOptions, logs: Path | None) -> list[Any]:
@@ -208,3 +197,122 @@ class Listener(TrainerCallback):  # type: ignore[misc]  # their types are not re
             cpu_seconds=time.thread_time() - self._began_cpu,
             figures=dict(zip(noted.figures, ranks.total(list(noted.figures.values())), strict=True)),
         )
+
+
+def _activation_checkpointing(wanted: bool) -> dict[str, Any]:
+    """The training argument of that name, as the transformers that is there calls it; TRL switches it on."""
+    renamed = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
+    return {"activation_checkpointing" if renamed else "gradient_checkpointing": wanted}
+
+
+class WeightedSft(SealsCheckpoints, SFTTrainer):  # type: ignore[misc]  # their types are not read
+    """TRL's `SFTTrainer` with a weight for each token: one pass over a table of input_ids and weights.
+
+    Rows come in the order given and are padded at their right end, so that no attention mask is needed: what
+    stands after a row's end is never looked at from within it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        table: Mapping[str, Any],
+        options: SftOptions,
+        hear: Callable[[SftStep], None],
+        saved: tuple[Checkpoints, Mapping[str, JsonValue]] | None,
+    ) -> None:
+        """Switch off everything that `options` do not name; `saved`: its checkpoints."""
+        learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(
+            learned, lr=options.learning_rate, betas=options.betas, weight_decay=options.weight_decay
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _sft_rate_of(options))
+        super().__init__(
+            model=model,
+            args=SFTConfig(
+                output_dir=tempfile.gettempdir(),  # nothing is written there: no checkpoints, no logs
+                per_device_train_batch_size=options.batch // options.pieces,
+                gradient_accumulation_steps=options.pieces,
+                max_steps=options.steps,
+                max_grad_norm=options.max_grad_norm,
+                seed=options.seed,
+                save_strategy="no" if saved is None else "steps",
+                save_steps=options.save_every,
+                report_to=[],
+                logging_steps=1,
+                logging_nan_inf_filter=False,
+                disable_tqdm=True,
+                bf16=options.dtype == "bfloat16",
+                **_activation_checkpointing(options.checkpointing),
+                max_length=None,
+                remove_unused_columns=False,
+                dataset_kwargs={"skip_prepare_dataset": True},
+                use_cpu=not torch.cuda.is_available(),
+            ),
+            train_dataset=Dataset.from_dict(dict(table)),
+            processing_class=tokenizer,
+            data_collator=_padded,
+            optimizers=(optimizer, schedule),
+        )
+        self._hear = hear
+        self.remove_callback(PrinterCallback)
+        if saved is not None:
+            self.kit_checkpoints, self.kit_made_of = saved
+        self.model_accepts_loss_kwargs = False  # so that the losses of a batch's pieces are averaged
+
+    @property
+    def kit_steps(self) -> list[SftStep]:
+        """All steps so far, those before a checkpoint included."""
+        return [_sft_step(logs) for logs in self.state.log_history if "grad_norm" in logs]
+
+    def log(self, logs: dict[str, float], *rest: Any) -> None:
+        """Tell of a step, too."""
+        super().log(logs, *rest)
+        if "grad_norm" in self.state.log_history[-1]:
+            self._hear(_sft_step(self.state.log_history[-1]))
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        rows: Any = train_dataset if train_dataset is not None else self.train_dataset
+        return SequentialSampler(rows)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002 - theirs
+    ) -> Any:
+        """Mean over the tokens of the batch by their weights; of a piece, its part of that."""
+        logits = model(input_ids=inputs["input_ids"], use_cache=False).logits
+        ids, weights = inputs["input_ids"][:, 1:], inputs["weights"][:, 1:]
+        learned = weights > 0
+        losses = torch.nn.functional.cross_entropy(logits[:, :-1][learned], ids[learned], reduction="none")
+        loss = (losses * weights[learned]).sum() / inputs["of"][0]
+        return (loss, {"logits": logits}) if return_outputs else loss
+
+
+def _sft_step(logs: Mapping[str, Any]) -> SftStep:
+    return SftStep(logs["step"], float(logs["loss"]), float(logs["grad_norm"]), float(logs["learning_rate"]))
+
+
+def _sft_rate_of(options: SftOptions) -> Callable[[int], float]:
+    """The share of the learning rate at a step (0-based)."""
+
+    def rate(step: int) -> float:
+        rising = min(1.0, (step + 1) / max(1, options.warmup_steps))
+        return rising * max(options.final_share, 1 - step / options.steps)
+
+    return rate
+
+
+def _padded(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    width = max(len(row["input_ids"]) for row in rows)
+
+    def right(name: str, dtype: Any) -> Any:
+        return torch.tensor([row[name] + [0] * (width - len(row[name])) for row in rows], dtype=dtype)
+
+    return {
+        "input_ids": right("input_ids", torch.long),
+        "weights": right("weights", torch.float32),
+        "of": torch.tensor([row["of"] for row in rows], dtype=torch.float32),
+    }

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.adapters.models.folders import require_extra, threads
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano.episodes import Mix, Worked, record

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dreamgym_kit.adapters.trainers.folders import write_model
+from dreamgym_kit.adapters.models.folders import write_model
 from dreamgym_kit.recipes.nano.lessons import Shape
 from dreamgym_kit.recipes.nano.tokens import CONTEXT
 

@@ -15,7 +15,7 @@ from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.settings.schema import AlarmSettings, PolicySettings
 from dreamgym_kit.training import loop
-from dreamgym_kit.training.weight_check import Attested, attest
+from dreamgym_kit.trust.weight_check import attest
 
 TRIES = 20
 ASK = ChatRequest([ChatMessage("user", "hm")], max_tokens=2, seed=1, exact=True)
@@ -46,11 +46,11 @@ def scores(seed: int, moved: float = 0.0, noise: float = 0.0) -> list[list[float
 def test_v1_a_tiny_step_that_is_missing_is_seen_though_it_is_within_the_bound(moved: float) -> None:
     before = scores(3)
     now = [[one + moved for one in row] for row in before]
-    stale = attest([[one + 1e-6 for one in row] for row in before], now, before, most=0.2)
-    assert stale.alarm is not None
-    served = attest([[one + 1e-6 for one in row] for row in now], now, before, most=0.2)
-    assert served.alarm is None
-    assert served.gap < 1e-5
+    _, problem = attest([[one + 1e-6 for one in row] for row in before], now, before, most=0.2)
+    assert problem
+    gap, problem = attest([[one + 1e-6 for one in row] for row in now], now, before, most=0.2)
+    assert not problem
+    assert gap < 1e-5
 
 
 def test_v1_a_server_in_16_bits_is_no_stale_one() -> None:
@@ -59,20 +59,20 @@ def test_v1_a_server_in_16_bits_is_no_stale_one() -> None:
         dice = random.Random(seed)
         now = [[one + dice.uniform(-1e-3, 1e-3) for one in row] for row in before]
         served = [[one + dice.uniform(-0.05, 0.05) for one in row] for row in now]
-        assert attest(served, now, before, most=0.2).alarm is None
+        assert not attest(served, now, before, most=0.2)[1]
 
 
 def test_v1_scores_that_are_no_numbers_or_too_few_are_no_proof() -> None:
     now = scores(1)
-    assert attest(now[:-1], now, None, most=1.0).alarm is not None
-    assert attest([[float("nan")] * 60, *now[1:]], now, None, most=1.0).alarm is not None
-    assert attest(now, now, now, most=0.0).alarm is None  # nothing moved, nothing to tell apart
+    assert attest(now[:-1], now, None, most=1.0)[1]
+    assert attest([[float("nan")] * 60, *now[1:]], now, None, most=1.0)[1]
+    assert not attest(now, now, now, most=0.0)[1]  # nothing moved, nothing to tell apart
 
 
 def test_v1_an_attestation_that_trusts_the_version_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "attest", lambda *_, **__: Attested(0.0))
+    monkeypatch.setattr(loop, "attest", lambda *_, **__: (0.0, ""))
     ran = run_loop(tmp_path / "run", replace(QUICK, steps=3), planted=Planted("stale weights", 2))
     assert ran.trained.alarm is None or ran.trained.alarm.alarm != "stale_weights"
 
@@ -87,9 +87,9 @@ def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_c
     from nano_double import write_double
     from safetensors.torch import load_file, save_file
 
+    from dreamgym_kit.adapters.models.folders import load_model
     from dreamgym_kit.adapters.models.local import open_local
-    from dreamgym_kit.adapters.trainers.folders import load_model
-    from dreamgym_kit.adapters.trainers.weights import score
+    from dreamgym_kit.adapters.trainers.tensors import score
 
     old = write_double(tmp_path / "old", sharp=1.0)
     canaries = [[(7 * row + place) % 250 for place in range(80)] for row in range(4)]
@@ -109,9 +109,9 @@ def test_v1_the_real_engine_with_the_weights_before_or_half_of_the_new_ones_is_c
             for name, folder in (("before", old), ("half", tmp_path / "half"), ("new", tmp_path / "new")):
                 asyncio.run(policy.load(folder, name))
                 served = asyncio.run(policy.score(canaries))
-                told = attest(served, now, before, most=AlarmSettings().stale_weights)
-                caught[name] += told.alarm is not None
-                gap = max(gap, told.gap) if name == "new" else gap
+                off, problem = attest(served, now, before, most=AlarmSettings().stale_weights)
+                caught[name] += bool(problem)
+                gap = max(gap, off) if name == "new" else gap
     finally:
         policy.close()
     print(f"V1 real engine, rate {lr:g}: {caught} of {TRIES}; the right weights' largest gap {gap:.2g} nats")

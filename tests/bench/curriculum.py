@@ -256,8 +256,8 @@ def _policy(dice: random.Random) -> tuple[list[Any], Any, Any]:
 
 
 def _curriculum(tasks: Sequence[Any], seed: int) -> Any:
-    from dreamgym_kit.curriculum.clusters import Clusters
     from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
+    from dreamgym_kit.curriculum.task_sampler import Clusters
     from dreamgym_kit.settings.schema import CurriculumSettings
 
     return Curriculum(

@@ -135,8 +135,7 @@ def _mean(values: Sequence[bool]) -> float:
 @cache
 def pool(noise: float, seed: int, size: Size) -> Pool:
     """What a policy with so much noise in its weights does on the desk's real tools."""
-    from dreamgym_kit.adapters.trainers.extra import threads
-    from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
+    from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer, threads
     from dreamgym_kit.recipes.nano.lockstep import Decoder, play
     from dreamgym_kit.recipes.nano.score import held_out_worlds
     from dreamgym_kit.recipes.nano.tokens import Stream

@@ -40,7 +40,7 @@ class Bare:
     def __init__(self, model: Path, worlds: list[int]) -> None:
         from transformers import AutoTokenizer
 
-        from dreamgym_kit.adapters.trainers.folders import load_model
+        from dreamgym_kit.adapters.models.folders import load_model
         from dreamgym_kit.recipes.nano.tokens import Stream
 
         self.model = load_model(model)
@@ -68,7 +68,7 @@ class Kit:
         from dreamgym_kit.recipes.desk.graph import graph
         from dreamgym_kit.recipes.desk.tasks import drawn_tasks
         from dreamgym_kit.recipes.train_then_deploy import GRAPH, QUICK, settings_for
-        from dreamgym_kit.training.background_loop import BackgroundLoop
+        from dreamgym_kit.threads import BackgroundLoop
 
         self.tasks = drawn_tasks(tasks, seed=seed)
         self.worlds = [task.environment.variant for task in self.tasks]

@@ -27,7 +27,7 @@ def update_ratio(seed: int, *, episodes: int = EPISODES, rounds: int = ROUNDS) -
     """The ratio, and the kit's CPU seconds a step."""
     import torch
 
-    from dreamgym_kit.adapters.trainers.folders import load_model
+    from dreamgym_kit.adapters.models.folders import load_model
     from dreamgym_kit.adapters.trainers.options import GrpoOptions
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
     from dreamgym_kit.recipes.nano.start import save_untrained

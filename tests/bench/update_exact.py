@@ -68,7 +68,7 @@ def _compared(
     """How far any number of pieces is from the loop by hand, and how far that went from the start."""
     from trainers.bare_loop import furthest
 
-    from dreamgym_kit.adapters.trainers.folders import load_model
+    from dreamgym_kit.adapters.models.folders import load_model
 
     by_hand = _by_hand(base, seed, options)
     found = (_ours(base, folder / f"{n}", seed, replace(options, micro_batches=n)) for n in pieces)
@@ -86,7 +86,7 @@ def _by_hand(base: Path, seed: int, options: Any) -> Any:
     import torch
     from trainers.bare_loop import episode_mean_loss, step_by_hand
 
-    from dreamgym_kit.adapters.trainers.folders import load_model
+    from dreamgym_kit.adapters.models.folders import load_model
 
     model = load_model(base, dtype=options.dtype)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=options.learning_rate)
@@ -102,7 +102,7 @@ def _by_hand(base: Path, seed: int, options: Any) -> Any:
 
 
 def _ours(base: Path, folder: Path, seed: int, options: Any) -> Any:
-    from dreamgym_kit.adapters.trainers.folders import load_model
+    from dreamgym_kit.adapters.models.folders import load_model
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
     trainer = TrlTrainer(base, folder / "run", options)

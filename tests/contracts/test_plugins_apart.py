@@ -35,12 +35,19 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
         "deployment/evidence.py",
         "deployment/model_registry.py",
     ),
-    "training": ("adapters/langgraph/training",),
+    "training": (
+        "adapters/distilling",
+        "adapters/langgraph/training",
+        "adapters/trainers",
+        "curriculum",
+        "training",
+    ),
 }
 COMMANDS = (
     ("init",),
     ("doctor",),
     ("simulate", "-k", "double-01", "-o", "summary.md", "-o", "junit.xml"),
+    ("evaluate", "-k", "double-01"),
     ("report",),
     ("runs", "list"),
     ("buffer", "stats"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.curriculum.making import Bounds, Workshop
+from dreamgym_kit.curriculum.making import TaskBounds, Workshop
 from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.types import Environment, Task
 
@@ -55,8 +55,10 @@ def bounds(
     *,
     recorded: Callable[[Environment], bool] = lambda _: True,
     embedder: object = None,
-) -> Bounds:
-    return Bounds(held_out=held_out, given=given, recorded=recorded, known=lambda _: KNOWN, embedder=embedder)
+) -> TaskBounds:
+    return TaskBounds(
+        held_out=held_out, given=given, recorded=recorded, known=lambda _: KNOWN, embedder=embedder
+    )
 
 
 def workshop(folder: Path, maker: object, given: Sequence[Task] = (), **more: object) -> Workshop:

@@ -2,8 +2,8 @@
 
 from curriculum.making_doubles import asking
 
-from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
+from dreamgym_kit.curriculum.task_sampler import Clusters
 from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.types import Episode, Task, Verdict

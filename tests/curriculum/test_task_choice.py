@@ -11,7 +11,7 @@ from dreamgym_kit.curriculum.records import SCORE, TURN
 from dreamgym_kit.curriculum.task_sampler import (
     Doubt,
     Estimate,
-    Evidence,
+    SeenOutcomes,
     Standing,
     drawn,
     estimated,
@@ -35,8 +35,8 @@ def test_a_draw_has_no_task_twice_and_as_many_as_there_are(number: int, count: i
 
 
 def test_hard_but_solvable_tasks_are_drawn_more_often_and_none_is_forgotten() -> None:
-    easy = estimated(Evidence(15, 1), Evidence(), Doubt())
-    half = estimated(Evidence(8, 8), Evidence(), Doubt())
+    easy = estimated(SeenOutcomes(15, 1), SeenOutcomes(), Doubt())
+    half = estimated(SeenOutcomes(8, 8), SeenOutcomes(), Doubt())
     tasks = tasks_named(20)
     told = [
         Standing(task, one, score_of(one, SETTINGS.explore), met=1)

@@ -5,12 +5,12 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
+from dreamgym_kit.adapters.distilling.material import trajectories
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory
-from dreamgym_kit.training.distil.lessons import Counts, Leaving, Lesson, Sight, lessons_of
-from dreamgym_kit.training.distil.splitting import trajectories
+from dreamgym_kit.training.lessons import CallLesson, Counts, Leaving, Sight, lessons_of
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, ToolSpec, Transition, history_digest
 
 SPECS = {
@@ -65,7 +65,7 @@ def noted(one: Trajectory, **changes) -> Annotation:
 
 def taught(
     folder: Path, rows: Sequence[Transition], leaving: Leaving = WHOLE, *, seed: int = 0, annotate=noted
-) -> tuple[list[Lesson], Counts, SimpleNamespace]:
+) -> tuple[list[CallLesson], Counts, SimpleNamespace]:
     """Lessons of the last world, of which nothing else is known; and the sight that they were made with."""
     with closing(SqliteStore(folder / "shop.db")) as store:
         store.put(rows)

@@ -9,7 +9,7 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.training.distil.gate import (
+from dreamgym_kit.trust.acceptance import (
     NEVER,
     TRUST,
     WATCH,

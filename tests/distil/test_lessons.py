@@ -14,8 +14,8 @@ from dreamgym_kit.dream.decision import read_decision
 from dreamgym_kit.dream.held_out import situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.training.annotation import Annotation
-from dreamgym_kit.training.distil.lessons import Leaving, Lesson, balanced, query_for
-from dreamgym_kit.training.distil.pointing import Target, spelled
+from dreamgym_kit.training.lessons import CallLesson, Leaving, balanced, query_for
+from dreamgym_kit.training.pointing import TargetDecision, spelled
 from dreamgym_kit.types import Answer, Source, Transition
 
 
@@ -30,7 +30,7 @@ class SayingDouble:
         return ChatReply(self.said)
 
 
-def dreamt(lesson: Lesson, made) -> tuple[Answer, str]:
+def dreamt(lesson: CallLesson, made) -> tuple[Answer, str]:
     """What a dream answers where its model says what the lesson teaches, and what that model was asked."""
     row = made.rows[lesson.row]
     before = [one for one in made.rows.values() if one.episode == row.episode and one.step < row.step]
@@ -190,8 +190,8 @@ def test_whatever_is_found_a_call_is_not_shown_itself_nor_its_episode(tmp_path: 
 
 
 def test_rare_classes_come_more_often() -> None:
-    common = [Lesson(str(number), "a", "ok", (), "") for number in range(100)]
-    rare = [Lesson("rare", "a", "error", (), "")]
+    common = [CallLesson(str(number), "a", "ok", (), "") for number in range(100)]
+    rare = [CallLesson("rare", "a", "error", (), "")]
     drawn = balanced([*common, *rare])
     assert len([one for one in drawn if one.row == "rare"]) == 10
     assert len(drawn) == 110
@@ -201,7 +201,7 @@ def test_rare_classes_come_more_often() -> None:
 def test_a_decision_is_spelled_as_a_grammar_spells_it(known: bool) -> None:
     said = {"reasoning": 'quote " and é', "outcome": "ok", "like": 1, "leaves": [{"path": "a.b", "value": 1}]}
     whole = {**said, "answer": None, "error": "", "set": [], "confidence": 0.95}
-    text, unlearned = spelled(Target(whole, known, True))
+    text, unlearned = spelled(TargetDecision(whole, known, True))
     assert text == json.dumps(whole, ensure_ascii=False)
     assert read_decision(text).leaves == {"a.b": 1}
     assert [text[start:end] for start, end in unlearned] == ([] if known else ["[]"])

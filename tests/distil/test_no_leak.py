@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.training.annotation import ANNOTATIONS, Annotator, KeptAnnotations, annotate
-from dreamgym_kit.training.distil.annotators import MinedRules, TeachingModel
+from dreamgym_kit.training.annotators import MinedRules, TeachingModel
 from dreamgym_kit.types import Environment, Split, Transition
 
 

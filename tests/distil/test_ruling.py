@@ -4,9 +4,9 @@ import asyncio
 
 from distil.shop_recordings import shop
 
+from dreamgym_kit.adapters.distilling.material import trajectories
 from dreamgym_kit.training.annotation import fits
-from dreamgym_kit.training.distil.annotators import MinedRules
-from dreamgym_kit.training.distil.splitting import trajectories
+from dreamgym_kit.training.annotators import MinedRules
 
 
 def test_a_note_names_the_fact_that_decides_and_what_became_of_the_call() -> None:

@@ -7,8 +7,8 @@ from distil.shop_recordings import episode, shop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dreamgym_kit.adapters.distilling.material import Sides, split, trajectories
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.training.distil.splitting import Sides, split, trajectories
 from dreamgym_kit.types import Split, Transition
 
 TWELVE, TWO = trajectories(shop(12, 2)), trajectories(shop(2, 1))  # made once: examples have a deadline

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from distil.shop_recordings import episode, noted, shop
 
+from dreamgym_kit.adapters.distilling.material import trajectories
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, RunDirectoryError
 from dreamgym_kit.training.annotation import ANNOTATIONS, KeptAnnotations, Trajectory, annotate, fits
-from dreamgym_kit.training.distil.annotators import RecordedNotes, TeachingModel
-from dreamgym_kit.training.distil.splitting import trajectories
+from dreamgym_kit.training.annotators import RecordedNotes, TeachingModel
 from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 TUTORIAL = {

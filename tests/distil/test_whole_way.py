@@ -12,9 +12,9 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 from distil.shop_recordings import SPECS, episode, shop, taught
 from nano_double import model_double, tokenizer_double
 
-from dreamgym_kit.adapters.distilling.evaluating import held_out_calls
 from dreamgym_kit.adapters.distilling.material import Material, begin, material, read_begun
-from dreamgym_kit.adapters.distilling.training import rows_of, taught_to, train
+from dreamgym_kit.adapters.distilling.training import held_out_calls, rows_of, taught_to, train
+from dreamgym_kit.adapters.models.folders import digest_of_folder
 from dreamgym_kit.adapters.models.named_models import (
     allowance,
     directory_of,
@@ -22,7 +22,6 @@ from dreamgym_kit.adapters.models.named_models import (
     open_directory,
 )
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
-from dreamgym_kit.adapters.trainers.folders import digest_of_folder
 from dreamgym_kit.adapters.trainers.sft import SftOptions, train_sft
 from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.decision import SCHEMA
@@ -31,9 +30,9 @@ from dreamgym_kit.dream.llm_experience import messages_for
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.training.annotation import KeptAnnotations, annotate
-from dreamgym_kit.training.distil.annotators import RecordedNotes
-from dreamgym_kit.training.distil.gate import FILE, exactness, gate_of, write_gate
-from dreamgym_kit.training.distil.lessons import Leaving
+from dreamgym_kit.training.annotators import RecordedNotes
+from dreamgym_kit.training.lessons import Leaving
+from dreamgym_kit.trust.acceptance import FILE, exactness, gate_of, write_gate
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 SHORT = Leaving(1, 1, 1)

@@ -30,15 +30,15 @@ def adapted(base: Path, folder: Path, *, seed: int) -> Path:
     import torch
     from peft import LoraConfig, get_peft_model
 
-    from dreamgym_kit.adapters.trainers.extra import calm
-    from dreamgym_kit.adapters.trainers.folders import (
+    from dreamgym_kit.adapters.models.folders import (
         ADAPTER,
+        calm,
         load_model,
         load_tokenizer,
         write_adapter,
         write_model,
     )
-    from dreamgym_kit.adapters.trainers.weights import merged
+    from dreamgym_kit.adapters.trainers.tensors import merged
 
     with calm(), torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)

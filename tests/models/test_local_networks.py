@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import model_double, write_double  # noqa: E402
 
+from dreamgym_kit.adapters.models.folders import load_model  # noqa: E402
 from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
     Ask,
     RunningBatch,
@@ -17,7 +18,6 @@ from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
 from dreamgym_kit.adapters.models.local_directory import read_files  # noqa: E402
 from dreamgym_kit.adapters.models.local_loading import load_network  # noqa: E402
 from dreamgym_kit.adapters.models.local_network import Qwen3Network, TransformersNetwork, score  # noqa: E402
-from dreamgym_kit.adapters.trainers.folders import load_model  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
 

@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 from nano_double import tokenizer_double, write_double
 
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.errors import UserError
 
 

@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions
+from dreamgym_kit.adapters.models.folders import load_tokenizer
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.trainers.folders import load_tokenizer
 from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.training_data import CallLesson, met

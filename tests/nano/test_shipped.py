@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
-from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
+from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer
 from dreamgym_kit.recipes.desk.cases import FAMILIES
 from dreamgym_kit.recipes.nano.build import MANIFEST, WEIGHTS, card
 from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS

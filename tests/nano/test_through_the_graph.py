@@ -8,9 +8,9 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
+from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
-from dreamgym_kit.adapters.trainers.folders import load_model, load_tokenizer
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE

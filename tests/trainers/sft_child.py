@@ -36,7 +36,7 @@ def main(base: Path, folder: Path, lora: bool, kill_at: int = 0, phase: str = ""
         print(f"step {now}", flush=True)
         die("step", now)
 
-    settled, committed, written = checkpoints.settle, checkpoints.Checkpoints.commit, sft._write
+    settled, committed, written = checkpoints.settle, checkpoints.Checkpoints.commit, sft.write_model
 
     def settle(made: Path) -> None:
         settled(made)
@@ -47,11 +47,11 @@ def main(base: Path, folder: Path, lora: bool, kill_at: int = 0, phase: str = ""
         die("saved", step)
         return done
 
-    def write(*given: object) -> None:
+    def write(*given: object, **named: object) -> None:
         die("end", now)
-        written(*given)
+        written(*given, **named)
 
-    checkpoints.settle, checkpoints.Checkpoints.commit, sft._write = settle, commit, write
+    checkpoints.settle, checkpoints.Checkpoints.commit, sft.write_model = settle, commit, write
     options = SftOptions(
         steps=STEPS,
         batch=4,

@@ -21,9 +21,9 @@ from trainers.algorithms_by_hand import (
 from trainers.bare_loop import furthest, mixed_batch, step_by_hand
 from trainers.tiny_model import write_tiny_model
 
-from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
-from dreamgym_kit.adapters.trainers.rows import minibatches_of, pieces_of_pairs
+from dreamgym_kit.adapters.trainers.tensors import minibatches_of, pieces_of_pairs
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.turns import Batch, UpdateFacts

@@ -10,10 +10,9 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 from trainers.bare_loop import mixed_batch
 from trainers.tiny_model import write_tiny_model
 
-from dreamgym_kit.adapters.trainers.export import Card, Exported, export, rendered
-from dreamgym_kit.adapters.trainers.extra import calm
+from dreamgym_kit.adapters.models.folders import calm
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
-from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
+from dreamgym_kit.adapters.trainers.trainer import Card, ExportedWeights, TrlTrainer, export, rendered
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 
@@ -22,7 +21,7 @@ IDS = [list(sample.ids) for sample in mixed_batch(9).samples]
 CARD = Card(name="Desk", base="start", data="desk recordings", seed=7, scores={"held out": "52 % (47 to 57)"})
 
 
-def exported(base: Path, folder: Path, options: GrpoOptions) -> tuple[TrlTrainer, Exported]:
+def exported(base: Path, folder: Path, options: GrpoOptions) -> tuple[TrlTrainer, ExportedWeights]:
     trainer = TrlTrainer(base, folder / "run", options)
     trainer.fit(mixed_batch, steps=2, after=lambda _: None)
     return trainer, export(trainer, folder / "out", replace(CARD, base=str(base)))
@@ -36,7 +35,7 @@ def worst(one: list[list[float]], other: list[list[float]]) -> float:
 def test_merged_weights_and_the_adapter_on_its_base_say_what_the_trained_model_says(tmp_path: Path) -> None:
     from peft import AutoPeftModelForCausalLM
 
-    from dreamgym_kit.adapters.trainers.weights import score
+    from dreamgym_kit.adapters.trainers.tensors import score
 
     base = write_tiny_model(tmp_path / "base", scale=2.0)
     trainer, out = exported(base, tmp_path, replace(OPTIONS, lora=LoraOptions(4, 8)))

@@ -11,7 +11,7 @@ from trainers.algorithms_by_hand import rewarded_batch
 from trainers.bare_loop import furthest, mixed_batch
 from trainers.tiny_model import write_tiny_model
 
-from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.trainers.options import GrpoOptions
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="the extra train is not installed", exc_type
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.adapters.trainers.rows import minibatches_of, pieces_of, tensors_of
+from dreamgym_kit.adapters.trainers.tensors import minibatches_of, pieces_of, tensors_of
 from dreamgym_kit.turns import Batch, Sample
 
 

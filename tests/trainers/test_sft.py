@@ -11,7 +11,7 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 import torch
 from trainers.tiny_model import write_tiny_model
 
-from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.trainers.options import LoraOptions
 from dreamgym_kit.adapters.trainers.sft import SftOptions, SftRow, SftStep, train_sft
 from dreamgym_kit.errors import TrainingStopped, UserError

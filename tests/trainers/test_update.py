@@ -22,9 +22,9 @@ from trainers.bare_loop import (
 )
 from trainers.tiny_model import write_tiny_model
 
-from dreamgym_kit.adapters.trainers.folders import load_model
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
-from dreamgym_kit.adapters.trainers.rows import minibatches_of
+from dreamgym_kit.adapters.trainers.tensors import minibatches_of
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 from dreamgym_kit.errors import RunDirectoryError, TrainingStopped, UserError
 from dreamgym_kit.turns import Batch, UpdateFacts
@@ -290,10 +290,6 @@ def test_tokens_that_are_not_the_models_are_named(base: Path, tmp_path: Path) ->
     ("changed", "said"),
     [
         ({"loss": "dapoo"}, "[train]: loss 'dapoo' is not in what can be trained with; did you mean 'dapo'?"),
-        (
-            {"loss": "luspo", "importance": "token"},
-            '[train]: loss "luspo" has its ratios by sequence, not by token.',
-        ),
         ({"micro_batches": 0}, "[train]: micro_batches is 0; it must be at least 1."),
         ({"temperature": 0.0}, "[train]: temperature is 0.0; it must be above 0."),
     ],

@@ -14,13 +14,13 @@ from training.loop_doubles import (
     tasks_named,
 )
 
-from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
-from dreamgym_kit.curriculum.making import Bounds, Workshop
+from dreamgym_kit.curriculum.making import TaskBounds, Workshop
+from dreamgym_kit.curriculum.task_sampler import Clusters
 from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.settings.schema import AlarmSettings, CurriculumSettings, TrainSettings
-from dreamgym_kit.training.background_loop import BackgroundLoop
+from dreamgym_kit.threads import BackgroundLoop
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.types import Task
@@ -92,7 +92,7 @@ class VaryingDouble:
 
 
 def curriculum_over(plan: TrainPlan, folder: Path) -> Curriculum:
-    bounds = Bounds(
+    bounds = TaskBounds(
         held_out=plan.held_out,
         given=plan.tasks,
         recorded=lambda _: True,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.training.sample_selection import group_advantages
+from dreamgym_kit.training.samples import group_advantages
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=16)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dreamgym_kit.training.background_loop import BackgroundLoop
+from dreamgym_kit.threads import BackgroundLoop
 
 SEEN = contextvars.ContextVar("SEEN", default="outside")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.training.sample_selection import generalised_advantages
+from dreamgym_kit.training.samples import generalised_advantages
 
 values = st.lists(st.floats(-2, 2), max_size=12)
 share = st.floats(0, 1)

@@ -12,9 +12,10 @@ from dreamgym_kit.training.records import (
     STEPS,
     Drawn,
     EvaluationRecord,
-    Lines,
     StateFolder,
     StepRecord,
+    append_record,
+    cut_back,
     read_evaluations,
     read_steps,
 )
@@ -31,27 +32,25 @@ def records(number: int) -> list[StepRecord]:
 
 
 def test_what_was_written_is_read_and_cut_back_to_a_step(tmp_path: Path) -> None:
-    lines = Lines(tmp_path / STEPS)
     for record in records(4):
-        lines.append(record)
+        append_record(tmp_path, record)
     assert read_steps(tmp_path) == records(4)
-    lines.cut_back(2)
+    cut_back(tmp_path, 2)
     assert read_steps(tmp_path) == records(2)
     evaluation = EvaluationRecord(2, True, {"a": [1, 2, 3]})
-    Lines(tmp_path / EVALUATIONS).append(evaluation)
+    append_record(tmp_path, evaluation)
     assert read_evaluations(tmp_path) == [evaluation]
     assert (evaluation.success, evaluation.decided, evaluation.inconclusive) == (1, 3, 3)
 
 
 def test_a_torn_last_line_is_no_line_and_a_resume_takes_it_away(tmp_path: Path) -> None:
-    lines = Lines(tmp_path / STEPS)
     for record in records(2):
-        lines.append(record)
+        append_record(tmp_path, record)
     with (tmp_path / STEPS).open("a") as file:
         file.write('{"step":3,"fac')
     assert read_steps(tmp_path) == records(2)
-    lines.cut_back(2)
-    lines.append(records(3)[-1])
+    cut_back(tmp_path, 2)
+    append_record(tmp_path, records(3)[-1])
     assert read_steps(tmp_path) == records(3)
 
 

@@ -14,8 +14,8 @@ from training.real_parts import begun, command, environment, project, run
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import furthest
 
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.trainers.distributed import _learn
-from dreamgym_kit.adapters.trainers.folders import load_model
 from dreamgym_kit.errors import TrainingStopped
 
 pytestmark = pytest.mark.slow

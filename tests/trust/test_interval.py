@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.trust.interval import wilson
+from dreamgym_kit.trust.outcomes import wilson
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.trust.interval import share_interval
 from dreamgym_kit.trust.outcomes import (
     TaskOutcome,
     passed_by_all,
     passed_by_any,
     passed_once,
+    share_interval,
     task_outcomes,
 )
 from dreamgym_kit.types import Verdict
@@ -91,7 +91,7 @@ def test_the_interval_of_a_share_covers_the_truth_about_as_often_as_it_says(
 
 
 def test_one_episode_a_task_gives_wilsons_own_interval() -> None:
-    from dreamgym_kit.trust.interval import wilson
+    from dreamgym_kit.trust.outcomes import wilson
 
     assert share_interval([1.0] * 7 + [0.0] * 3)[1:] == pytest.approx(wilson(7, 10))
     assert share_interval([1.0] * 5)[1:] == pytest.approx(wilson(5, 5))

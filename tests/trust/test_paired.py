@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.trust.paired import bootstrapped_change, mean_change, share_change
+from dreamgym_kit.trust.comparison import bootstrapped_change, mean_change, share_change
 
 
 def pairs(both: int, only_after: int, only_before: int, neither: int) -> tuple[list[float], list[float]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.trust.pass_at_k import pass_all, pass_at
+from dreamgym_kit.trust.outcomes import pass_all, pass_at
 
 tried = st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n), st.integers(0, n)))
 

@@ -1,7 +1,7 @@
 """The curriculum of one training: chooses each draw's tasks from what all earlier draws saw.
 
 A pure function of tasks, settings, seed and the records of earlier steps: it is told them when a training
-goes on, and keeps nothing else. Implements `training.plan.Chooser`.
+goes on, and keeps nothing else. Implements `training.plan.TaskChooser`.
 """
 
 from collections import Counter
@@ -11,23 +11,23 @@ from math import inf
 from typing import Any
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.making import Workshop, patterns_of
 from dreamgym_kit.curriculum.records import (
     DRAWS,
     Draw,
     GroupSeen,
     Made,
+    Seen,
     conclusive_shares,
     failed_at,
     failures_of,
-    seen_in,
 )
 from dreamgym_kit.curriculum.task_sampler import (
+    Clusters,
     Doubt,
     Estimate,
-    Evidence,
     Pick,
+    SeenOutcomes,
     Standing,
     drawn,
     estimated,
@@ -74,7 +74,7 @@ class CurriculumPlan:
 
 
 class Curriculum:
-    """See `training.plan.Chooser`."""
+    """See `training.plan.TaskChooser`."""
 
     def __init__(self, plan: CurriculumPlan) -> None:
         self._plan = plan
@@ -130,7 +130,7 @@ class Curriculum:
         """How each task stands before a draw of this step."""
         settings, met = self._plan.settings, self._met(step)
         made = self._made_ids(step)
-        estimates, decided = self._estimates(step), conclusive_shares(self._draws_until(step))
+        estimates, decided = self._estimates(step), conclusive_shares(self._seen(step))
         whole = self._estimates(step, half_life=inf) if made else {}
         return [
             Standing(
@@ -147,14 +147,13 @@ class Curriculum:
     async def _made(self, step: int) -> Draw:
         """Have tasks made where it is time, and while not enough wait to be tried already."""
         workshop, settings = self._plan.workshop, self._plan.settings
-        draws = self._draws_until(step)
         if workshop is None or step == 1 or (step - 1) % settings.every:
             return Draw(1)
         met, made = self._met(step), self._made_ids(step)
         waiting = sum(identity not in met for identity in made)
         if waiting >= settings.synthetic * self._plan.per_step * settings.every:
             return Draw(1)
-        failures = failures_of(draws, step=step, half_life=settings.half_life)
+        failures = failures_of(self._seen(step), step=step, half_life=settings.half_life)
         patterns = patterns_of(self.standings(step), failures, self._plan.clusters.of, settings.seeds)
         done = await workshop.make(
             patterns,
@@ -171,16 +170,18 @@ class Curriculum:
             self._plan.workshop.admit(tasks)
         self._plan.clusters.add(tasks)
 
-    def _draws_until(self, step: int) -> dict[int, list[Draw]]:
-        """What was seen up to now, earlier draws of this step included."""
-        return {at: draws for at, draws in self._draws.items() if at <= step}
+    def _draws_until(self, step: int) -> list[tuple[int, Draw]]:
+        """All draws up to now with their steps, earlier ones of this step included."""
+        return [(at, draw) for at in sorted(self._draws) if at <= step for draw in self._draws[at]]
+
+    def _seen(self, step: int) -> Seen:
+        return [(at, group) for at, draw in self._draws_until(step) for group in draw.groups]
 
     def _pool(self, step: int) -> list[Task]:
         return [*self._plan.tasks, *(synthetic.task for synthetic in self._all_made(step))]
 
     def _all_made(self, step: int) -> list[Made]:
-        draws = self._draws_until(step)
-        return [synthetic for at in sorted(draws) for draw in draws[at] for synthetic in draw.made]
+        return [synthetic for _, draw in self._draws_until(step) for synthetic in draw.made]
 
     def _made_ids(self, step: int) -> frozenset[str]:
         return frozenset(synthetic.task.id for synthetic in self._all_made(step))
@@ -188,27 +189,25 @@ class Curriculum:
     def _estimates(self, step: int, half_life: float | None = None) -> dict[str, Estimate]:
         """Of every task."""
         plan, made = self._plan, self._made_ids(step)
-        seen = seen_in(self._draws_until(step))
-        own = evidence_of(seen, step=step, half_life=half_life or plan.settings.half_life)
+        own = evidence_of(self._seen(step), step=step, half_life=half_life or plan.settings.half_life)
         likes, clusters = pooled(own, plan.clusters.of), plan.clusters.of
         estimates = {}
         for task in self._pool(step):
-            mine, error = own.get(task.id, Evidence()), plan.error(task)
-            theirs = likes.get(clusters[task.id], Evidence()) - mine
+            mine, error = own.get(task.id, SeenOutcomes()), plan.error(task)
+            theirs = likes.get(clusters[task.id], SeenOutcomes()) - mine
             doubt = Doubt(error, error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
             if error:  # where none of its likes was ever done, one more that looks done proves little
-                never = estimated(theirs, Evidence(), doubt).impossible
+                never = estimated(theirs, SeenOutcomes(), doubt).impossible
                 doubt = replace(doubt, impossible=max(doubt.impossible, never))
             estimates[task.id] = estimated(mine, theirs, doubt)
             if plan.by_cluster:
-                together = estimated(mine + theirs, Evidence(), replace(doubt, impossible=0.0))
+                together = estimated(mine + theirs, SeenOutcomes(), replace(doubt, impossible=0.0))
                 estimates[task.id] = replace(together, impossible=estimates[task.id].impossible)
         return estimates
 
     def _met(self, step: int) -> dict[str, int]:
         """The step that each task was drawn in last."""
-        draws = self._draws_until(step)
-        return {group.task: at for at in sorted(draws) for draw in draws[at] for group in draw.groups}
+        return {group.task: at for at, group in self._seen(step)}
 
 
 def _seen(group: Group, pick: Pick) -> GroupSeen:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dreamgym_kit.curriculum.clusters import text_of
+from dreamgym_kit.curriculum.task_sampler import text_of
 from dreamgym_kit.dream.grading import judge
 from dreamgym_kit.dream.structured_output import closed, fenced, request_output
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UserError

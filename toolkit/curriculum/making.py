@@ -15,7 +15,6 @@ Why a made task is not taken, by its text and values alone (nothing is run), but
     unjudged    nobody may judge it
 """
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -24,18 +23,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.curriculum.clusters import text_of
-from dreamgym_kit.curriculum.records import DRAWS, Draw, Made, tool_of
-from dreamgym_kit.curriculum.task_sampler import Standing
+from dreamgym_kit.curriculum.records import DRAWS, MARK, Draw, Made, tool_of
+from dreamgym_kit.curriculum.task_sampler import Standing, text_of
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import Embedder, Pattern, TaskMaker
-from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
+from dreamgym_kit.rollout.atomic_files import read_sealed, write_sealed
 from dreamgym_kit.rollout.tasks import TASKS, task_from_record
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Environment, Split, Task
 
 UNJUDGED = "unjudged"
-MARK = "~"  # between a pattern's id and the number of a task that was made like it
 MALFORMED, UNKNOWN, UNRECORDED = "malformed", "unknown", "unrecorded"
 HELD_OUT, TWICE, REWORDED = "held_out", "twice", "reworded"
 
@@ -46,7 +43,7 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class TaskBounds:
     """What a made task is held against.
 
     Attributes:
@@ -64,7 +61,7 @@ class Bounds:
     embedder: Embedder | None = None
 
 
-def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: Bounds) -> str:
+def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds: TaskBounds) -> str:
     """Why a made task is not taken, "" where nothing speaks against it; `taken`: all tasks so far."""
     if not _well_formed(task, pattern):
         return MALFORMED
@@ -116,7 +113,7 @@ def _words(values: Collection[str]) -> Iterable[str]:
     return (word for value in values for word in _WORD.findall(value))
 
 
-def _held_out(task: Task, known: Collection[str], bounds: Bounds) -> bool:
+def _held_out(task: Task, known: Collection[str], bounds: TaskBounds) -> bool:
     own = _text(task)
     if any(_text(held) == own and held.environment.name == task.environment.name for held in bounds.held_out):
         return True
@@ -164,7 +161,7 @@ class Workshop:
     """
 
     makers: Sequence[TaskMaker]
-    bounds: Bounds
+    bounds: TaskBounds
     judged: Callable[[Task], Task | None]
     admit: Callable[[Sequence[Task]], None]
     folder: Path
@@ -204,8 +201,7 @@ class Workshop:
                         made.append(Made(named, pattern.task.id, maker.how))
         draw = Draw(0, made=tuple(made), refused=dict(sorted(refused.items())))
         self.folder.mkdir(exist_ok=True)
-        body = json.dumps(DRAWS.write(draw), separators=(",", ":")).encode("ascii")
-        write_atomically(path, hashlib.sha256(body).hexdigest().encode("ascii") + b"\n" + body)
+        write_sealed(path, json.dumps(DRAWS.write(draw), separators=(",", ":")).encode("ascii"))
         return draw
 
     def _held_up(self, task: Task, pattern: Pattern, others: Sequence[Task]) -> tuple[str, Task | None]:
@@ -273,10 +269,7 @@ def _root(identity: str) -> str:
 def _read(path: Path) -> Draw | None:
     """What was made before; None where nothing was, or where the file is not what was written."""
     try:
-        content = read_whole(path)
+        body = read_sealed(path)
     except FileNotFoundError:
         return None
-    head, _, body = content.partition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode("ascii") != head:
-        return None
-    return DRAWS.read(json.loads(body))
+    return DRAWS.read(json.loads(body)) if body is not None else None

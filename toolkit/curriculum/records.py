@@ -15,7 +15,7 @@ from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.types import Episode, Task, Transition, Verdict
 
-CURRICULUM = "curriculum.jsonl"
+MARK = "~"  # between a pattern's id and the number of a task that was made like it
 
 SCORE, TURN = "score", "turn"
 """Why a task was chosen: by its score, or because it had not been met for the longest time."""
@@ -60,36 +60,27 @@ class Draw:
 DRAWS = Codec(Draw, nested=(Codec(GroupSeen, renamed=RENAMED_FIELDS), TASKS))
 
 
-def seen_in(draws: Mapping[int, Sequence[Draw]]) -> list[tuple[int, str, int, int]]:
-    """(step, task, successes, failures) of each group, in order; see `choosing.evidence_of`."""
-    return [
-        (step, group.task, group.success, group.failure)
-        for step in sorted(draws)
-        for draw in draws[step]
-        for group in draw.groups
-    ]
+Seen = Sequence[tuple[int, GroupSeen]]
+"""Groups with the steps that they were drawn in, in order."""
 
 
-def conclusive_shares(draws: Mapping[int, Sequence[Draw]]) -> dict[str, float]:
+def conclusive_shares(seen: Seen) -> dict[str, float]:
     """Share of each task's episodes that could be judged; a few that could are taken for granted."""
     counts: dict[str, tuple[int, int]] = {}
-    for group in (group for step_draws in draws.values() for draw in step_draws for group in draw.groups):
+    for _, group in seen:
         decided, of_all = counts.get(group.task, (_GRANTED, _GRANTED))
         now = group.success + group.failure
         counts[group.task] = (decided + now, of_all + now + group.inconclusive)
     return {task: decided / of_all for task, (decided, of_all) in counts.items()}
 
 
-def failures_of(
-    draws: Mapping[int, Sequence[Draw]], *, step: int, half_life: float
-) -> dict[str, dict[str, float]]:
+def failures_of(seen: Seen, *, step: int, half_life: float) -> dict[str, dict[str, float]]:
     """By task, how often it failed at what; a failure counts half after `half_life` steps."""
     failures: dict[str, dict[str, float]] = {}
-    for at in sorted(draws):
-        for group in (group for draw in draws[at] for group in draw.groups):
-            places = failures.setdefault(group.task, {})
-            for place, often in group.failed_at.items():
-                places[place] = places.get(place, 0.0) + often * 0.5 ** ((step - at) / half_life)
+    for at, group in seen:
+        places = failures.setdefault(group.task, {})
+        for place, often in group.failed_at.items():
+            places[place] = places.get(place, 0.0) + often * 0.5 ** ((step - at) / half_life)
     return {task: places for task, places in failures.items() if places}
 
 

@@ -22,18 +22,21 @@ from math import log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamgym_kit.canonical import digest
-from dreamgym_kit.curriculum.records import SCORE, TURN
+from dreamgym_kit.canonical import canonical, digest
+from dreamgym_kit.curriculum.records import SCORE, TURN, Seen
+from dreamgym_kit.interfaces import Embedder
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import CurriculumSettings
 from dreamgym_kit.types import Task
 
 _POINTS = 100  # of the grid, between 0 and 1
 _OWN_WEIGHT = 1.0  # of a prior that knows nothing (Jeffreys'), in episodes: most tasks go well or do not
+ALIKE = 0.6  # least cosine of two texts of one cluster
 _MAX_WEIGHT = 6.0  # of one that many likes speak for; more would drown what the task itself shows
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class SeenOutcomes:
     """Successes and failures, faded: no whole numbers."""
 
     success: float = 0.0
@@ -44,11 +47,11 @@ class Evidence:
         """How much was seen."""
         return self.success + self.failure
 
-    def __add__(self, other: "Evidence") -> "Evidence":
-        return Evidence(self.success + other.success, self.failure + other.failure)
+    def __add__(self, other: "SeenOutcomes") -> "SeenOutcomes":
+        return SeenOutcomes(self.success + other.success, self.failure + other.failure)
 
-    def __sub__(self, other: "Evidence") -> "Evidence":
-        return Evidence(max(0.0, self.success - other.success), max(0.0, self.failure - other.failure))
+    def __sub__(self, other: "SeenOutcomes") -> "SeenOutcomes":
+        return SeenOutcomes(max(0.0, self.success - other.success), max(0.0, self.failure - other.failure))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Estimate:
     impossible: float  # how likely it is that nobody can do it
 
 
-def estimated(evidence: Evidence, likes: Evidence, doubt: Doubt) -> Estimate:
+def estimated(evidence: SeenOutcomes, likes: SeenOutcomes, doubt: Doubt) -> Estimate:
     """Weigh what was seen of a task.
 
     Args:
@@ -100,30 +103,29 @@ def estimated(evidence: Evidence, likes: Evidence, doubt: Doubt) -> Estimate:
     return Estimate(first, sqrt(max(0.0, second - first**2)), first - second, float(mass[0]))
 
 
-def evidence_of(
-    seen: Sequence[tuple[int, str, int, int]], *, step: int, half_life: float
-) -> dict[str, Evidence]:
-    """Add up what earlier steps saw, each faded by its age.
+def evidence_of(seen: Seen, *, step: int, half_life: float) -> dict[str, SeenOutcomes]:
+    """Add up what earlier steps saw of each task, faded by its age.
 
     Args:
-        seen: (step, task, successes, failures) of each group.
+        seen: what was seen.
         step: that is chosen for; what was seen in it counts whole.
         half_life: steps after which what was seen counts half.
     """
-    by_task: dict[str, Evidence] = {}
-    for at, task, success, failure in seen:
+    by_task: dict[str, SeenOutcomes] = {}
+    for at, group in seen:
         share = 0.5 ** (max(0, step - at) / half_life)
-        by_task[task] = by_task.get(task, Evidence()) + Evidence(success * share, failure * share)
+        faded = SeenOutcomes(group.success * share, group.failure * share)
+        by_task[group.task] = by_task.get(group.task, SeenOutcomes()) + faded
     return by_task
 
 
-def pooled(evidence: Mapping[str, Evidence], clusters: Mapping[str, int]) -> dict[int, Evidence]:
+def pooled(evidence: Mapping[str, SeenOutcomes], clusters: Mapping[str, int]) -> dict[int, SeenOutcomes]:
     """What was seen of each cluster's tasks together."""
-    by_cluster: dict[int, Evidence] = {}
+    by_cluster: dict[int, SeenOutcomes] = {}
     for task, seen in evidence.items():
         cluster = clusters.get(task)
         if cluster is not None:
-            by_cluster[cluster] = by_cluster.get(cluster, Evidence()) + seen
+            by_cluster[cluster] = by_cluster.get(cluster, SeenOutcomes()) + seen
     return by_cluster
 
 
@@ -241,3 +243,77 @@ def _dice(standing: Standing, key: Sequence[str | int]) -> float:
     """An exponential draw of mean 1 that follows from the key and the task alone."""
     share = int(digest([*key, standing.task.id])[:13], 16) / 16**13
     return -log1p(-share)
+
+
+class Clusters:
+    """Puts each task into a cluster, named by a number, in the order that the tasks come.
+
+    What one task shows says something of those that are alike; for PPO these are the groups. By a field of
+    the tasks' `meta` where settings name one, else by their words: each task joins the cluster whose first
+    task it is most like, if it is like enough, or begins one of its own. So a later task moves no other.
+    """
+
+    def __init__(self, field: str | None, embedder: Embedder | None) -> None:
+        """`field` of the tasks' meta, else the words under `embedder`; without both each task is alone."""
+        self._field, self._embedder = field, embedder
+        self._of: dict[str, int] = {}
+        self._named: dict[str, int] = {}
+        self._first: NDArray[np.float32] | None = None  # of each cluster of words: its vector, a row each
+        self._numbers: list[int] = []  # of these rows
+        self._count = 0
+
+    @property
+    def of(self) -> Mapping[str, int]:
+        """Cluster by task id."""
+        return self._of
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Place more tasks; those that are placed already stay where they are."""
+        fresh = [task for task in tasks if task.id not in self._of]
+        by_words = [task for task in fresh if self._field is None or self._field not in task.meta]
+        vectors = {}
+        if self._embedder is not None and by_words:
+            rows = self._embedder.embed([text_of(task) for task in by_words])
+            vectors = {task.id: row for task, row in zip(by_words, rows, strict=True)}
+        for task in fresh:
+            if task.id in vectors:
+                self._of[task.id] = self._led(vectors[task.id])
+            elif self._field is not None and self._field in task.meta:
+                self._of[task.id] = self._called(canonical(task.meta[self._field]))
+            else:
+                self._of[task.id] = self._next()
+
+    def _led(self, row: NDArray[np.float32]) -> int:
+        if self._first is not None:
+            likeness = self._first @ row
+            best = int(likeness.argmax())
+            if likeness[best] >= ALIKE:
+                return self._numbers[best]
+        self._first = row[None] if self._first is None else np.vstack([self._first, row])
+        self._numbers.append(self._next())
+        return self._numbers[-1]
+
+    def _called(self, name: str) -> int:
+        if name not in self._named:
+            self._named[name] = self._next()
+        return self._named[name]
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+
+def text_of(task: Task) -> str:
+    """What a task says, for comparing: the texts in its input, in their order."""
+    return " ".join(_texts(task.input.get("messages", dict(task.input))))
+
+
+def _texts(value: JsonValue) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        inner = value["content"] if "content" in value else list(value.values())
+        return _texts(inner)
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in _texts(item)]
+    return []

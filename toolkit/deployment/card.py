@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dreamgym_kit.deployment.model_registry import RegistryAction, RegistryEvent, Version
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.report.markdown import quiet
-from dreamgym_kit.report.training import Training
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.outcomes import Share
 from dreamgym_kit.trust.promotion import Promotion
 from dreamgym_kit.types import Split, Task
+
+if TYPE_CHECKING:
+    from dreamgym_kit.report.training import Training  # whose readers go with the rooms of training
 
 UNKNOWN = "not known to dreamgym-kit: the weights were named as a directory"
 
@@ -33,7 +36,7 @@ class Story:
     lora: int | None = None  # rank of the adapter
 
 
-def story_of(training: Training, *, run: str) -> Story:
+def story_of(training: "Training", *, run: str) -> Story:
     """The story of weights that a training of the kit made."""
     matters, about = _part(training.manifest, "matters"), _part(training.manifest, "about")
     real = matters.get("tools") == "record"

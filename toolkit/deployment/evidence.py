@@ -16,8 +16,8 @@ from dreamgym_kit.deployment.digests import CONFIG, model_digest, must_be_whole
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_sentence
-from dreamgym_kit.report.training import is_training, training_of
-from dreamgym_kit.rollout.rundir import MANIFEST, RunDirectory
+from dreamgym_kit.report.training import training_of
+from dreamgym_kit.rollout.rundir import MANIFEST, TRAINING, RunDirectory
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.records import read_learned_from
@@ -61,7 +61,7 @@ def candidate_of(named: Path) -> DeployCandidate:
 
 def _of_training(run: Path, model: Path | None) -> DeployCandidate:
     directory = RunDirectory.open(run)
-    if not is_training(directory):
+    if directory.mode != TRAINING:
         raise UserError(f"{run}: is a run of episodes, no training; name the weights to deploy.")
     training = training_of(directory)
     if model is None:

@@ -15,9 +15,8 @@ from dreamgym_kit.report.percent import format_points
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.rollout.rundir import differences
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
+from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten, mean_change, share_change
 from dreamgym_kit.trust.outcomes import task_outcomes
-from dreamgym_kit.trust.paired import mean_change, share_change
 from dreamgym_kit.types import Executed, Verdict
 
 COMPARE_SCHEMA = 2

@@ -313,7 +313,7 @@ def facts_of(directory: RunDirectory) -> dict[str, JsonValue]:
     ended = (directory.read_report() or {}).get("manifest")
     if isinstance(ended, dict):
         facts |= {name: ended[name] for name in _AT_THE_END if name in ended}
-    elif directory.manifest.matters.get("mode") == "record":  # killed: its log knows what was done or begun
+    elif directory.mode == "record":  # killed: its log knows what was done or begun
         lost = unaccounted(directory.path / EVENTS, directory.episodes())
         facts |= {"unaccounted": lost.writes, "unaccounted_calls": lost.calls}
     return facts

@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, field
 from math import fsum
 from typing import Literal
 
-from dreamgym_kit.curriculum.making import MARK
-from dreamgym_kit.curriculum.records import DRAWS, TURN, Draw
+from dreamgym_kit.curriculum.records import DRAWS, MARK, TURN, Draw
 from dreamgym_kit.errors import RunDirectoryError, UserError
 from dreamgym_kit.report.percent import format_points, whole_percent
-from dreamgym_kit.rollout.rundir import MANIFESTS, RunDirectory
+from dreamgym_kit.rollout.rundir import MANIFESTS, TRAINING, RunDirectory
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.records import (
     COURSES,
@@ -28,7 +27,6 @@ from dreamgym_kit.training.records import (
 from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
 from dreamgym_kit.trust.outcomes import Share, TaskOutcome, passed_once
 
-MODE = "train"  # of the run directory's manifest
 PHASES = ("rollouts", "waited", "update", "sync", "attest", "checkpoint", "evaluation")
 Counted = Literal["episodes", "inconclusive", "groups", "dead", "small", "samples", "tokens", "forks"]
 _ENDED = ("kept", "weights", "alarm", "stopped", "planned", "servers")  # what only the end of a leg knows
@@ -147,7 +145,7 @@ class Training:
         """The same for machines."""
         gain = self.gain
         return {
-            "kind": MODE,
+            "kind": TRAINING,
             "manifest": dict(self.manifest),
             "steps": len(self.steps),
             "planned": self.planned,
@@ -206,11 +204,6 @@ def training_of(directory: RunDirectory) -> Training:
         outcome={name: report[name] for name in _ENDED if name in report},
         curriculum=curriculum_facts(read_courses(directory.path)),
     )
-
-
-def is_training(directory: RunDirectory) -> bool:
-    """Whether a run directory is that of a training."""
-    return directory.manifest.matters.get("mode") == MODE
 
 
 def outcomes_of(evaluation: EvaluationRecord) -> list[TaskOutcome]:

@@ -11,6 +11,7 @@ us, hold no folder and no file that is open already, and wait by asking again ev
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -143,6 +144,25 @@ def read_whole(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes:
     if len(data) > max_bytes:
         raise RunDirectoryError(f"{path}: is larger than {max_bytes} bytes; it is not one of a run.")
     return data
+
+
+def write_sealed(path: Path, body: bytes) -> None:
+    """Write a file with a checksum on its first line, in one step.
+
+    Raises:
+        RunDirectoryError: the disk refuses.
+    """
+    write_atomically(path, hashlib.sha256(body).hexdigest().encode("ascii") + b"\n" + body)
+
+
+def read_sealed(path: Path, *, max_bytes: int = 64 * 2**20) -> bytes | None:
+    """The body that `write_sealed` was given; None where the file is not what was written.
+
+    Raises:
+        FileNotFoundError, RunDirectoryError: as `read_whole`.
+    """
+    head, _, body = read_whole(path, max_bytes=max_bytes).partition(b"\n")
+    return body if hashlib.sha256(body).hexdigest().encode("ascii") == head else None
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:

@@ -36,6 +36,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Spend
 
 RUN_SCHEMA = 1
+TRAINING = "train"  # the mode of a training, whose steps are runs of their own below it
 MAX_DIFFERENCES = 10
 _ABSENT = "not set"
 
@@ -129,6 +130,11 @@ class RunDirectory(Closing):
         self.path = path
         self.manifest = manifest
         self._lock = lock
+
+    @property
+    def mode(self) -> str:
+        """What it is a run of: "simulate", "train", ...; "" where nothing tells."""
+        return str(self.manifest.matters.get("mode") or "")
 
     @classmethod
     def create(cls, root: Path, name: str, manifest: Manifest) -> Self:

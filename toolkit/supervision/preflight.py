@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import S2rSettings
-from dreamgym_kit.trust.interval import share_interval, wilson
+from dreamgym_kit.trust.outcomes import share_interval, wilson
 from dreamgym_kit.types import Episode, Verdict
 
 

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from math import fsum, isfinite, sqrt
 from statistics import NormalDist
 
+from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import TrainingStopped
-from dreamgym_kit.interfaces import Group
+from dreamgym_kit.interfaces import Group, PolicyServer
 from dreamgym_kit.settings.schema import AlarmSettings
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.records import StepRecord
-from dreamgym_kit.training.sample_selection import COMPARED, SFT
-from dreamgym_kit.turns import UpdateFacts
+from dreamgym_kit.training.samples import COMPARED, SFT
+from dreamgym_kit.turns import Batch, UpdateFacts
 
 NOT_FINITE, LOGPROBS, STALE_WEIGHTS, TOKENIZER = "not_finite", "logprobs", "stale_weights", "tokenizer"
 KL, ENTROPY, NO_SIGNAL = "kl", "entropy", "no_signal"
@@ -39,6 +40,12 @@ _TREND_STEPS = 12  # that the trend of the gap is looked for in
 _TREND_P = 1e-3  # one-sided; tried at each step, so far below what one test would need
 _REASON_MOST = 300  # characters
 _MIN_JUDGED = 20  # episodes; with fewer a share says nothing
+CANARIES = 4  # samples of a batch that server and trainer both score: what was learned from moved the most
+CANARY_TOKENS = 128  # of each, after its prompt
+KNOWN_TEXT = (
+    ChatMessage("user", 'Canary 7: order O10-12, refund 19.90 EUR to Ana. \u00e4\u00f6 \u4f60 {"a": [1, 2]}'),
+)
+"""What server and tokenizer are both asked to turn into ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +195,45 @@ def rising(values: Sequence[float]) -> float:
     if spread <= 0 or score <= 0:
         return 1.0
     return 1 - NormalDist().cdf((score - 1) / sqrt(spread / 18))
+
+
+def canaries_of(batch: Batch) -> list[list[int]]:
+    """The first samples of a batch, cut short."""
+    return [list(sample.ids[: sample.start + CANARY_TOKENS]) for sample in batch.samples[:CANARIES]]
+
+
+def sampling_gap(batch: Batch, scored: Sequence[Sequence[float]]) -> float:
+    """Largest difference between the log-probs of a batch's canaries as sampled, and as scored; nats."""
+    gaps = [0.0]
+    for sample, row in zip(batch.samples, scored, strict=False):
+        first = sample.start - 1  # `row[i]` is that of `ids[i + 1]`
+        for own, sampled, now in zip(sample.mask, sample.logprobs, row[first:], strict=False):
+            if own:
+                gaps.append(abs(now - sampled))
+    return max(gaps, key=lambda gap: gap if isfinite(gap) else float("inf"))
+
+
+async def known_text_alarm(policy: PolicyServer, expected: Sequence[int]) -> Alarm | None:
+    """Ask the server for the ids of a known text and hold them against those that it must have."""
+    reply = await policy.chat(ChatRequest(KNOWN_TEXT, exact=True, max_tokens=1, temperature=0.0))
+    given = reply.tokens.prompt_ids if reply.tokens is not None else ()
+    if tuple(given) == tuple(expected):
+        return None
+    place = next(
+        (at for at, pair in enumerate(zip(given, expected, strict=False)) if pair[0] != pair[1]), None
+    )
+    where = (
+        f"differ from token {place + 1}" if place is not None else f"are {len(given)}, not {len(expected)}"
+    )
+    return Alarm(
+        TOKENIZER,
+        f"the server's ids of a known text {where}: its tokenizer or chat template is not that of the "
+        "model that is trained",
+    )
+
+
+def version_alarm(policy: PolicyServer, version: str) -> Alarm | None:
+    """The server's own word on what it serves."""
+    if policy.version == version:
+        return None
+    return Alarm(STALE_WEIGHTS, f"the server says that it serves {policy.version!a}, not {version!a}")

@@ -2,7 +2,7 @@
 
 Only decided episodes are compared (an inconclusive one is neither good nor bad); a group that is left with
 fewer than two of them, or whose rewards are all equal, has nothing to compare and is counted. What an
-algorithm makes of a group is said in `lessons`. Every episode that is learned from weighs the same in the
+algorithm makes of a group is said in `samples`. Every episode that is learned from weighs the same in the
 loss, however many tokens and samples it has: each of its tokens gets `T / (E * n)`, with T tokens and E
 episodes in the batch and n tokens of its own.
 """
@@ -13,8 +13,7 @@ from math import exp, fsum, isfinite
 
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.interfaces import Group
-from dreamgym_kit.training.sample_selection import GRPO, Judged, dead, lessons_of
-from dreamgym_kit.training.samples import MergeCounts, merge
+from dreamgym_kit.training.samples import GRPO, Judged, MergeCounts, dead, lessons_of, merge
 from dreamgym_kit.turns import Batch, Sample
 from dreamgym_kit.types import Episode, Verdict
 

@@ -24,42 +24,39 @@ from typing import Any, TypeVar
 from dreamgym_kit.errors import EndpointError, TrainingStopped
 from dreamgym_kit.interfaces import EventSink
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.threads import BackgroundLoop
 from dreamgym_kit.training.alarms import (
     EXECUTED,
     SERVER,
+    STALE_WEIGHTS,
     Alarm,
     alarm_of_judges,
     alarm_of_update,
+    canaries_of,
+    known_text_alarm,
     logprobs_alarm,
     no_signal,
+    sampling_gap,
+    version_alarm,
 )
-from dreamgym_kit.training.background_loop import BackgroundLoop
 from dreamgym_kit.training.batching import batch_of, corrected, staleness_of, version_of
 from dreamgym_kit.training.plan import InTurn, Trained, TrainParts, TrainPlan, step_seed
 from dreamgym_kit.training.records import (
-    COURSES,
-    EVALUATIONS,
-    STEPS,
     CourseRecord,
     Drawn,
     EvaluationRecord,
-    Lines,
     StateFolder,
     StepRecord,
+    append_record,
+    cut_back,
     evaluated,
     read_courses,
     read_evaluations,
     read_steps,
     record_of,
 )
-from dreamgym_kit.training.sample_selection import BY_RATIO
-from dreamgym_kit.training.weight_check import (
-    attest,
-    canaries_of,
-    known_text_alarm,
-    sampling_gap,
-    version_alarm,
-)
+from dreamgym_kit.training.samples import BY_RATIO
+from dreamgym_kit.trust.weight_check import attest
 from dreamgym_kit.turns import Batch, UpdateFacts
 
 T = TypeVar("T")
@@ -134,8 +131,7 @@ class TrainingLoop:
     def _begin(self) -> None:
         """Take up what the last checkpoint left, and prove that the server has its weights."""
         step = self._parts.trainer.step
-        for name in (STEPS, EVALUATIONS, COURSES):
-            Lines(self._folder / name).cut_back(step)
+        cut_back(self._folder, step)
         self._steps, self._evaluations = read_steps(self._folder), read_evaluations(self._folder)
         self._waiting = {drawn.batch.step: drawn for drawn in self._state.read(step)}
         courses = {course.step: course.course for course in read_courses(self._folder)}
@@ -191,8 +187,8 @@ class TrainingLoop:
             seconds=self._spent,
         )
         if drawn.course is not None:
-            Lines(self._folder / COURSES).append(CourseRecord(step, drawn.course))
-        Lines(self._folder / STEPS).append(record)
+            append_record(self._folder, CourseRecord(step, drawn.course))
+        append_record(self._folder, record)
         self._steps.append(record)
         self._events.emit("step_finished", **_step_event(record))
         if self._evaluation_due(step):
@@ -274,9 +270,10 @@ class TrainingLoop:
     def _attest(self, step: int) -> float:
         now = self._parts.trainer.score(self._canaries)
         served = self._wait_for(self._parts.policy.score(self._canaries), step)
-        attested = attest(served, now, self._scored, most=self._plan.alarms.stale_weights)
-        self._stop_on(attested.alarm, step)
-        return attested.gap
+        gap, problem = attest(served, now, self._scored, most=self._plan.alarms.stale_weights)
+        if problem:
+            raise Alarm(STALE_WEIGHTS, problem).stop(step)
+        return gap
 
     # Evaluation and keeping
 
@@ -306,7 +303,7 @@ class TrainingLoop:
             self._heed_stop(step + 1)  # the weights that were measured are kept
         if self._stop.requested:
             return
-        Lines(self._folder / EVALUATIONS).append(record)
+        append_record(self._folder, record)
         self._evaluations.append(record)
         self._events.emit(
             "evaluated", step=step, success=record.success, decided=record.decided, real=record.real
@@ -333,8 +330,7 @@ class TrainingLoop:
         """What an alarm ended is no step: its weights must not be taken for the result, nor its figures."""
         if step > self._saved:
             shutil.rmtree(self._folder / WEIGHTS / version_of(step), ignore_errors=True)
-            for name in (STEPS, EVALUATIONS, COURSES):
-                Lines(self._folder / name).cut_back(step - 1)
+            cut_back(self._folder, step - 1)
             self._steps = [record for record in self._steps if record.step < step]
             self._evaluations = [evaluation for evaluation in self._evaluations if evaluation.step < step]
         weights = self._folder / WEIGHTS / version_of(self._saved)

@@ -1,6 +1,6 @@
 """What a training is asked for, who does its work, which tasks a step learns from, and what came of it.
 
-What chooses tasks by what was seen (`curriculum`) and what takes them in turn are both a `Chooser`.
+What chooses tasks by what was seen (`curriculum`) and what takes them in turn are both a `TaskChooser`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class TrainPlan:
     temperature: float = 1.0  # that the policy samples at
 
 
-class Chooser(Protocol):
+class TaskChooser(Protocol):
     """Says which tasks a draw takes. Draws come in the order of their steps, one after the other."""
 
     async def tasks(self, step: int, draw: int) -> list[Task]:
@@ -58,8 +58,8 @@ class TrainParts:
     policy: PolicyServer  # serves them; the collector's episodes are answered by it
     examiner: Collector | None = None  # runs the episodes of evaluations; None: there are none
     real: bool = False  # whether the examiner's tools are the real ones
-    chooser: Chooser | None = None  # which tasks a step learns from; None: all in turn
-    known_ids: Sequence[int] | None = None  # of `attestation.KNOWN_TEXT`, by its own tokenizer
+    chooser: TaskChooser | None = None  # which tasks a step learns from; None: all in turn
+    known_ids: Sequence[int] | None = None  # of `alarms.KNOWN_TEXT`, by its own tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class InTurn:
         self._tasks, self._count, self._seed = tasks, count, seed
 
     async def tasks(self, step: int, draw: int) -> list[Task]:
-        """See `Chooser.tasks`."""
+        """See `TaskChooser.tasks`."""
         return tasks_of_step(self._tasks, self._count, step=step, seed=self._seed, draw=draw)
 
     def saw(self, step: int, groups: Sequence[Group]) -> frozenset[str]:  # noqa: ARG002  the port's

@@ -11,7 +11,6 @@ process is written again by the step that takes its place. All else follows from
 of state holds a checksum, since a batch of other numbers would be another run.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from dreamgym_kit.canonical import digest
 from dreamgym_kit.codec import Codec, Record
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError, UserError
 from dreamgym_kit.interfaces import Collector
-from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
+from dreamgym_kit.rollout.atomic_files import read_sealed, read_whole, write_atomically, write_sealed
 from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 from dreamgym_kit.rollout.line_log import append_lines, read_lines, read_records
 from dreamgym_kit.serialization import JsonValue
@@ -40,7 +39,6 @@ _LEARNED_FROM = "learned_from.json"
 # what a step's record has of its update, as it was reported
 _REPORTED = ("loss", "grad_norm", "entropy", "kl", "clipped", "logprob_gap", "cpu_seconds")
 _STATE_BYTES = 2 * 2**30
-_HEAD = 64  # hex digits of the checksum, then a line break
 _ORDER = (Verdict.PASSED, Verdict.FAILED, Verdict.INCONCLUSIVE)  # of a record's counts; errors with the last
 
 
@@ -71,7 +69,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class CourseRecord:
-    """What whoever chose a step's tasks has to remember of it (`plan.Chooser.course`)."""
+    """What whoever chose a step's tasks has to remember of it (`plan.TaskChooser.course`)."""
 
     step: int
     course: JsonValue
@@ -118,7 +116,11 @@ _STEPS = Codec(StepRecord, nested=(_FACTS,))
 _DRAWN = Codec(Drawn, nested=(_FACTS,))
 _EVALUATIONS = Codec(EvaluationRecord)
 _COURSES = Codec(CourseRecord)
-_CODECS: Mapping[type, Codec[Any]] = {codec.kind: codec for codec in (_STEPS, _EVALUATIONS, _COURSES)}
+_FILES: Mapping[type, tuple[str, Codec[Any]]] = {
+    StepRecord: (STEPS, _STEPS),
+    EvaluationRecord: (EVALUATIONS, _EVALUATIONS),
+    CourseRecord: (COURSES, _COURSES),
+}
 
 
 def record_of(
@@ -143,26 +145,23 @@ def record_of(
     )
 
 
-class Lines:
-    """Appends records to a file of one JSON object a line, and cuts it back when a run goes on."""
+def append_record(folder: Path, record: StepRecord | EvaluationRecord | CourseRecord) -> None:
+    """Keep a record; it is there once this returns, whatever becomes of the process.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Raises:
+        RunDirectoryError: the disk refuses.
+    """
+    name, codec = _FILES[type(record)]
+    append_lines(folder / name, _spell(codec.write(record)).encode("ascii") + b"\n")
 
-    def append(self, record: StepRecord | EvaluationRecord | CourseRecord) -> None:
-        """Keep a record; it is there once this returns, whatever becomes of the process.
 
-        Raises:
-            RunDirectoryError: the disk refuses.
-        """
-        append_lines(self._path, _spell(_CODECS[type(record)].write(record)).encode("ascii") + b"\n")
-
-    def cut_back(self, step: int) -> None:
-        """Forget what came after `step`: its checkpoint is where the run goes on from."""
-        steps = read_records(self._path, _step, _PROBLEM)
-        lines = [line for (_, line), of in zip(read_lines(self._path), steps, strict=True) if of <= step]
-        if self._path.exists():
-            write_atomically(self._path, b"".join(lines))
+def cut_back(folder: Path, step: int) -> None:
+    """Forget what came after `step`: its checkpoint is where the run goes on from."""
+    for path in (folder / name for name, _ in _FILES.values()):
+        steps = read_records(path, _step, _PROBLEM)
+        lines = [line for (_, line), of in zip(read_lines(path), steps, strict=True) if of <= step]
+        if path.exists():
+            write_atomically(path, b"".join(lines))
 
 
 def read_steps(folder: Path) -> list[StepRecord]:
@@ -219,10 +218,8 @@ class StateFolder:
             RunDirectoryError: the disk refuses.
         """
         self._folder.mkdir(exist_ok=True)
-        body = json.dumps([_flat(_DRAWN.write(drawn)) for drawn in waiting], separators=(",", ":")).encode(
-            "ascii"
-        )
-        write_atomically(self._path(step), hashlib.sha256(body).hexdigest().encode("ascii") + b"\n" + body)
+        batches = [_flat(_DRAWN.write(drawn)) for drawn in waiting]
+        write_sealed(self._path(step), json.dumps(batches, separators=(",", ":")).encode("ascii"))
         for path in self._folder.glob("step-*.json"):
             if path < self._path(keep_from):
                 path.unlink(missing_ok=True)
@@ -235,11 +232,10 @@ class StateFolder:
         """
         path = self._path(step)
         try:
-            content = read_whole(path, max_bytes=_STATE_BYTES)
+            body = read_sealed(path, max_bytes=_STATE_BYTES)
         except FileNotFoundError:
             return []
-        body = content[_HEAD + 1 :]
-        if hashlib.sha256(body).hexdigest().encode("ascii") != content[:_HEAD]:
+        if body is None:
             raise RunDirectoryError(
                 f"{path}: is damaged; remove it to have those rollouts made again, with today's weights."
             )

@@ -1,4 +1,9 @@
-"""What came of the tasks of an evaluation: tries by task, those that nobody can judge apart.
+"""What came of the tasks of an evaluation, and how sure that is: intervals, pass@k, pass^k.
+
+The task is the unit: tasks were chosen, and episodes of one task are alike. Every interval here is Wilson's,
+with as many trials as the figures are worth. A task that was tried n times with c successes is worth more
+than its first k tries: pass@k and pass^k average over all ways to choose k of the n, so that no episode is
+thrown away and none counts more than another.
 
 An inconclusive episode is never a success and never a failure. Where there are some, every figure comes with
 the two it would be had all of them failed, and had all of them succeeded.
@@ -6,10 +11,94 @@ the two it would be had all of them failed, and had all of them succeeded.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import comb, sqrt
 
-from dreamgym_kit.trust.interval import share_interval
-from dreamgym_kit.trust.pass_at_k import pass_all, pass_at
 from dreamgym_kit.types import Verdict
+
+_Z_95 = 1.959963984540054
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Give the 95 % interval of a success rate.
+
+    Wilson's score interval (E. B. Wilson, JASA 22, 1927, p. 209): stays inside 0..1 and holds for few
+    trials and for rates of 0 and 1, where the usual +/- does not. It takes trials as independent;
+    episodes of one task are not quite, so with few tasks the truth is wider: see `share_interval`.
+
+    Raises:
+        ValueError: no trials, or more successes than trials.
+    """
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"no rate of {successes} in {trials}")
+    return wilson_of_share(successes / trials, trials)
+
+
+def wilson_of_share(share: float, trials: float) -> tuple[float, float]:
+    """Wilson's interval of a share (0..1) that is worth so many independent trials, not always whole."""
+    z = _Z_95
+    shrink = 1 + z * z / trials
+    middle = share + z * z / (2 * trials)
+    spread = z * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return max(0.0, (middle - spread) / shrink), min(1.0, (middle + spread) / shrink)
+
+
+def share_interval(shares: Sequence[float], *, episodes: int = 1) -> tuple[float, float, float]:
+    """Give the mean of shares, one a task, with its 95 % interval.
+
+    Wilson's interval with the effective number of trials: those of a plain share that would waver as much
+    as the tasks' shares do (the design effect; E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998,
+    p. 193). Never fewer than there are tasks nor more than `episodes` for each.
+
+    Args:
+        shares: one (0..1) a task.
+        episodes: independent looks at a task that its share comes from.
+
+    Returns:
+        Mean, its lower and its upper bound.
+
+    Raises:
+        ValueError: no tasks.
+    """
+    tasks = len(shares)
+    if tasks == 0:
+        raise ValueError("a share needs a task, one or more")
+    mean = min(1.0, max(0.0, sum(shares) / tasks))
+    spread = sum((share - mean) ** 2 for share in shares) / max(1, tasks - 1)
+    worth = tasks * mean * (1 - mean) / spread if spread > 0 and tasks > 1 else float(tasks)
+    low, high = wilson_of_share(mean, min(max(worth, tasks), float(tasks * max(1, episodes))))
+    return mean, min(low, mean), max(high, mean)
+
+
+def pass_at(k: int, tries: int, successes: int) -> float:
+    """Give the chance that at least one of k tries succeeds, unbiased: `1 - C(n-c, k) / C(n, k)`.
+
+    M. Chen et al., Evaluating Large Language Models Trained on Code, arXiv 2107.03374, equation 1.
+
+    Args:
+        k: tries that the chance is about.
+        tries: n, all decided.
+        successes: c of them.
+
+    Raises:
+        ValueError: fewer than k tries, or more successes than tries.
+    """
+    return 1.0 - _chance_of_kind(k, tries, tries - successes)
+
+
+def pass_all(k: int, tries: int, successes: int) -> float:
+    """Give the chance that k tries in a row all succeed (pass^k), unbiased: `C(c, k) / C(n, k)`.
+
+    S. Yao et al., tau-bench, arXiv 2406.12045: what a user meets who comes k times. Arguments and errors as
+    for `pass_at`.
+    """
+    return _chance_of_kind(k, tries, successes)
+
+
+def _chance_of_kind(k: int, tries: int, kind: int) -> float:
+    """The chance that k tries, chosen of all, are all of one kind."""
+    if not (1 <= k <= tries and 0 <= kind <= tries):
+        raise ValueError(f"no {k} of {tries} tries, {kind} of one kind")
+    return comb(kind, k) / comb(tries, k)
 
 
 @dataclass(frozen=True, slots=True)

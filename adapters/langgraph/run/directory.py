@@ -20,7 +20,7 @@ from dreamgym_kit.report.summary import Tally
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.engine import RunTotals
 from dreamgym_kit.rollout.events import busy_seconds, read_events
-from dreamgym_kit.rollout.rundir import EVENTS, Manifest, RunDirectory, new_run
+from dreamgym_kit.rollout.rundir import EVENTS, TRAINING, Manifest, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.serialization import JsonValue
@@ -195,12 +195,10 @@ def training_directory(
 
 def _of_training(request: TrainRequest, learn: Sequence[Task], model: Path) -> dict[str, Any]:
     """What a resumed training must share with its first leg; the rollouts' own directory holds the rest."""
-    from dreamgym_kit.report.training import MODE
-
     settings = request.settings
     curriculum = {**on_disk(settings.curriculum), "judges": list(settings.curriculum.judges)}
     return {
-        "mode": MODE,
+        "mode": TRAINING,
         "graph": name_of(request.graph),
         "tools": request.mode.value,
         "policy": str(model),

@@ -28,8 +28,8 @@ from dreamgym_kit.adapters.langgraph.s2r.supervisor import (
 )
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.langgraph.training.train import TrainResult, train
-from dreamgym_kit.adapters.trainers.distributed import require_alone
-from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.adapters.models.folders import require_extra
+from dreamgym_kit.adapters.trainers.ranks import require_alone
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EventSink, Group
@@ -56,8 +56,8 @@ from dreamgym_kit.supervision.preflight import (
     dream_figures,
     dream_word,
 )
+from dreamgym_kit.threads import BackgroundLoop
 from dreamgym_kit.training.alarms import LOGPROBS, STALE_WEIGHTS, TOKENIZER
-from dreamgym_kit.training.background_loop import BackgroundLoop
 from dreamgym_kit.training.batching import version_of
 from dreamgym_kit.training.plan import step_seed
 from dreamgym_kit.types import Task

@@ -13,10 +13,10 @@ from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.references import checkers_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.curriculum.clusters import Clusters
 from dreamgym_kit.curriculum.curriculum import Curriculum, CurriculumPlan
 from dreamgym_kit.curriculum.makers import AGREED, Agreed, ModelMaker, RuleMaker, agreed_error
-from dreamgym_kit.curriculum.making import Bounds, Workshop
+from dreamgym_kit.curriculum.making import TaskBounds, Workshop
+from dreamgym_kit.curriculum.task_sampler import Clusters
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.guard import egress
@@ -24,7 +24,7 @@ from dreamgym_kit.interfaces import ChatEndpoint, Checker, Judgement, Outcome, T
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.training.sample_selection import COMPARED
+from dreamgym_kit.training.samples import COMPARED
 from dreamgym_kit.types import Environment, Task
 
 ENDPOINT = "experience"
@@ -67,7 +67,7 @@ def curriculum_of(
     environments = RecordedValues(store, settings.tenant)
     workshop = Workshop(
         makers=makers,
-        bounds=Bounds(
+        bounds=TaskBounds(
             held_out=held_out,
             given=tasks,
             recorded=environments.recorded,

@@ -17,24 +17,24 @@ from dreamgym_kit.adapters.langgraph.run.experiences import servers_watched
 from dreamgym_kit.adapters.langgraph.run.request import TrainRequest, base_model, part_of, task_sides
 from dreamgym_kit.adapters.langgraph.training.curriculum import curriculum_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts, open_rollouts
-from dreamgym_kit.adapters.trainers.extra import require_extra
+from dreamgym_kit.adapters.models.folders import require_extra
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.interfaces import EventSink, PolicyServer
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.report.training import MODE, Training, training_of
+from dreamgym_kit.report.training import Training, training_of
 from dreamgym_kit.rollout.events import FanOut, NoEvents
-from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.rundir import TRAINING, RunDirectory
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import PROCESS
 from dreamgym_kit.routing.router import Mode, writes_are_real
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.training.background_loop import BackgroundLoop
+from dreamgym_kit.threads import BackgroundLoop
+from dreamgym_kit.training.alarms import KNOWN_TEXT
 from dreamgym_kit.training.batching import version_of
 from dreamgym_kit.training.loop import TrainingLoop
 from dreamgym_kit.training.plan import Trained, TrainParts, TrainPlan
 from dreamgym_kit.training.records import write_learned_from
-from dreamgym_kit.training.weight_check import KNOWN_TEXT
 from dreamgym_kit.types import Task
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def train(
         UserError: something cannot be used as asked; nothing was learned.
     """
     require_extra("train")
-    from dreamgym_kit.adapters.trainers.distributed import leading, lends_a_hand, run_rank
+    from dreamgym_kit.adapters.trainers.distributed import leading, run_rank
+    from dreamgym_kit.adapters.trainers.ranks import lends_a_hand
 
     if lends_a_hand():
         return cast("TrainResult", run_rank())
@@ -249,7 +250,7 @@ class _Parts:
 
 def goes_on(directory: RunDirectory, *, planned: int) -> None:
     """A leg begins: the end of an earlier one is no end any more. One that is refused leaves it as it is."""
-    directory.write_report({"kind": MODE, "planned": planned})
+    directory.write_report({"kind": TRAINING, "planned": planned})
 
 
 def _write_report(
@@ -262,7 +263,7 @@ def _write_report(
         ended = {"alarm": alarm.alarm, "text": mask.text(alarm.text), "step": alarm.step}
     directory.write_report(
         {
-            "kind": MODE,
+            "kind": TRAINING,
             "kept": trained.checkpoint,
             "weights": None if weights is None else str(weights.relative_to(directory.path)),
             "alarm": ended,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dreamgym_kit.adapters.models.local_directory import ModelFiles
 from dreamgym_kit.adapters.models.vllm.replica import Replica
-from dreamgym_kit.training.weight_check import attest
+from dreamgym_kit.trust.weight_check import attest
 
 _ROWS, _LENGTH = 4, 160  # ids: longer than the blocks that servers cache by
 _STRIDES = (7919, 104_729)  # through the vocabulary, by place and by row; primes
@@ -57,7 +57,7 @@ def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> ExpectedSco
     """
     import torch
 
-    from dreamgym_kit.adapters.trainers.folders import load_model
+    from dreamgym_kit.adapters.models.folders import load_model
 
     model = load_model(folder).eval()
     with torch.no_grad():
@@ -95,7 +95,7 @@ def differs(served: Served, now: ExpectedScores, before: ExpectedScores | None, 
         before: by those that it had; None where they are not known.
         most: nats that one log-prob may be off.
     """
-    attestation = attest(
+    _, problem = attest(
         _rows(served.scores, [logprob for _, logprob in served.drawn], now),
         _rows(now.scores if served.scores else [], _of(now, served), now),
         None
@@ -103,7 +103,7 @@ def differs(served: Served, now: ExpectedScores, before: ExpectedScores | None, 
         else _rows(before.scores if served.scores else [], _of(before, served), before),
         most=most,
     )
-    return "" if attestation.alarm is None else attestation.alarm.text
+    return problem
 
 
 def cause(files: ModelFiles) -> str:

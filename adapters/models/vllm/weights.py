@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import EndpointAddress
+from dreamgym_kit.adapters.models.folders import ADAPTER
 from dreamgym_kit.adapters.models.local_directory import (
     ModelFiles,
     read_files,
@@ -37,7 +38,6 @@ from dreamgym_kit.adapters.models.vllm.canary import (
 )
 from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, detect
 from dreamgym_kit.adapters.models.vllm.replica import Replica, Turnstile
-from dreamgym_kit.adapters.trainers.folders import ADAPTER
 from dreamgym_kit.errors import EndpointError, UserError
 
 _Work = Callable[[Replica], Coroutine[Any, Any, object]]

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.trainers.extra import require_extra, threads
+from dreamgym_kit.adapters.models.folders import require_extra, threads
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, calibrated
 from dreamgym_kit.dream.learned.training_data import Taught, met, taught
 from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, LearnedCheckpoint, learned_to_json

@@ -20,7 +20,7 @@ from dreamgym_kit.dream.held_out import as_seen, situation_of
 from dreamgym_kit.dream.llm_experience import Retrieve, Schemas, messages_for
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
-from dreamgym_kit.training.distil.pointing import Query, observed_changes, spelled, target_of
+from dreamgym_kit.training.pointing import Query, observed_changes, spelled, target_of
 from dreamgym_kit.types import ToolSpec, Transition
 
 PARTS = ("history", "examples", "state")
@@ -51,7 +51,7 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class CallLesson:
     """One prompt, and the text that is right."""
 
     row: str  # the transition's id
@@ -83,7 +83,7 @@ def lessons_of(
     *,
     leaving: Leaving = USUALLY,
     seed: int = 0,
-) -> Iterator[Lesson]:
+) -> Iterator[CallLesson]:
     """The lessons of one annotated trajectory, in its order."""
     if not fits(annotation, trajectory.steps):
         counts.unannotated += 1
@@ -106,7 +106,7 @@ def lessons_of(
             continue
         counts.lessons[tool] += 1
         answer, unlearned = spelled(target)
-        yield Lesson(
+        yield CallLesson(
             row=row.id,
             tool=tool,
             kind=str(target.decision["outcome"]),
@@ -144,7 +144,7 @@ def query_for(
     )
 
 
-def balanced(lessons: Sequence[Lesson]) -> list[Lesson]:
+def balanced(lessons: Sequence[CallLesson]) -> list[CallLesson]:
     """Lessons, rare ones several times: classes (tool, outcome) come by the square root of their counts."""
     counts = Counter((lesson.tool, lesson.kind) for lesson in lessons)
     most = max(map(sqrt, counts.values()), default=1.0)

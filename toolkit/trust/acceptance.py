@@ -21,19 +21,22 @@ The file bears the digest of the weights that were tried. Other weights have pas
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Final, Literal
 
 from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.trust.interval import wilson
+from dreamgym_kit.trust.outcomes import wilson
 
 FILE = "acceptance.json"
-TRUST, WATCH, NEVER = "trust", "watch", "never"
+TRUST: Final = "trust"
+WATCH: Final = "watch"
+NEVER: Final = "never"
 _ENOUGH = 20  # calls
 _FEW_REFUSED = 5  # refused calls from which on it counts how often they are taken for success
 WAYS = ("recorded", "composed", "model", "layered")
@@ -173,9 +176,7 @@ def _calibration(answers: Iterable[tuple[float, bool | None]]) -> float | None:
     total = sum(map(len, bins.values()))
     if not total:
         return None
-    missed = (
-        abs(sum(support for support, _ in ones) - sum(right for _, right in ones)) for ones in bins.values()
-    )
+    missed = (abs(sum(support - right for support, right in answered)) for answered in bins.values())
     return sum(missed) / total
 
 
@@ -183,7 +184,7 @@ def _calibration(answers: Iterable[tuple[float, bool | None]]) -> float | None:
 class ToolGate:
     """One tool's verdict."""
 
-    verdict: str
+    verdict: Literal["trust", "watch", "never"]
     right: int
     tried: int
     why: str
@@ -208,6 +209,21 @@ class Gate:
         """In a plain sentence."""
         known = self.tools.get(tool)
         return known.why if known is not None else "it was never tried on this tool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A gate as its file has it, with the figures that it rests on."""
+
+    gate: int = 1
+    weights: str
+    bound: float
+    tools: Mapping[str, ToolGate]
+    trials: tuple[tuple[str, float, bool], ...]
+    figures: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+_FILES = Codec(_File)
 
 
 def gate_of(measured: Exactness, *, weights: str, bound: float = 0.9) -> Gate:
@@ -238,18 +254,10 @@ def write_gate(path: Path, gate: Gate, figures: Mapping[str, JsonValue]) -> None
     Raises:
         RunDirectoryError: the disk refuses.
     """
-    record = {
-        "gate": 1,
-        "weights": gate.weights,
-        "bound": gate.bound,
-        "tools": {
-            name: {"verdict": tool.verdict, "right": tool.right, "tried": tool.tried, "why": tool.why}
-            for name, tool in sorted(gate.tools.items())
-        },
-        "trials": [[trial.form, trial.confidence, trial.exact] for trial in gate.trials],
-        "figures": dict(figures),
-    }
-    write_atomically(path, json.dumps(record, indent=1, allow_nan=False).encode("ascii") + b"\n")
+    trials = tuple((trial.form, trial.confidence, trial.exact) for trial in gate.trials)
+    tools = dict(sorted(gate.tools.items()))
+    file = _File(weights=gate.weights, bound=gate.bound, tools=tools, trials=trials, figures=figures)
+    write_atomically(path, json.dumps(_FILES.write(file), indent=1, allow_nan=False).encode("ascii") + b"\n")
 
 
 def read_gate(path: Path, *, weights: str | None = None) -> Gate:
@@ -260,27 +268,11 @@ def read_gate(path: Path, *, weights: str | None = None) -> Gate:
     """
     again = "try the model again: dreamgym-kit experience eval"
     try:
-        record: dict[str, Any] = read_json(read_whole(path))
-        tools = {
-            str(name): ToolGate(
-                _verdict(tool["verdict"]), int(tool["right"]), int(tool["tried"]), str(tool["why"])
-            )
-            for name, tool in record["tools"].items()
-        }
-        trials = tuple(
-            ReasonedTrial(str(form), float(sure), bool(exact)) for form, sure, exact in record["trials"]
-        )
-        gate = Gate(str(record["weights"]), float(record["bound"]), tools, trials)
+        file = _FILES.read(read_json(read_whole(path)))
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such gate; {again}.") from None
-    except (NotSerializable, KeyError, TypeError, ValueError, AttributeError) as error:
+    except NotSerializable as error:
         raise UserError(f"{path}: is no gate ({error}); {again}.") from None
-    if weights is not None and gate.weights != weights:
+    if weights is not None and file.weights != weights:
         raise UserError(f"{path}: is of other weights than those that lie beside it; {again}.")
-    return gate
-
-
-def _verdict(verdict: object) -> str:
-    if verdict not in (TRUST, WATCH, NEVER):
-        raise ValueError(f"there is no verdict {verdict!r}")
-    return str(verdict)
+    return Gate(file.weights, file.bound, file.tools, tuple(ReasonedTrial(*trial) for trial in file.trials))

@@ -30,7 +30,7 @@ _NOTHING: Mapping[str, JsonValue] = {"like": None, "leaves": [], "answer": None,
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetDecision:
     """What a model should have said of one call."""
 
     decision: Mapping[str, JsonValue]  # the decision, in the order of its schema
@@ -67,7 +67,7 @@ class Query:
         return _words(self.ground.facts, self.situation.history, self.row.call) - shown
 
 
-def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) -> Target | None:
+def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) -> TargetDecision | None:
     """The decision of a recorded answer; None where no decision makes it.
 
     `reasoning`: why the tool answered so. `changes`: what it changed; None: nobody knows.
@@ -91,11 +91,13 @@ def target_of(query: Query, reasoning: str, changes: Sequence[Change] | None) ->
             sure = shown and _leaves_shown(query, whole)
             whole["confidence"] = SURE if sure else GUESSED
             known = changes is not None and whole["set"] == (sets[0] if sets else [])
-            return Target({name: whole[name] for name in _ORDER}, known or way["outcome"] == "error", sure)
+            return TargetDecision(
+                {name: whole[name] for name in _ORDER}, known or way["outcome"] == "error", sure
+            )
     return None
 
 
-def spelled(target: Target) -> tuple[str, tuple[tuple[int, int], ...]]:
+def spelled(target: TargetDecision) -> tuple[str, tuple[tuple[int, int], ...]]:
     """A target's JSON as a server's grammar spells it, and the places in it that are not learned."""
     parts: list[str] = []
     unlearned: list[tuple[int, int]] = []

@@ -1,16 +1,20 @@
-"""Model directories: read without running anything in them, written whole or not at all.
+"""Model directories by the packages of the extra `train`: read without running anything, written in one step.
 
 Read: `safetensors` only, no remote code, no network. Written: beside the place, then renamed into it.
 """
 
 import hashlib
 import logging
+import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dreamgym_kit import errors
 from dreamgym_kit.adapters.models.local_directory import one_line, read_files
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.atomic_files import write_folder
@@ -18,6 +22,17 @@ from dreamgym_kit.rollout.atomic_files import write_folder
 CONFIG = "config.json"
 ADAPTER = "adapter"
 """The folder in a model directory that holds the same as a LoRA adapter, on the model that was begun with."""
+_TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
+
+
+def require_extra(needed_by: str) -> None:
+    """Raise MissingExtra where one of the packages is not installed, else keep them from telling others.
+
+    TRL reports no use to huggingface.co, unless HF_HUB_DISABLE_TELEMETRY says otherwise.
+    """
+    errors.require_extra("train", needed_by=needed_by)
+    if os.environ.setdefault(_TELEMETRY, "1") == "1" and "huggingface_hub.constants" in sys.modules:
+        sys.modules["huggingface_hub.constants"].__dict__[_TELEMETRY] = True  # it read the variable before
 
 
 def load_model(folder: Path, *, dtype: str = "float32") -> Any:
@@ -120,6 +135,32 @@ def digest_of_folder(folder: Path) -> str:
         with path.open("rb") as file:
             whole.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()[:32]
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let torch compute with so many threads meanwhile; 0: as it is.
+
+    One is the right number for models below some millions of parameters: two on two busy cores were four
+    times slower, since threads wait for each other by spinning.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """Keep quiet what packages of the extra say of each other's coming versions, by its exact words."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
 
 
 @contextmanager

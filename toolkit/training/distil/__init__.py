@@ -1,1 +1,0 @@
-"""From recordings to a model that stands in for tools: annotations, lessons, exactness, a gate."""
