@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from math import log
 
 from dreamgym_kit.chat import ChatReply, ChatRequest, SampledTokens
-from dreamgym_kit.dream.learned.training_data import CallLesson
+from dreamgym_kit.dream.learned.training_data import DecisionLesson
 
 
 class DecidingDouble:
@@ -22,7 +22,7 @@ class DecidingDouble:
         return ChatReply(self._says(text), prompt_tokens=3, completion_tokens=1, tokens=tokens)
 
 
-def by_heart(lessons: Iterable[CallLesson]) -> Callable[[str], str]:
+def by_heart(lessons: Iterable[DecisionLesson]) -> Callable[[str], str]:
     """Says what the lesson with this very record says, and nothing of others."""
     known = {" ".join(one.record): " ".join(one.label.words()) for one in lessons}
     return lambda text: known.get(text, "")

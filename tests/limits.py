@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (87_900, "House I ends at 82,000; each later issue adds 2,000 at most: 88,000 after issue 23"),
-    "files": (525, "House II ends at 380"),
-    "setting_declarations": (8, "House I ends at 0 beside one for each key"),
-    "single_importer_modules": (125, "House II ends at 45"),
+    "lines": (84_800, "House II ends at 66,000"),
+    "files": (430, "House II ends at 380"),
+    "setting_declarations": (0, "none"),
+    "single_importer_modules": (80, "House II ends at 45"),
     "circles": (0, "none"),
-    "longest_function": (105, "none"),
+    "longest_function": (90, "none"),
     "shared_class_names": (0, "none"),
     "mechanisms": (1, "none"),
     "docs_words": (52_900, "What people read ends at 27,000"),

@@ -19,7 +19,7 @@ from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.learned.experience import LearnedExperience
-from dreamgym_kit.dream.learned.training_data import CallLesson, met
+from dreamgym_kit.dream.learned.training_data import DecisionLesson, met
 from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, read_decision, read_learned
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
@@ -160,7 +160,7 @@ def test_an_unknown_change_leaves_the_end_open() -> None:
         sorted({word for one in lessons for word in (*one.record, *one.label.words())})
     )
 
-    def ends(one: CallLesson) -> bool:
+    def ends(one: DecisionLesson) -> bool:
         return tokenized(one, tokenizer).ids[-1] == tokenizer.eos_token_id
 
     assert {ends(one) for one in lessons if one.label.changes is None} == {False}

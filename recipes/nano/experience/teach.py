@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dreamgym_kit.dream.learned.training_data import CallLesson
+from dreamgym_kit.dream.learned.training_data import DecisionLesson
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano.learn import descend
 from dreamgym_kit.recipes.nano.lessons import Progress, Schedule
@@ -58,7 +58,7 @@ class LessonRow:
     length: int  # tokens that are read
 
 
-def tokenized(lesson: CallLesson, tokenizer: "PreTrainedTokenizerBase") -> LessonRow:
+def tokenized(lesson: DecisionLesson, tokenizer: "PreTrainedTokenizerBase") -> LessonRow:
     """A lesson as tokens."""
 
     def encode(text: str) -> list[int]:
@@ -73,7 +73,7 @@ def tokenized(lesson: CallLesson, tokenizer: "PreTrainedTokenizerBase") -> Lesso
 def teach(
     model: "Qwen3ForCausalLM",
     tokenizer: "PreTrainedTokenizerBase",
-    lessons: Sequence[CallLesson],
+    lessons: Sequence[DecisionLesson],
     *,
     course: Schedule,
     seed: int = 0,
@@ -92,15 +92,15 @@ def teach(
 
 
 def _drawn(
-    lessons: Sequence[CallLesson], tokenizer: "PreTrainedTokenizerBase", chance: random.Random
+    lessons: Sequence[DecisionLesson], tokenizer: "PreTrainedTokenizerBase", chance: random.Random
 ) -> Iterator[LessonRow]:
     """Lessons without end, by kind."""
-    kinds: dict[tuple[str, str], list[CallLesson]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[DecisionLesson]] = defaultdict(list)
     for lesson in lessons:
         kinds[lesson.tool, lesson.label.outcome].append(lesson)
     names = sorted(kinds)
     weights = [math.sqrt(len(kinds[name])) for name in names]
-    known: dict[CallLesson, LessonRow] = {}
+    known: dict[DecisionLesson, LessonRow] = {}
     while True:
         lesson = chance.choice(kinds[chance.choices(names, weights)[0]])
         if lesson not in known:

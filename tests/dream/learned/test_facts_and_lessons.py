@@ -6,7 +6,7 @@ import pytest
 from strict_shop_double import PATIENCE, probed, recordings_of
 
 from dreamgym_kit.dream.learned.facts import facts_of, things_of
-from dreamgym_kit.dream.learned.training_data import CallLesson, Taught, lesson, met, taught
+from dreamgym_kit.dream.learned.training_data import DecisionLesson, Taught, lesson, met, taught
 from dreamgym_kit.dream.learned.vocabulary import CallDecision
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
@@ -25,7 +25,7 @@ def shop_taught() -> Taught:
     return taught(list(met(shop_known())))
 
 
-def lessons(tool: str, outcome: str) -> list[CallLesson]:
+def lessons(tool: str, outcome: str) -> list[DecisionLesson]:
     return [one for one in shop_taught().lessons if (one.tool, one.label.outcome) == (tool, outcome)]
 
 

@@ -76,7 +76,7 @@ class Met(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CallLesson:
+class DecisionLesson:
     """One call as a model is taught it."""
 
     tool: str
@@ -92,7 +92,7 @@ class Taught:
 
     vocabulary: Vocabulary
     trees: Mapping[str, Node]
-    lessons: tuple[CallLesson, ...]
+    lessons: tuple[DecisionLesson, ...]
 
 
 def met(knowledge: Knowledge) -> Iterator[Met]:
@@ -143,7 +143,7 @@ def taught(calls: Sequence[Met]) -> Taught:
     return Taught(vocabulary, trees, lessons)
 
 
-def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> CallLesson | None:
+def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> DecisionLesson | None:
     """A call as a lesson; None where its outcome has no word."""
     words = vocabulary.tools.get(call.tool)
     outcome = words.outcome(call.form) if words is not None else None
@@ -153,7 +153,7 @@ def lesson(call: Met, vocabulary: Vocabulary, trees: Mapping[str, Node]) -> Call
     known = call.looked is None or all(name in call.looked for name in words.changes)
     changes = _changes(call, words) if known and call.changes is not None else None
     record = vocabulary.record(call.tool, call.facts)
-    return CallLesson(call.tool, record, CallDecision(why, outcome, changes), call.world, call.unseen)
+    return DecisionLesson(call.tool, record, CallDecision(why, outcome, changes), call.world, call.unseen)
 
 
 def _of_tool(calls: Sequence[Met]) -> tuple[ToolWords, Node]:
