@@ -198,7 +198,7 @@ class Given:
         for text in self.assigned:
             settings = assigned(settings, text)
         for key, value in self.flags.items():
-            if value not in (None, False, []):
+            if value is not None and value is not False and value != []:
                 given = str(value) if isinstance(value, Path) else value
                 settings = laid_over(settings, _flag(key), tuple(key.split(".")), given)
         return settings

@@ -50,7 +50,7 @@ class WeaviateStore:
         StoreError: it refuses; no such collection or tenant to read; a newer or a foreign collection.
     """
 
-    far = True  # see `opening.is_far`
+    far = True  # see `factory.is_far`
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ def test_recording_in_workers_keeps_what_one_process_keeps(
     own_systems()
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
-    assert "6 calls were added" in done.stdout
+    assert "6 real calls" in done.stdout
     assert (project / "REAL").read_text() == "xxxx"
 
 
@@ -205,7 +205,7 @@ def test_a_dream_that_a_model_reasons_is_the_same_in_workers_and_each_finds_the_
     secret = "sk-canary-51c0ffee9d2b47aa"
     with serving(FaultyEndpointDouble(content=reasons)) as server:
         (project / "dreamgym.toml").write_text(
-            f'[experience]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\n'
+            f'[experience]\nurls = ["{server.url}"]\nmodel = "m"\nkey_env = "DREAM_KEY"\njudge = true\n'
             '[tools.get_order]\neffect = "read"\n[tools.refund_payment]\neffect = "write"\n'
         )
         alone, spread = (

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dreamgym_kit.adapters.langgraph.s2r.supervisor import supervised
 from dreamgym_kit.errors import RealCallBlocked, UserError
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.report.summary import summarise
+from dreamgym_kit.settings.schema import FunctionSettings
 from dreamgym_kit.supervision.audit import entries_of, verify
 from dreamgym_kit.supervision.limits import RealCallRefused, RealCallsStopped, RunStopped, Why
 from dreamgym_kit.types import (
@@ -307,6 +309,7 @@ def test_where_the_log_cannot_be_written_nothing_runs(
 def test_a_call_that_was_announced_is_counted_though_the_process_was_killed(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
+from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from langchain_core.tools import tool
@@ -410,3 +413,18 @@ def test_a_tools_own_question_is_kept_with_its_real_call(tmp_path: Path, till: T
         (Reply("cup for 5?", "yes"),),
         (Reply("pot for 5?", "no"),),
     ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_calls": -1},
+        {"settings": replace(settings_with(), functions={"nope:missing": FunctionSettings(Effect.WRITE)})},
+    ],
+)
+def test_what_is_refused_before_it_begins_leaves_the_audit_log_as_it_was(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError), overseen(tmp_path, "live", **wrong):
+        pytest.fail("the block ran")
+    assert kinds(tmp_path) == []

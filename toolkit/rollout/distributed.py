@@ -276,8 +276,8 @@ class DistributedRunner:
         """Start a worker and open it."""
         with egress.exempt():
             channel = await self._host.start(seat.number)
-        budget = BudgetServer(self._budget, lambda episode: self.on_executed(episode))
-        worker = WorkerLink(channel, budget)
+            budget = BudgetServer(self._budget, lambda episode: self.on_executed(episode))
+            worker = WorkerLink(channel, budget)  # what it reads reaches event sinks, which write files
         try:
             facts = await worker.facts(open_request(self._spec), OPEN_S, channel.origin)
             begun = None

@@ -75,6 +75,8 @@ class RealLimits:
     """
 
     def __init__(self, budget: int, per_tool: Mapping[str, int], rates: Mapping[str, float]) -> None:
+        if min(budget, *per_tool.values(), 0) < 0:
+            raise UserError("a limit of real calls is below zero; 0 allows none. Nothing was run.")
         self.budget, self._per_tool, self._rates = budget, per_tool, rates
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()  # by tool

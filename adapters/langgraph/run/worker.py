@@ -33,7 +33,7 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode
+from dreamgym_kit.types import Episode, Task
 
 
 @asynccontextmanager
@@ -135,6 +135,7 @@ class _Here(WorkerContext):
     def __post_init__(self) -> None:
         self._turns: dict[str, tuple[Turn, ...]] = {}
         self._gone: list[EndpointError] = []
+        self._admitted: dict[str, Task] = {}
 
     def begin(self, label: str, seed: int, scope: str) -> None:
         """Run episodes of this label and seed from now on."""
@@ -181,7 +182,12 @@ class _Here(WorkerContext):
         ):
             with egress.exempt():  # the kit's own files
                 await server.load(attested(weights), weights["version"])
-        self.made.admit([TASKS.read(task) for task in message["tasks"]])
+        elif weights is not None and not isinstance(server, PolicyServer):
+            raise UserError("this worker has no policy whose weights could be changed")
+        tasks = [TASKS.read(task) for task in message["tasks"]]
+        new = [task for task in tasks if self._admitted.get(task.id) != task]
+        self.made.admit(new)  # once: a checker is made anew each time, and may keep something
+        self._admitted |= {task.id: task for task in new}
         self.begin(message["label"], message["seed"], message["scope"])
 
     def last(self) -> dict[str, JsonValue]:

@@ -107,6 +107,7 @@ def supervised(
             store=earlier,
             approver=InterruptApprover() if approve is None else approver_from(approve),
         )
+        begun = False  # nothing is closed that never began: bad settings are refused before
         try:
             with gated_session(
                 Mode.S2R,
@@ -120,9 +121,10 @@ def supervised(
             ) as session:
                 most = overseer.limits.budget
                 log.append("begun", stage=str(Stage(stage)), calls=most, session=session.id)
+                begun = True
                 yield session
         finally:
-            if overseer.stopped is None or overseer.stopped.why is not Why.AUDIT:
+            if begun and (overseer.stopped is None or overseer.stopped.why is not Why.AUDIT):
                 log.append(CLOSED, calls=overseer.limits.calls)
 
 
