@@ -101,6 +101,21 @@ def test_a_checker_that_fails_is_named_and_decides_nothing(said: Any, error: str
     assert told == Judgement(Verdict.ERROR, f"the checker raised {error}; before that, who knows")
 
 
+class Lazy:
+    def check(self, outcome: Outcome) -> bool:
+        raise AssertionError("asked about an episode that was cut off")
+
+    @property
+    def lost(self) -> str:
+        raise RuntimeError("not loaded")
+
+
+def test_a_checker_whose_lost_cannot_be_read_is_an_error_and_decides_nothing() -> None:
+    told = asyncio.run(judge_cut_off(after("look"), Lazy(), "who knows"))
+    assert told.verdict is Verdict.ERROR
+    assert "not loaded" in (told.reason or "")
+
+
 def judged(outcome: Outcome, checker: Any) -> str:
     """Why it was lost; "" where it was not."""
     told = asyncio.run(judge_cut_off(outcome, checker, "who knows"))

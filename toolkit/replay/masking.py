@@ -231,10 +231,11 @@ class _ProcessMasker(Masker):
         now = time.monotonic()
         sizes = (len(os.environ), len(self.variables), len(secrets.HELD) + len(secrets.NAMED))
         if sizes != self._sizes or now > self._until:
-            self._sizes, self._until = sizes, now + 1.0
-            known = frozenset([*secrets_in(os.environ, self.variables | secrets.NAMED), *secrets.HELD])
+            environ = dict(os.environ)  # another thread may change it meanwhile
+            known = frozenset([*secrets_in(environ, self.variables | secrets.NAMED), *secrets.HELD])
             if known != self._secrets:
                 self._secrets, self._masker = known, Masker(known)
+            self._sizes, self._until = sizes, now + 1.0
         return self._masker
 
 

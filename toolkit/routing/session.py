@@ -429,6 +429,8 @@ class Session:
         except StopIteration as done:
             result: _Result = done.value
             return result
+        finally:
+            flow.close()  # a Ctrl-C between two steps leaves it where its blocks are open
 
     async def drive_async(self, flow: Flow[_Result]) -> _Result:
         """Carry out a flow's steps on the event loop (async tools)."""
@@ -452,6 +454,8 @@ class Session:
         except StopIteration as done:
             result: _Result = done.value
             return result
+        finally:
+            flow.close()  # a Ctrl-C between two steps leaves it where its blocks are open
 
     def real_fault(self, call: Call, place: CallPosition, after: str) -> Fault | None:
         """What is to befall a call of a real tool; what runs in a dream as well never fails by plan."""

@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import sysconfig
+import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from dreamgym_kit.types import Call, Effect
 _HOOKS: dict[int, "Hook"] = {}
 _OF: dict[int, "Hook"] = {}  # by id of the hooked function, which its hook keeps
 _NUMBERS = itertools.count(1)
+_HOOKING = threading.RLock()
 
 
 class NotHookable(Exception):
@@ -94,12 +96,12 @@ def hook(target: Callable[..., Any], name: str, *, tool: BaseTool | None = None,
         raise NotHookable(f"{type(target).__name__} objects hold no Python code that could be replaced")
     if inspect.isasyncgenfunction(function):
         raise NotHookable("async generator functions cannot be answered in place of")
-    known = _OF.get(id(function))
-    if known is None:
-        known = _install(function, name, tool)
-        known.leaf = leaf
-    elif name not in {known.name, *(other for other, _ in known.also)}:
-        known.also.append((name, tool))
+    with _HOOKING:  # two threads that hook one function at once would hook the hook
+        known = _OF.get(id(function))
+        if known is None:
+            known = _install(function, name, tool, leaf=leaf)
+        elif name not in {known.name, *(other for other, _ in known.also)}:
+            known.also.append((name, tool))
     if isinstance(target, LRU_CACHE) and not any(target is cache for cache in known.caches):
         known.caches.append(target)
         known.caches[-1].cache_clear()
@@ -381,12 +383,16 @@ def unhook_all() -> None:
         hooked.undo()
 
 
-def _install(function: types.FunctionType, name: str, tool: BaseTool | None) -> Hook:
+def _install(function: types.FunctionType, name: str, tool: BaseTool | None, *, leaf: bool) -> Hook:
     number, signature = next(_NUMBERS), inspect.signature(function)
-    real, put_back = reroute(function, f"{__name__}:enter", number)
-    made = Hook(name, function, real, signature, number, put_back, tool)
-    _HOOKS[number] = _OF[id(function)] = made
-    return made
+
+    def register(real: types.FunctionType, put_back: Callable[[], None]) -> None:
+        made = Hook(name, function, real, signature, number, put_back, tool)
+        made.leaf = leaf
+        _HOOKS[number] = _OF[id(function)] = made
+
+    reroute(function, f"{__name__}:enter", number, register)
+    return _HOOKS[number]
 
 
 def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -77,14 +77,17 @@ def _hold(
             "Install a version that docs/safety.md lists, or a newer dreamgym-kit. Nothing was run."
         )
     number, signature = id(function), inspect.signature(function)
-    real, put_back = reroute(function, f"{__name__}:enter", number)
-    _HELD[number] = _Held(real, called, signature)
 
-    def undo() -> None:
-        put_back()
-        del _HELD[number]
+    def register(real: types.FunctionType, put_back: Callable[[], None]) -> None:
+        _HELD[number] = _Held(real, called, signature)
 
-    patches.on_undo(undo)
+        def undo() -> None:
+            put_back()
+            del _HELD[number]
+
+        patches.on_undo(undo)
+
+    reroute(function, f"{__name__}:enter", number, register)
 
 
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

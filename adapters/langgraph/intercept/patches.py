@@ -51,7 +51,12 @@ def _setter(owner: Any) -> Callable[[Any, str, Any], None]:
     return type.__setattr__ if isinstance(owner, type) else setattr
 
 
-def reroute(function: Any, enter: str, number: int) -> tuple[types.FunctionType, Callable[[], None]]:
+def reroute(
+    function: Any,
+    enter: str,
+    number: int,
+    register: Callable[[types.FunctionType, Callable[[], None]], None],
+) -> None:
     """Have a function's calls arrive at another one, by whatever reference they are made.
 
     Its code object is replaced; identity, name, signature and kind stay.
@@ -61,9 +66,8 @@ def reroute(function: Any, enter: str, number: int) -> tuple[types.FunctionType,
         enter: what is given `number`, the arguments and the keyword arguments ("module:name"); of a coroutine
             function that is `name_async`, of a generator function `name_generator`.
         number: names the function there.
-
-    Returns:
-        The function as it was, and what gives it its own code back.
+        register: is given the function as it was, and what gives it its own code back; before a call can
+            arrive, for other threads may be in the function.
     """
     code, defaults, kwdefaults = function.__code__, function.__defaults__, function.__kwdefaults__
     own_signature = function.__dict__.get("__signature__")
@@ -84,11 +88,6 @@ def reroute(function: Any, enter: str, number: int) -> tuple[types.FunctionType,
     names: dict[str, Any] = {}
     exec(compile(source, f"<gate in {function.__module__}.{function.__qualname__}>", "exec"), names)  # noqa: S102
     trampoline: types.CodeType = names["hooked"].__code__
-    function.__signature__ = signature
-    function.__code__ = trampoline.replace(
-        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars
-    )
-    function.__defaults__ = function.__kwdefaults__ = None
 
     def put_back() -> None:
         function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, kwdefaults
@@ -97,7 +96,12 @@ def reroute(function: Any, enter: str, number: int) -> tuple[types.FunctionType,
         else:
             function.__dict__["__signature__"] = own_signature
 
-    return real, put_back
+    register(real, put_back)
+    function.__signature__ = signature
+    function.__code__ = trampoline.replace(
+        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars
+    )
+    function.__defaults__ = function.__kwdefaults__ = None
 
 
 def subclasses(root: type) -> list[type]:

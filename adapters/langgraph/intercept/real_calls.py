@@ -135,7 +135,7 @@ async def _awaited(session: Session, call: Call, place: CallPosition, value: Cor
 
 @contextmanager
 def _closed(session: Session, call: Call, place: CallPosition) -> Iterator[None]:
-    """A pure body computes from its arguments: in the block no host is reached, not even an allowed gated."""
+    """A pure body computes from its arguments: in the block no host is reached, not even an allowed one."""
     if session.mode.bare or session.spec(call, place).effect is not Effect.PURE:
         yield
         return
@@ -233,7 +233,7 @@ class InterruptApprover(CallerApprover):
     The graph stops with `{"dreamgym_kit": "approval", "digest": ..., "tool": ..., ...}`, and goes on with
     `Command(resume={"approve": True, "digest": ...})`. Any other answer is a no. Where several calls of one
     node wait, LangGraph hands answers out by their order: one that names another call that was shown is kept
-    for that call, and it is asked again for this gated.
+    for that call, and it is asked again for this one.
     """
 
     def __init__(self) -> None:
@@ -324,14 +324,17 @@ def ask_person(asked: JsonValue) -> JsonValue:
 
 def hear_interrupts(patches: PatchSet) -> None:
     """Put ours into `interrupt`, until `patches` is undone."""
-    real, put_back = reroute(interrupt, f"{__name__}:_interrupted", 0)
-    _REAL[:] = [real]
 
-    def undo() -> None:
-        put_back()
-        _REAL.clear()
+    def register(real: types.FunctionType, put_back: Callable[[], None]) -> None:
+        _REAL[:] = [real]
 
-    patches.on_undo(undo)
+        def undo() -> None:
+            put_back()
+            _REAL.clear()
+
+        patches.on_undo(undo)
+
+    reroute(interrupt, f"{__name__}:_interrupted", 0, register)
 
 
 def _interrupted(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """A server from start to stop: started, ready, drained, gone.
 
-Ready is `/health` answering 200, which takes minutes with a large model. ServerStop is in this order, for a
+Ready is `/health` answering 200, which takes minutes with a large model. Stopping is in this order, for a
 server that is asked to go while it answers leaves its clients hanging until their own time is up: nothing new
 is let in, what runs is waited for, then it is asked to go, then its whole group is made to.
 """

@@ -72,7 +72,7 @@ class ToolWords:
 
     Attributes:
         facts: by name, in the order in which they are told.
-        refusals: the forms of its failures (`outcomes.form_of_failure`), the commonest first.
+        refusals: the forms of its failures (`facts.form_of_failure`), the commonest first.
         changes: by changed fact ("order.status"), the words for its new value.
     """
 
