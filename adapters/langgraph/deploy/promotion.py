@@ -51,7 +51,7 @@ _AGENT = "agent"  # what is served where no graph gives it a name
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What came of it."""
+    """Result of a deployment."""
 
     event: RegistryEvent
     pointing: Pointing
@@ -66,7 +66,7 @@ class Deployed:
 
     @property
     def sentence(self) -> str:
-        """What came of it, in plain words."""
+        """The result as a sentence."""
         event = self.event
         if self.already:
             return f"These weights are in use already, as {event.version}. Nothing was changed."

@@ -128,7 +128,7 @@ async def _replied(
 
 
 async def _ask_user(user: SimulatedUser, question: Any, state: EpisodeState) -> Any:
-    """What the user says to an interrupt; one that has nothing to say was asked all the same."""
+    """The simulated user's reply to an interrupt. If the user fails, the question is still recorded."""
     try:
         return await user.resume(question, state.transcript.records)
     except UserFailed:

@@ -150,7 +150,7 @@ def _with(answer: Answer, replies: Sequence[Reply]) -> Answer:
 
 
 def run_supervised(gated: GatedCall, place: CallPosition) -> Flow[Callable[[], Any]]:
-    """Run a real body as the overseer says; it is told the very arguments that the body will get."""
+    """Run a real body if the supervisor allows it, which sees exactly the arguments that the body gets."""
     session = gated.session
     args, kwargs = copied(gated.args, gated.kwargs, gated.own)
     arguments = partial(gated.arguments, args, kwargs)
@@ -259,7 +259,7 @@ class InterruptApprover(CallerApprover):
 
 
 def shown(held: HeldCall) -> dict[str, Any]:
-    """A held call as it is shown to whoever runs the graph."""
+    """A pending call as LangGraph shows it to the caller of the graph."""
     return {
         "dreamgym_kit": "approval",
         "digest": held.digest,
@@ -279,7 +279,7 @@ def copied(args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Container[st
 
 
 def exact_digest(arguments: Callable[[], Mapping[str, Any]]) -> str | None:
-    """Names arguments as they are, secrets and all; None where some cannot be told apart."""
+    """Names arguments, secrets included; None where two cannot be distinguished."""
     try:
         plain = to_json(dict(arguments()))
         return digest(plain) if is_exact(plain) else None
@@ -314,7 +314,7 @@ def hearing() -> Iterator[list[Reply]]:
 
 
 def ask_person(asked: JsonValue) -> JsonValue:
-    """Ask whoever answers this graph's interrupts; the first time the graph stops here.
+    """Ask the person who answers this graph's interrupts; the first time the graph stops here.
 
     Raises:
         GraphInterrupt: there is no reply yet; the node runs again when there is.

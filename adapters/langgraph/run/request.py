@@ -100,7 +100,7 @@ class TrainRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S2rRequest(TrainRequest):
-    """What is to go on learning on the real tools, as far as `[s2r]` of the settings lets it.
+    """A training that continues on the real tools, within the limits of `[s2r]`.
 
     The gate tries the held-out tasks in the dream; real answers are held against `store`, and go there.
 

@@ -92,7 +92,7 @@ class AnswerSources:
     user: ChatEndpoint | None = None  # plays users
     support: ReasonedSupport = field(default_factory=lambda: learn_support(()))
     spend: Spend = field(default_factory=Spend)  # of trying the model on held-out recordings
-    trials: Sequence[ReasonedTrial] = ()  # what came of that
+    trials: Sequence[ReasonedTrial] = ()  # held-out calls that calibrated the model
 
 
 @dataclass(slots=True)

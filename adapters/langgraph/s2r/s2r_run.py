@@ -71,7 +71,7 @@ GATE, CANARIES, TRAINING = "gate", "canaries", "training"
 
 @dataclass(frozen=True, slots=True)
 class S2rResult:
-    """What came of it."""
+    """Result of an S2R run."""
 
     directory: Path
     gate: Word
@@ -90,12 +90,12 @@ class S2rResult:
 
     @property
     def weights(self) -> Path | None:
-        """The model directory that came of it."""
+        """The model directory of the last step that was kept."""
         return self.training.weights if self.training is not None else None
 
 
 def s2r_report(result: S2rResult) -> dict[str, Any]:
-    """What came of it, as the run directory keeps it."""
+    """The result in the form that the run directory holds."""
     weights = result.weights
     return {
         "kind": MODE,

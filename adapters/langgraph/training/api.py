@@ -52,7 +52,7 @@ def train(
         events: hears what happens while it happens.
 
     Returns:
-        What came of it: `weights` is the model directory, `training` the figures, `trained.alarm` what
+        The result: `weights` is the model directory, `training` the figures, `trained.alarm` what
         ended it early.
 
     Raises:

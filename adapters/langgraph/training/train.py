@@ -58,7 +58,7 @@ class TrainResult:
 
     @property
     def weights(self) -> Path | None:
-        """The model directory that came of it."""
+        """The trained model directory."""
         return self.trained.weights
 
     def __str__(self) -> str:
