@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Annotated, Any
 
 import pytest
@@ -16,9 +17,11 @@ from shapes.tools import add_tool
 
 from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, unhook_all
 from dreamgym_kit.adapters.langgraph.intercept.install import hook_tool_functions
+from dreamgym_kit.adapters.langgraph.intercept.patches import reroute
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
+from dreamgym_kit.routing.supervision import RunBody
 from dreamgym_kit.types import Answer, Source
 
 pytestmark = pytest.mark.usefixtures("gate")
@@ -263,3 +266,49 @@ def test_hooking_twice_is_hooking_once(canary: Canary) -> None:
     assert hook(api, "api") is hook(alias, "other name")
     unhook_all()
     assert api("o") == 11
+
+
+def test_what_answers_is_registered_before_a_call_can_arrive() -> None:
+    """Another thread may be about to call the function while it is rerouted."""
+
+    def add(first: int, second: int) -> int:
+        return first + second
+
+    own, found = add.__code__, list[bool]()
+
+    def register(real: FunctionType, put_back: Callable[[], None]) -> None:
+        found.append(add.__code__ is own and real(1, 2) == 3)
+        undo.append(put_back)
+
+    undo: list[Callable[[], None]] = []
+    reroute(add, f"{__name__}:_arrived", 7, register)
+    assert found == [True]
+    assert add(1, 2) == (7, (1, 2))
+    undo[0]()
+    assert add(1, 2) == 3
+
+
+def _arrived(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return number, args
+
+
+class InterruptedFlowDouble:
+    """A flow whose driver gets a Ctrl-C between two steps."""
+
+    closed = False
+
+    def __next__(self) -> RunBody:
+        return RunBody(lambda: "paid")
+
+    def send(self, reply: object) -> RunBody:
+        raise KeyboardInterrupt
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_flow_that_is_left_between_two_steps_is_closed() -> None:
+    flow = InterruptedFlowDouble()
+    with pytest.raises(KeyboardInterrupt):
+        Session.drive(None, flow)  # type: ignore[arg-type]
+    assert flow.closed
