@@ -10,6 +10,8 @@ import re
 from math import isfinite
 from typing import Any
 
+import msgspec
+
 from dreamgym_kit.errors import NotSerializable
 
 MAX_DEPTH = 200
@@ -43,7 +45,7 @@ def read_json(text: str | bytes, *, max_bytes: int = MAX_BYTES, checked: bool = 
     if decoded.startswith("\ufeff"):
         raise NotSerializable("Unexpected UTF-8 BOM (decode using utf-8-sig) at column 1")
     try:
-        return _decode_checked(decoded) if checked else _decode(decoded)
+        return _decode_own(decoded) if checked else _decode(decoded)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno} " if "\n" in decoded else ""
         raise NotSerializable(f"{error.msg} at {line}column {error.colno}") from None
@@ -62,7 +64,7 @@ def read_own_json(text: str | bytes) -> Any:
         NotSerializable: it is not JSON, or holds a number that is not finite.
     """
     try:
-        return _decode_checked(text if isinstance(text, str) else text.decode("utf-8"))
+        return _decode_own(text if isinstance(text, str) else text.decode("utf-8"))
     except NotSerializable:
         raise
     except (ValueError, RecursionError) as error:
@@ -115,4 +117,13 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _decode = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_distinct_keys
 ).decode
-_decode_checked = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+_decode_slowly = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+_decode_quickly = msgspec.json.Decoder().decode
+
+
+def _decode_own(text: str) -> Any:
+    """Parse what the kit wrote; what msgspec refuses (lone surrogates, say) is for the standard library."""
+    try:
+        return _decode_quickly(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _decode_slowly(text)

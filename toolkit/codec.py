@@ -170,9 +170,9 @@ class Codec(Generic[Record]):
     def _checked(self, value: dict[str, Any], at: "_Place") -> dict[str, Any]:
         """The object with today's names, after a look at schema, names and what must be there."""
         written = value
-        if renamed := [name for name in self._renamed if name in value]:
+        if not self._renamed.keys().isdisjoint(value):
             value = dict(value)
-            for name in renamed:
+            for name in [name for name in self._renamed if name in value]:
                 value[self._renamed[name]] = value.pop(name)
         if self._schema is not None:
             self._check_schema(value, at)
@@ -186,12 +186,14 @@ class Codec(Generic[Record]):
             )
             raise NotSerializable(f"{_path(*at, missing)}: missing")
         for one in self._inner:
-            if one.name in value:
-                before = value[one.name]
-                inside = one.check(before, (*at, one.spelled(written) or one.name))
+            name = one.name
+            if name in value:
+                before = value[name]
+                spelled = name if value is written else one.spelled(written) or name
+                inside = one.check(before, (*at, spelled))
                 if inside is not before:
                     value = dict(value) if value is written else value
-                    value[one.name] = inside
+                    value[name] = inside
         return value
 
     def _check_schema(self, value: Mapping[str, Any], at: "_Place") -> None:

@@ -98,20 +98,23 @@ def page_query(version: int, columns: Mapping[str, object]) -> tuple[str, tuple[
         columns: columns and what they have to be; with a key, all of them.
     """
     wanted = {column: value for column, value in columns.items() if value is not None}
-    way = "not indexed"  # one pass over the table in all; an index would be sorted for each page
-    if "key" in wanted:
-        way = "indexed by transitions_exact"
-        if version >= 3:
-            number = exact_number(*(str(wanted[name]) for name in ("tenant", "world", "tool", "key")))
-            wanted = {"exact": number, **wanted}
-    where = " and ".join(["t.seq > ?", "t.seq <= ?", *(f"t.{column} = ?" for column in wanted)])
+    if "key" in wanted and version >= 3:
+        number = exact_number(*(str(wanted[name]) for name in ("tenant", "world", "tool", "key")))
+        wanted = {"exact": number, **wanted}
+    return _page_query(version, tuple(wanted)), tuple(wanted.values())
+
+
+@lru_cache(maxsize=32)
+def _page_query(version: int, columns: Sequence[str]) -> str:
+    # One pass over the table in all: an index would be sorted for each page.
+    way = "indexed by transitions_exact" if "key" in columns else "not indexed"
+    where = " and ".join(["t.seq > ?", "t.seq <= ?", *(f"t.{column} = ?" for column in columns)])
     beside = "null" if version < 2 else "p.checksum"
     join = "" if version < 2 else "left join places p on p.seq = t.seq"
-    query = (  # made of our own words; what was asked for is bound
+    return (  # made of our own words; what was asked for is bound
         f"select {_COLUMNS}, {beside} from transitions t {way} {join} "  # noqa: S608
         f"where {where} order by t.seq limit {PAGE}"
     )
-    return query, tuple(wanted.values())
 
 
 def read_row(path: Path, version: int, row: Sequence[object]) -> Transition:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.bounded_json import MAX_DEPTH, MAX_VALUES, check_bounds, read_json
+from dreamgym_kit.bounded_json import MAX_DEPTH, MAX_VALUES, check_bounds, read_json, read_own_json
 from dreamgym_kit.errors import NotSerializable
 
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -22,6 +22,8 @@ values = st.recursive(
 def test_every_json_value_is_read(value: object, as_bytes: bool) -> None:
     text = json.dumps(value)
     assert read_json(text.encode() if as_bytes else text) == value
+    for read in (read_own_json, lambda text: read_json(text, checked=True)):  # types, and 1.0 beside 1
+        assert repr(read(text.encode() if as_bytes else text)) == repr(json.loads(text))
 
 
 @given(st.text(max_size=30) | st.text('{}[]",:\\ntrue0123456789.eE+-u', max_size=30))
@@ -32,6 +34,8 @@ def test_any_text_is_read_as_json_does_or_refused_in_one_line(text: str) -> None
         with pytest.raises(NotSerializable) as caught:
             read_json(text)
         assert "\n" not in str(caught.value)
+        with pytest.raises(NotSerializable):
+            read_own_json(text)
         return
     with suppress(NotSerializable):  # stricter than `json`: NaN, 1e999, two equal keys
         assert read_json(text) == expected
