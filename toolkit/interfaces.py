@@ -13,6 +13,7 @@ from dreamgym_kit.types import (
     Call,
     Environment,
     Episode,
+    Finding,
     HeldCall,
     Source,
     Task,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from dreamgym_kit.findings.case import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +415,30 @@ class WorkerHost(Protocol):
     async def close(self) -> None:
         """End all workers and what they stood on; calling it twice does no harm."""
         ...
+
+
+class RunHook:
+    """Attached to a run: budget, recording, supervision and detectors are hooks. Override what is needed.
+
+    Thread-safe: tools run in threads. What a hook raises ends the episode.
+    """
+
+    __slots__ = ()
+
+    def before_call(self, call: Call, tool: ToolSpec) -> None:
+        """A call is about to be answered, by the tool or in its place.
+
+        Raises:
+            RealCallBlocked: something real would run; nothing in the episode runs any more.
+            EpisodeStop: the episode ends here for another reason, and the call is not answered.
+        """
+
+    def after_call(self, entry: Transition) -> None:
+        """A call was answered and is in the episode; the agent goes on after this."""
+
+    def episode_done(self, case: "Case") -> Sequence[Finding]:  # noqa: ARG002  for those that override it
+        """An episode has ended; gives what is to stand with it."""
+        return ()
 
 
 class EventSink(Protocol):

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from dreamgym_kit.errors import BudgetExceeded
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.types import Call
+from dreamgym_kit.types import Call, Effect, ToolSpec
 
 WORKERS = 32
 CALL = Call("refund_payment", {"id": "pay_1"})
+TOOL = ToolSpec(CALL.tool, Effect.READ)
 
 
 @dataclass
@@ -34,7 +35,7 @@ def calls_let_through(budget: RunBudget, *, tries: int) -> int:
     def work(number: int) -> None:
         for _ in range(tries):
             try:
-                budget.charge(CALL)
+                budget.before_call(CALL, TOOL)
             except BudgetExceeded:
                 return
             let[number] += 1
@@ -74,7 +75,7 @@ class RacyBudget(RunBudget):
         self._all_looked = threading.Barrier(WORKERS, timeout=60)
         self._mine = threading.local()
 
-    def charge(self, call: Call) -> None:
+    def before_call(self, call: Call, tool: ToolSpec) -> None:
         made = self._calls
         if made >= 1000:
             raise BudgetExceeded("calls", limit=1000)

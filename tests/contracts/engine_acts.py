@@ -24,7 +24,7 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.jobs import Job
 from dreamgym_kit.rollout.worker import WorkerContext
-from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Task, Transition, Verdict
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Task, ToolSpec, Transition, Verdict
 
 OPENER = "contracts.engine_acts:opened"
 
@@ -150,7 +150,7 @@ async def says_cancelled(_: RunnerDouble, job: Job) -> Episode:
 
 async def two_calls(runner: RunnerDouble, job: Job) -> Episode:
     for _ in range(2):
-        runner.budget.charge(Call("pay", {}))
+        runner.budget.before_call(Call("pay", {}), ToolSpec("pay", Effect.WRITE))
         await asyncio.sleep(0)
     return ended(job)
 
@@ -206,7 +206,7 @@ async def pays_on(runner: RunnerDouble, job: Job) -> None:
     """Makes one real call after the other, each allowed first; leaves a file for each."""
     folder = Path(str(job.task.meta["folder"]))
     for number in range(12_000):  # ten minutes: it ends when it is refused, or with its process
-        runner.budget.charge(Call("pay", {}))
+        runner.budget.before_call(Call("pay", {}), ToolSpec("pay", Effect.WRITE))
         (folder / f"{os.getpid()}-{number}").touch()
         time.sleep(0.05)  # never lets go of the loop: nobody can cancel it
 

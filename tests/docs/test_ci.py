@@ -61,7 +61,7 @@ def test_the_detector_on_the_page_finds_what_it_says() -> None:
         Transition(Call("refund_payment", {"amount": amount}), Answer("ok"), Effect.DESTRUCTIVE, "e", number)
         for number, amount in enumerate(("20.00", "88.00"), start=1)
     ]
-    (found,) = Detectors({"big_refund": names["big_refund"]}).look(Case(Task("t", {}), steps))
+    (found,) = Detectors({"big_refund": names["big_refund"]}).episode_done(Case(Task("t", {}), steps))
     assert (found.kind, found.text, found.steps) == ("big_refund", "refunded 88.00", (2,))
     (settings,) = blocks(FINDINGS, "toml")
     assert parse_settings(settings).findings.detectors == ("my_agent.checks:big_refund",)

@@ -72,7 +72,7 @@ class Talk:
 
     def found(self) -> dict[str, tuple[int, ...]]:
         case = self.case()
-        return {finding.kind: finding.steps for finding in DEFAULT.look(case)}
+        return {finding.kind: finding.steps for finding in DEFAULT.episode_done(case)}
 
 
 ORDER = ("get_order", {"order_id": "O12"}, {"order_id": "O12", "payment_id": "P57", "status": "new"})
@@ -140,7 +140,7 @@ def test_what_the_tools_tell_is_read_once_for_all_episodes_of_a_run() -> None:
     for specs in (told, {}):  # the second episode has only what the first one read
         for call, wrong in ((made, True), (given, False)):
             case = replace(Talk("Send it.").call(call).case(), specs=specs, shared=shared)
-            assert ("made_up_argument" in {found.kind for found in DEFAULT.look(case)}) is wrong
+            assert ("made_up_argument" in {found.kind for found in DEFAULT.episode_done(case)}) is wrong
 
 
 def test_a_call_that_code_made_has_no_made_up_values() -> None:
@@ -159,7 +159,7 @@ def test_a_change_of_a_thing_that_nobody_looked_at_is_found_unless_the_state_gav
     blind = Talk("Cancel O12").call((*CANCEL, "ok"))
     assert blind.found() == {"write_before_read": (1,)}
     task = Task("t", {"messages": [], "order": "O12"})
-    assert DEFAULT.look(Case(task, blind.steps, blind.messages, SPECS)) == ()
+    assert DEFAULT.episode_done(Case(task, blind.steps, blind.messages, SPECS)) == ()
 
 
 def test_a_no_of_the_user_is_found_and_a_yes_is_not() -> None:
@@ -309,13 +309,13 @@ def seen(case: Case) -> list[Finding]:
 @pytest.mark.parametrize("wrong", [boom, wordy, astray, exits])
 def test_a_detector_that_fails_is_named_and_the_others_look_on(wrong) -> None:
     case = Case(Task("t", {}), looked().steps)
-    found = Detectors({"wrong": wrong, "seen": seen}).look(case)
+    found = Detectors({"wrong": wrong, "seen": seen}).episode_done(case)
     assert [finding.kind for finding in found] == [FAILED, "seen"]
     assert found[0].text.startswith("the detector wrong failed: ")
 
 
 def test_a_key_in_a_finding_is_masked() -> None:
-    (found,) = Detectors({"seen": seen}).look(Case(Task("t", {}), looked().steps))
+    (found,) = Detectors({"seen": seen}).episode_done(Case(Task("t", {}), looked().steps))
     assert found.text == "2 calls, token <masked>"
 
 

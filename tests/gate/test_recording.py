@@ -18,6 +18,7 @@ from shapes.tools import KINDS, add_tool
 
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.interfaces import RunHook
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
@@ -135,7 +136,12 @@ def test_recording_uses_the_real_checkpointer() -> None:
 
 def test_each_kept_call_is_heard_before_the_agent_goes_on(canary: Canary) -> None:
     heard: list[Transition] = []
-    with entered(recording(on_transition=heard.append)):
+
+    class Listens(RunHook):
+        def after_call(self, entry: Transition) -> None:
+            heard.append(entry)
+
+    with entered(recording(hooks=[Listens()])):
         add_tool().invoke(ADD)
         assert [entry.call.tool for entry in heard] == ["add"]
 

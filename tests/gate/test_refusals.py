@@ -19,11 +19,13 @@ from shapes.tools import ClassTool, OverridesInvoke, add_tool, async_tool, dict_
 
 from dreamgym_kit.dream.faults import Fault, FaultKind
 from dreamgym_kit.errors import BudgetExceeded, CallUnanswered, EpisodeStop, EpisodeTimeout, RealCallBlocked
+from dreamgym_kit.interfaces import RunHook
+from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.routing import session as sessions
 from dreamgym_kit.routing.process import entered
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
-from dreamgym_kit.types import Answer, Call, Source, Transition
+from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
 
 pytestmark = [pytest.mark.usefixtures("gate"), pytest.mark.filterwarnings("ignore")]
 
@@ -145,10 +147,11 @@ def test_an_experience_model_that_fails_abstains_and_is_no_tool_failure() -> Non
 
 @pytest.mark.parametrize("agent", ["create_agent", "handle_tool_errors=True", "except Exception"])
 def test_what_cannot_be_kept_ends_the_episode_and_no_call_follows(agent: str, canary: Canary) -> None:
-    def full(entry: Transition) -> None:
-        raise OSError("disk full")
+    class Full(RunHook):
+        def after_call(self, entry: Transition) -> None:
+            raise OSError("disk full")
 
-    session = Session(CallRouter(Mode.RECORD), on_transition=full)
+    session = Session(CallRouter(Mode.RECORD), hooks=[Full()])
     with entered(session):
         with pytest.raises(EpisodeStop, match=r"answer of add could not be kept: disk full"):
             AGENTS[agent]().invoke(HELLO)
@@ -183,18 +186,49 @@ def test_once_its_time_is_over_no_call_runs_whoever_still_asks(
 
 
 def test_a_budget_is_charged_before_the_call(canary: Canary) -> None:
-    def spent(call: Call) -> None:
-        raise BudgetExceeded("calls", limit=0)
-
-    session = Session(CallRouter(Mode.RECORD), charge=spent)
+    session = Session(CallRouter(Mode.RECORD), hooks=[RunBudget(0)])
     with entered(session), pytest.raises(BudgetExceeded):
         AGENTS["handle_tool_errors=True"]().invoke(HELLO)
     assert canary.written() == []
 
 
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    ("problem", "ends_with", "refused"),
+    [
+        (
+            RealCallBlocked("add is not allowed on Sundays"),
+            RealCallBlocked,
+            ["add is not allowed on Sundays"],
+        ),
+        (OSError("rules.toml is gone"), EpisodeStop, []),
+    ],
+)
+def test_a_hook_that_raises_before_a_call_ends_the_episode_whatever_the_agent_catches(
+    agent: str, problem: Exception, ends_with: type[EpisodeStop], refused: list[str], canary: Canary
+) -> None:
+    class Strict(RunHook):
+        def before_call(self, call: Call, tool: ToolSpec) -> None:
+            raise problem
+
+    session = Session(CallRouter(Mode.RECORD), hooks=[Strict()])
+    with entered(session):
+        with pytest.raises(ends_with, match=str(problem)):
+            AGENTS[agent]().invoke(HELLO)
+        with pytest.raises(EpisodeStop):
+            add_tool().invoke(ADD)
+    assert session.violations == refused
+    assert canary.written() == []
+
+
 def test_an_episode_that_ends_while_its_call_is_charged_makes_it_no_more(canary: Canary) -> None:
     """Whoever counts may be far away."""
-    session = Session(CallRouter(Mode.RECORD), charge=lambda _: session.close())
+
+    class Slow(RunHook):
+        def before_call(self, call: Call, tool: ToolSpec) -> None:
+            session.close()
+
+    session = Session(CallRouter(Mode.RECORD), hooks=[Slow()])
     with entered(session), pytest.raises(RealCallBlocked, match="after its episode had ended"):
         AGENTS["handle_tool_errors=True"]().invoke(HELLO)
     assert canary.written() == []

@@ -16,7 +16,7 @@ from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.intercept.install import install
 from dreamgym_kit.findings.case import Case
-from dreamgym_kit.findings.detectors import Detectors
+from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.events import NoEvents
@@ -69,7 +69,7 @@ async def ran(graph: Any, task: Task, **more: Any) -> Episode:
         budget=RunBudget(None, None),
         events=NoEvents(),
         experience=YesDouble(),
-        **more,
+        **{"hooks": [DEFAULT], **more},
     )
     return await runner.run(task, repeat=1, attempt=1)
 
@@ -88,7 +88,7 @@ async def test_the_prompt_of_an_agent_is_what_its_calls_are_held_against() -> No
     agent = create_agent(OnceDouble(), [delete_customer], system_prompt="- Delete: only when asked.")
     told = await ran(agent, asking("Where is my parcel?"))
     assert [finding.kind for finding in told.findings] == ["unasked_destructive"]
-    await ran(agent, asking("Delete ana."), detectors=Detectors({"listens": listens}))
+    await ran(agent, asking("Delete ana."), hooks=[Detectors({"listens": listens})])
     assert heard == ["- Delete: only when asked."]
 
 
@@ -112,7 +112,7 @@ async def test_a_detector_that_calls_a_tool_runs_nothing_real() -> None:
         return []
 
     agent = create_agent(OnceDouble(), [delete_customer])
-    told = await ran(agent, asking("Delete ana."), detectors=Detectors({"meddles": meddles}))
+    told = await ran(agent, asking("Delete ana."), hooks=[Detectors({"meddles": meddles})])
     assert [step.call.args for step in told.transitions] == [{"customer": "ana"}]
     assert (told.verdict, told.violations) == ("error", ())  # the set-up's fault, not the agent's
     assert told.reason.startswith("a detector was refused: delete_customer was called by a detector")

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from dreamgym_kit.errors import BudgetExceeded
 from dreamgym_kit.rollout.budgets import RunBudget
-from dreamgym_kit.types import Call
+from dreamgym_kit.types import Call, Effect, ToolSpec
 
 CALL = Call("look_up", {})
+TOOL = ToolSpec(CALL.tool, Effect.READ)
 cents = st.integers(0, 50).map(lambda count: count / 100)
 steps = st.lists(
     st.tuples(st.sampled_from(["reserve", "settle", "refund", "refund twice"]), cents, st.floats(0, 1)),
@@ -77,10 +78,10 @@ def test_no_limit_lets_everything_through() -> None:
 
 def test_the_refusal_names_the_limit_and_counts_nothing() -> None:
     budget = RunBudget(calls=1)
-    budget.charge(CALL)
+    budget.before_call(CALL, TOOL)
     for _ in range(3):
         with pytest.raises(BudgetExceeded, match=r"^budget spent: calls \(limit 1\)$"):
-            budget.charge(CALL)
+            budget.before_call(CALL, TOOL)
     assert budget.calls == 1
     spent = RunBudget(usd=0.25)
     spent.settle(spent.reserve(usd=None), usd=0.3)
@@ -90,7 +91,7 @@ def test_the_refusal_names_the_limit_and_counts_nothing() -> None:
 
 def test_a_free_call_needs_no_dollars() -> None:
     budget = RunBudget(usd=0.0)
-    budget.charge(CALL)
+    budget.before_call(CALL, TOOL)
     with pytest.raises(BudgetExceeded):
         budget.reserve(usd=None)
 
@@ -98,10 +99,10 @@ def test_a_free_call_needs_no_dollars() -> None:
 def test_what_earlier_legs_spent_counts() -> None:
     budget = RunBudget(calls=10, usd=1.0)
     budget.count_earlier(calls=9, usd=0.5)
-    budget.charge(CALL)
+    budget.before_call(CALL, TOOL)
     assert (budget.calls, budget.usd) == (10, 0.5)
     with pytest.raises(BudgetExceeded):
-        budget.charge(CALL)
+        budget.before_call(CALL, TOOL)
 
 
 def test_sums_are_exact() -> None:

@@ -49,7 +49,7 @@ from dreamgym_kit.rollout.worker_protocol import (
     unframed,
 )
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Call, Environment, Episode, Task, Verdict
+from dreamgym_kit.types import Call, Effect, Environment, Episode, Task, ToolSpec, Verdict
 
 
 class ListSink:
@@ -137,10 +137,10 @@ def test_a_worker_that_was_given_up_makes_no_real_call_any_more() -> None:
     budget = RunBudget()
     desk = BudgetServer(budget)
     far = RemoteBudget(desk.answer, calls=None, usd=None, every_call=True)
-    far.charge(Call("pay", {}))
+    far.before_call(Call("pay", {}), ToolSpec("pay", Effect.WRITE))
     desk.close()
     with pytest.raises(WorkerDetached, match="this worker was given up"):
-        far.charge(Call("pay", {}))
+        far.before_call(Call("pay", {}), ToolSpec("pay", Effect.WRITE))
     assert budget.calls == 1
 
 
@@ -149,7 +149,7 @@ def test_where_the_driver_is_silent_no_call_is_let_through() -> None:
         raise ConnectionError("the driver has not answered for 60 s")
 
     with pytest.raises(WorkerDetached):
-        RemoteBudget(silent, calls=3, usd=None).charge(Call("pay", {}))
+        RemoteBudget(silent, calls=3, usd=None).before_call(Call("pay", {}), ToolSpec("pay", Effect.WRITE))
 
 
 @pytest.mark.slow
@@ -392,7 +392,7 @@ async def test_a_question_that_nobody_answers_is_no_yes() -> None:
     worker = EpisodeWorker(lambda _: None, answer_s=0.01)
     budget = RemoteBudget(worker._ask, calls=3, usd=None)
     with pytest.raises(WorkerDetached):
-        await asyncio.to_thread(budget.charge, Call("pay", {}))
+        await asyncio.to_thread(budget.before_call, Call("pay", {}), ToolSpec("pay", Effect.WRITE))
 
 
 async def test_a_lost_worker_is_told_to_whoever_waits(host: Processes) -> None:

@@ -21,6 +21,7 @@ from dreamgym_kit.findings.dialog import (
     write_after_refusal,
 )
 from dreamgym_kit.findings.writes import loop, made_up_argument, repeated_write, write_before_read
+from dreamgym_kit.interfaces import RunHook
 from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.types import Finding
@@ -50,12 +51,12 @@ Loader = Callable[[str, str], Detector]
 
 
 @dataclass(frozen=True, slots=True)
-class Detectors:
-    """The detectors of a run, by name."""
+class Detectors(RunHook):
+    """The detectors of a run, by name: a hook that looks at each ended episode."""
 
     known: Mapping[str, Detector]
 
-    def look(self, case: Case) -> tuple[Finding, ...]:
+    def episode_done(self, case: Case) -> tuple[Finding, ...]:
         """Everything that they find in an episode, in its order; one that fails is a finding too."""
         hits = [finding for name, detector in self.known.items() for finding in _run(name, detector, case)]
         return tuple(sorted(hits, key=lambda finding: (finding.steps or (0,))[-1]))

@@ -16,8 +16,8 @@ from math import ceil, isfinite
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import BudgetExceeded
-from dreamgym_kit.interfaces import ChatEndpoint
-from dreamgym_kit.types import Call, Spend
+from dreamgym_kit.interfaces import ChatEndpoint, RunHook
+from dreamgym_kit.types import Call, Spend, ToolSpec
 
 _NANO = 10**9
 
@@ -42,8 +42,8 @@ class Reservation:
         self.open = False
 
 
-class RunBudget:
-    """Calls and dollars that a run may spend; None is no limit. What episodes are charged to."""
+class RunBudget(RunHook):
+    """Calls and dollars that a run may spend; None is no limit. As a hook it counts an episode's calls."""
 
     def __init__(self, calls: int | None = None, usd: float | None = None, *, strict: bool = False) -> None:
         if calls is not None and calls < 0:
@@ -70,7 +70,7 @@ class RunBudget:
         """Dollars spent, without those in flight."""
         return self._nano_usd / _NANO
 
-    def charge(self, call: Call) -> None:  # noqa: ARG002  the form in which the gate asks
+    def before_call(self, call: Call, tool: ToolSpec) -> None:  # noqa: ARG002  each counts one
         """Count one call that is about to be answered.
 
         Raises:

@@ -40,7 +40,7 @@ from dreamgym_kit.rollout.journal import EPISODES, episode_from_record
 from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Call, Episode
+from dreamgym_kit.types import Call, Episode, ToolSpec
 
 REQUEST, RESULT = b"c", b"r"
 QUESTION, ANSWER = b"a", b"b"
@@ -312,8 +312,8 @@ class RemoteBudget(RunBudget):
         self._ask, self._every_call = ask, every_call
         self._calls_limited, self._usd_limited = calls is not None, usd is not None
 
-    def charge(self, call: Call) -> None:
-        """See `RunBudget.charge`.
+    def before_call(self, call: Call, tool: ToolSpec) -> None:
+        """See `RunBudget.before_call`.
 
         Raises:
             WorkerDetached: the driver has given this worker up.
@@ -321,7 +321,7 @@ class RemoteBudget(RunBudget):
         if self._calls_limited or self._every_call:
             self._exchange("reserve", calls=1, usd=0.0, at_once=True)
         else:
-            super().charge(call)
+            super().before_call(call, tool)
 
     def reserve(self, calls: int = 1, usd: float | None = 0.0) -> Reservation:
         """See `RunBudget.reserve`."""

@@ -37,9 +37,9 @@ from dreamgym_kit.errors import (
     RealCallExecuted,
 )
 from dreamgym_kit.guard.thread_owners import acting, within
-from dreamgym_kit.interfaces import ExperienceModel, Situation
+from dreamgym_kit.interfaces import ExperienceModel, RunHook, Situation
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
-from dreamgym_kit.routing.router import CallRouter, Mode, Route
+from dreamgym_kit.routing.router import CallRouter, Mode, Route, Stage
 from dreamgym_kit.routing.supervision import (
     AwaitApproval,
     Flow,
@@ -64,6 +64,7 @@ from dreamgym_kit.types import (
     Split,
     ToolSpec,
     Transition,
+    error_line,
     format_executed,
 )
 
@@ -115,9 +116,8 @@ class Session:
     Args:
         policy: who answers which tool.
         experience: answers what the policy sends to the dream; None abstains from all of it.
-        charge: called before each call; raises `BudgetExceeded` when the run's budget is gone.
-        on_transition: hears each kept call at once (live progress, the recording store). What it
-            raises ends the episode: a call that cannot be kept must not be followed by another.
+        hooks: are called before and after each call, in this order. What one raises ends the episode: a call
+            that cannot be kept must not be followed by another.
         emit: hears of each kept call ("call"), of each real write before it runs ("body_started"), and where
             it stopped to ask a person and will run again ("body_paused"), so that a killed process leaves
             word of it.
@@ -142,8 +142,7 @@ class Session:
         environment: Environment | None = None,
         tenant: str = "default",
         split: Split = Split.TRAIN,
-        charge: Callable[[Call], None] | None = None,
-        on_transition: Callable[[Transition], None] | None = None,
+        hooks: Sequence[RunHook] = (),
         emit: Callable[..., object] = _unheard,
         step_limit: int | None = None,
         lasts_s: float | None = None,
@@ -190,8 +189,11 @@ class Session:
         self.passed_over: dict[str, str] = {}  # of those: the conversation went on without an answer
         self.excused: set[str] = set()  # of those: a person was asked about the call
         self._experience = experience
-        self._charge = charge
-        self._on_transition, self._emit = on_transition, emit
+        self._before = [
+            hook.before_call for hook in hooks if type(hook).before_call is not RunHook.before_call
+        ]
+        self._after = [hook.after_call for hook in hooks if type(hook).after_call is not RunHook.after_call]
+        self._emit = emit
         self._step_limit = step_limit
         self._until = None if lasts_s is None else time.monotonic() + lasts_s
         self._lasts_s = lasts_s
@@ -312,28 +314,43 @@ class Session:
         return self._whole_turns and at is not None and self.ledger.turn(call_id)[0] == at.turn
 
     def admit(self, call: Call, called: object = None) -> tuple[Route, CallPosition]:
-        """Decide who answers, and charge the budget. `called`: the tool or function itself, if known.
+        """Decide who answers, if the hooks let it pass. `called`: the tool or function itself, if known.
 
         Raises:
-            EpisodeStop: see `check_open`; or a limit was reached (`BudgetExceeded`).
+            EpisodeStop: see `check_open`; or a limit was reached (`BudgetExceeded`), or a hook stops it.
         """
         self.check_open(call.tool, call.call_id)
+        own = self.policy.spec(call.tool, called)
         try:
             with self._lock:
                 self._admitted += 1
                 if self._step_limit is not None and self._admitted > self._step_limit:
                     raise BudgetExceeded("tool calls of one episode", limit=self._step_limit)
-            if self._charge is not None:
-                self._charge(call)
-                # whoever counts may be far away, and the episode over meanwhile
+            if self._before:
+                self._pass_hooks(call, own)
+                # a budget may be counted far away, and the episode over meanwhile
                 self.check_open(call.tool, call.call_id)
         except EpisodeStop as stop:
             self.stopped = self.stopped or stop
             raise
         self.held(call.tool, call.call_id)
         place = self.ledger.place(call)
-        own = self._own[place.arrival] = self.policy.spec(call.tool, called)
-        return self.policy.route_of(own), place
+        self._own[place.arrival] = own
+        route = self.policy.route_of(own)
+        if route is Route.OVERSEEN and self.policy.stage is Stage.SHADOW and self.ledger.after(place):
+            return Route.DREAM, place  # the real tools do not know of the writes that were dreamt before it
+        return route, place
+
+    def _pass_hooks(self, call: Call, tool: ToolSpec) -> None:
+        try:
+            for before_call in self._before:
+                before_call(call, tool)
+        except RealCallBlocked as refusal:
+            raise self.latch(str(refusal)) from None
+        except EpisodeStop:
+            raise
+        except Exception as error:  # as itself, an agent would take it for the tool's own failure
+            raise EpisodeStop(f"{call.tool} was not called: {error_line(error)}") from error
 
     def spec(self, call: Call, place: CallPosition) -> ToolSpec:
         """The tool that was called at a place: of several of one name, that one."""
@@ -496,8 +513,8 @@ class Session:
             with self._lock:
                 self.real_calls += 1
         try:
-            if self._on_transition is not None:
-                self._on_transition(entry)
+            for after_call in self._after:
+                after_call(entry)
             effect, source = entry.effect.value, answer.source.value
             self._emit("call", step=entry.step, tool=call.tool, effect=effect, source=source)
         except EpisodeStop as stop:

@@ -1,45 +1,35 @@
-"""One episode on the way to the real tools: who answers each of its calls, by its stage and by what it did.
-
-In shadow a read after a would-be write is answered by the dream: the real world does not know of that write.
-What a reading tool's own body calls may not change the world, whatever the stage.
-"""
+"""One episode on the way to the real tools: which of its calls are refused, and what is remembered of it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from dreamgym_kit.dream.call_log import CallPosition
-from dreamgym_kit.routing.router import Route, Stage
-from dreamgym_kit.routing.session import Identity, Session
+from dreamgym_kit.errors import RealCallBlocked
+from dreamgym_kit.interfaces import RunHook
+from dreamgym_kit.routing.session import Identity
 from dreamgym_kit.types import Call, Effect, ToolSpec
 
 reading: ContextVar[str] = ContextVar("dreamgym_reading", default="")
 """The reading tool whose real body is running in this context; "": none is."""
 
 
-class OverseenSession(Session):
-    """A session whose real calls go by its overseer."""
+@dataclass(frozen=True, slots=True)
+class SupervisedCalls(RunHook):
+    """Lets no reading tool change the environment from its body, and no tool run that nobody described."""
 
-    def admit(self, call: Call, called: object = None) -> tuple[Route, CallPosition]:
-        """See `Session.admit`.
+    described: Mapping[str, ToolSpec]
 
-        Raises:
-            RealCallBlocked: a tool that reads was about to change the world, or nobody ever described the
-                tool.
-        """
-        spec, inside = self.policy.spec(call.tool, called), reading.get()
-        if inside and spec.effect.changes_environment:
-            self.refuse(
-                f"{call.tool} ({spec.effect}) was about to run inside {inside}, which reads; it did not run"
+    def before_call(self, call: Call, tool: ToolSpec) -> None:
+        """See `RunHook.before_call`."""
+        inside = reading.get()
+        if inside and tool.effect.changes_environment:
+            raise RealCallBlocked(
+                f"{call.tool} ({tool.effect}) was about to run inside {inside}, which reads; it did not run"
             )
-        if call.tool not in self.policy.specs:
-            self.refuse(f"{call.tool} is a tool that nobody described; it did not run")
-        route, place = super().admit(call, called)
-        if route is Route.OVERSEEN and self.policy.stage is Stage.SHADOW and self.ledger.after(place):
-            return Route.DREAM, place
-        return route, place
+        if call.tool not in self.described:
+            raise RealCallBlocked(f"{call.tool} is a tool that nobody described; it did not run")
 
 
 def effect_of(spec: ToolSpec) -> Effect:

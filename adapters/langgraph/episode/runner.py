@@ -35,7 +35,6 @@ from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.dream.user import user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
 from dreamgym_kit.findings.case import Case
-from dreamgym_kit.findings.detectors import DEFAULT, Detectors
 from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.guard.thread_owners import acting
 from dreamgym_kit.interfaces import (
@@ -46,6 +45,7 @@ from dreamgym_kit.interfaces import (
     ExperienceModel,
     Judgement,
     Outcome,
+    RunHook,
     config_values,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
@@ -59,7 +59,6 @@ from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.supervision import Overseer
 from dreamgym_kit.routing.transcript_check import reconcile
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.supervision.session import OverseenSession
 from dreamgym_kit.threads import awaited
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Finding, Task, Transition, Verdict, error_line
@@ -75,7 +74,6 @@ class LangGraphRunner:
     Attributes:
         graph: compiled; its memory is replaced, episode by episode.
         experience: answers in a dream; unused while recording.
-        keep: hears every transition as it happens; recording stores it there before the agent goes on.
         prefix: put before episode ids in transitions, so that recordings of two runs stay apart.
         judge: judges every episode instead of the tasks' own checkers.
         second: a model that judges beside the checker; the checker wins.
@@ -85,7 +83,8 @@ class LangGraphRunner:
         overseer: lets real calls through where the policy's mode is `S2R`.
         model_policy: answers in place of the graph's chat models.
         on_turns: is given what it said, with the episode's id, before the episode is judged.
-        detectors: look at each ended episode; what they find stands in it.
+        hooks: are called around each call and when an episode has ended; what they find stands in it. The
+            budget is one of them always.
         real_faults: whether real calls fail by the settings' faults too.
         lore: what detectors worked out of the tools, for all episodes alike.
         on_executed: is given an episode as soon as a real call is noticed in it, before all else.
@@ -101,13 +100,12 @@ class LangGraphRunner:
     environments: Mapping[str, EnvironmentProvider] = field(default_factory=dict)
     checkers: Mapping[str, Checker] = field(default_factory=dict)
     judge: Checker | None = None
-    keep: Callable[[Transition], None] | None = None
     prefix: str = ""
     second: SecondJudge | None = None
     chat: ChatEndpoint | None = None
     masker: Masker = field(default_factory=process_masker)
     in_thread: bool = False
-    detectors: Detectors = DEFAULT
+    hooks: Sequence[RunHook] = ()
     lore: dict[object, Any] = field(default_factory=dict)
     overseer: Overseer | None = None
     model_policy: ModelPolicy | None = None
@@ -203,7 +201,7 @@ class LangGraphRunner:
             )
 
     def _look(self, state: EpisodeState) -> tuple[Finding, ...]:
-        """What the detectors find; a call that one of them makes is refused, and this episode's."""
+        """What the hooks find; a call that a detector makes is refused, and this episode's."""
         case = Case(
             task=state.task,
             steps=state.session.ledger.transitions(),
@@ -216,12 +214,11 @@ class LangGraphRunner:
             shared=self.lore,
         )
         with _beside_the_agent("a detector", state):
-            return self.detectors.look(case)
+            return tuple(finding for hook in self.hooks for finding in hook.episode_done(case))
         return ()
 
     def _session(self, task: Task, episode: str) -> Session:
-        kind = OverseenSession if self.policy.mode is Mode.S2R else Session
-        return kind(
+        return Session(
             self.policy,
             experience=self.experience,
             episode=self.prefix + episode,
@@ -229,8 +226,7 @@ class LangGraphRunner:
             environment=task.environment,
             tenant=self.settings.tenant,
             split=task.split,
-            charge=self.budget.charge,
-            on_transition=self.keep,
+            hooks=[*self.hooks, self.budget],
             emit=partial(self.events.emit, episode=episode),
             step_limit=self.settings.limits.max_tool_calls,
             lasts_s=self.settings.limits.max_seconds

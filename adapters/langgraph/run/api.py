@@ -29,7 +29,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import register_func
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions, with_model
 from dreamgym_kit.adapters.langgraph.run.request import R, RunRequest, Tasks
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
-from dreamgym_kit.adapters.langgraph.run.setup import keeper
+from dreamgym_kit.adapters.langgraph.run.setup import call_hooks
 from dreamgym_kit.adapters.models.endpoint import check_endpoint
 from dreamgym_kit.adapters.models.named_models import (
     Named,
@@ -248,7 +248,6 @@ def gated_session(
     mode: Mode,
     settings: Settings,
     *,
-    kind: type[Session] = Session,
     stage: Stage = Stage.SHADOW,
     store: TransitionStore | None = None,
     **parts: Any,
@@ -257,7 +256,7 @@ def gated_session(
     install()
     hook_tool_functions(register_functions(settings))
     router = live_policy(mode, settings, stage)
-    session = kind(router, tenant=settings.tenant, on_transition=keeper(store), **parts)
+    session = Session(router, tenant=settings.tenant, hooks=call_hooks(router, store), **parts)
     with entered(session):
         yield session
 

@@ -32,17 +32,15 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
     register_functions,
     register_nodes,
 )
-from dreamgym_kit.adapters.langgraph.run.setup import keeper
-from dreamgym_kit.dream.call_log import CallPosition
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.faults import is_transient
 from dreamgym_kit.dream.state.observed import failed, observation
-from dreamgym_kit.errors import EpisodeStop, UserError
-from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, TransitionStore, config_values
+from dreamgym_kit.errors import EpisodeStop, RealCallBlocked, UserError
+from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, RunHook, TransitionStore, config_values
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import CONFIG_KEY, entered
-from dreamgym_kit.routing.router import CallRouter, Mode, Route
+from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import awaited
@@ -104,20 +102,19 @@ class CrawlResult:
     refused: tuple[str, ...] = ()  # what was about to run that is no read
 
 
-class ReadingSession(Session):
+@dataclass(frozen=True, slots=True)
+class ReadsOnly(RunHook):
     """Lets the reads of a plan run, and nothing else; not even where one of them calls it."""
 
-    reads: frozenset[str] = frozenset()
+    reads: frozenset[str]
 
-    def admit(self, call: Call, called: object = None) -> tuple[Route, CallPosition]:
-        """See `Session.admit`; what is no read is refused, and nothing runs after it."""
-        effect = self.policy.spec(call.tool, called).effect
-        reads = effect is Effect.READ and call.tool in self.reads
-        if not reads and not effect.runs_in_dream:
-            self.refuse(
-                f"{call.tool} ({effect}) was about to run in a crawl, which only reads; it did not run"
+    def before_call(self, call: Call, tool: ToolSpec) -> None:
+        """See `RunHook.before_call`; nothing runs after a refusal."""
+        reads = tool.effect is Effect.READ and call.tool in self.reads
+        if not reads and not tool.effect.runs_in_dream:
+            raise RealCallBlocked(
+                f"{call.tool} ({tool.effect}) was about to run in a crawl, which only reads; it did not run"
             )
-        return super().admit(call, called)
 
 
 def plan_crawl(facts: GraphInspection, *, trust_guesses: bool) -> CrawlPlan:
@@ -174,7 +171,7 @@ async def crawl(
     return result
 
 
-class _Environment:
+class _Environment(RunHook):
     """One world as it is read."""
 
     def __init__(
@@ -195,16 +192,14 @@ class _Environment:
         self._episode = f"{EPISODE}{self._environment}:{leg}"
         settings = request.settings
         reads = frozenset(spec.name for spec in plan.reads)
-        self._session = ReadingSession(
+        self._session = Session(
             CallRouter(Mode.RECORD, facts.specs(), frozenset(settings.structured_outputs), judge=facts.judge),
             episode=self._episode,
             environment=self._environment,
             tenant=settings.tenant,
             split=crawled.split,
-            on_transition=self._keep,
+            hooks=[ReadsOnly(reads), self],
         )
-        self._session.reads = reads
-        self._store = keeper(request.store)
 
     def _look_back(self) -> int:
         """Take over what was recorded of this world; gives the number of this leg of its crawl."""
@@ -223,15 +218,16 @@ class _Environment:
                 self._frontier.found(entry.call, seen)
         return len(legs) + 1
 
-    def _keep(self, entry: Transition) -> None:
+    def after_call(self, entry: Transition) -> None:
+        """See `RunHook.after_call`."""
         if self._session.violated():
             return  # what a read said that was about to write is not believed
         if is_transient(entry.answer):
             self._result.passing += 1
             return
         self._recorded = True
-        if self._store is not None:
-            self._store(entry)
+        if entry.answer.source is Source.REAL:
+            self._request.store.put([entry])
         self._result.failures += entry.answer.error is not None
         self._frontier.told(entry.call, observation(entry.answer))
         self._events.emit(

@@ -56,6 +56,7 @@ from dreamgym_kit.interfaces import (
     EnvironmentProvider,
     EventSink,
     ExperienceModel,
+    RunHook,
     TransitionStore,
 )
 from dreamgym_kit.replay.masking import Masker, process_masker
@@ -65,6 +66,7 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.settings.secrets import open_key_files
+from dreamgym_kit.supervision.session import SupervisedCalls
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
 
@@ -185,16 +187,17 @@ class Run:
         """What runs the episodes. `label`: put before recorded episodes' ids; `seed`: of planned faults."""
         request, settings, sources = self.request, self.request.settings, self.sources
         recording = request.mode is not Mode.DREAM
+        router = CallRouter(
+            request.mode,
+            self.facts.specs(),
+            frozenset(settings.structured_outputs),
+            request.stage,
+            self.facts.judge,
+            frozenset(settings.leave_out),
+        )
         return LangGraphRunner(
             graph=self.graph,
-            policy=CallRouter(
-                request.mode,
-                self.facts.specs(),
-                frozenset(settings.structured_outputs),
-                request.stage,
-                self.facts.judge,
-                frozenset(settings.leave_out),
-            ),
+            policy=router,
             overseer=request.overseer,
             settings=replace(settings, simulate=replace(settings.simulate, seed=seed)),
             budget=self.budget,
@@ -206,10 +209,9 @@ class Run:
             environments=self.environments,
             checkers=self.checkers,
             judge=request.judge,
-            keep=keeper(request.store) if recording else None,
             prefix=f"{label}:" if recording else "",
             in_thread=only_sync(self.graph),
-            detectors=self.detectors,
+            hooks=[*call_hooks(router, request.store), self.detectors],
             model_policy=policy,
             on_turns=on_turns,
             on_executed=on_executed,
@@ -269,13 +271,19 @@ def _second_judge(endpoint: ChatEndpoint | None) -> SecondJudge | None:
     return ModelJudge(endpoint)
 
 
-def keeper(store: TransitionStore | None) -> Callable[[Transition], None] | None:
-    """What stores a transition before the agent goes on; None without a store."""
-    if store is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class Recorder(RunHook):
+    """Stores each real call before the agent goes on; on the way to the real tools some are dreamt."""
 
-    def keep(entry: Transition) -> None:
-        if entry.answer.source is Source.REAL:  # on the way to the real tools some are dreamt
-            store.put([entry])
+    store: TransitionStore
 
-    return keep
+    def after_call(self, entry: Transition) -> None:
+        """See `RunHook.after_call`."""
+        if entry.answer.source is Source.REAL:
+            self.store.put([entry])
+
+
+def call_hooks(router: CallRouter, store: TransitionStore | None) -> list[RunHook]:
+    """What a mode attaches to its calls. `store`: keeps those that are real; None: nobody does."""
+    supervised = [SupervisedCalls(router.specs)] if router.mode is Mode.S2R else []
+    return [*supervised, *([Recorder(store)] if store is not None and router.mode is not Mode.DREAM else [])]

@@ -51,7 +51,6 @@ from dreamgym_kit.supervision.limits import (
     approver_from,
 )
 from dreamgym_kit.supervision.overseer import RealOverseer
-from dreamgym_kit.supervision.session import OverseenSession
 from dreamgym_kit.types import Answer, Environment, Transition
 
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
@@ -112,7 +111,6 @@ def supervised(
             with gated_session(
                 Mode.S2R,
                 known,
-                kind=OverseenSession,
                 stage=Stage(stage),
                 experience=dream,
                 environment=environment,
