@@ -54,8 +54,16 @@ SUITES = {
     "slow": Suite(SLOW, files=SLOWER),
     "large": Suite(f"({FAST}) or ({SLOW})", files=LARGE),
     # Each has both cores: a page or a cluster that starts beside a server of vLLM's takes minutes.
-    **{name: Suite(name, 0, PLACES["marked"](name)) for name in ("upstream", "browser", "ray", "vllm")},
+    **{
+        name: Suite(name, 0, PLACES["marked"](name))
+        for name in ("upstream", "browser", "ray", "vllm", "weaviate")
+    },
 }
+
+
+WHOLE = tuple(
+    name for name in SUITES if name != "weaviate"
+)  # without a server, "fast" has its tests' reasons
 
 
 @dataclass
@@ -178,12 +186,13 @@ class Check:
 
     def environment(self) -> None:
         """Link the kept environment's files into one of this run's own, and install the wheel there."""
-        with self.step("environment", ".ci/env checks"):
+        packages = os.environ.get("CI_PACKAGES", "checks")
+        with self.step("environment", f".ci/env {packages}"):
             if not (
-                kept := self.kept("checks")
+                kept := self.kept(packages)
             ):  # a cache that is full or read-only: made for this run alone
                 self.environ["CI_ENVIRONMENTS"] = str(self.work / "kept")
-                kept = self.kept("checks")
+                kept = self.kept(packages)
             if not kept:
                 raise OSError("the environment cannot be made; see above")
             linked = subprocess.run(
@@ -213,6 +222,8 @@ class Check:
             self.run(python, "-m", "pip", "check")
             where = "import dreamgym_kit, sys; sys.exit('site-packages' not in dreamgym_kit.__file__)"
             self.run(python, "-c", where)  # what is tested is the wheel
+        if packages != "checks":  # what it got, for who reads why it failed
+            self.run(python, "-m", "pip", "list")
 
     def static(self) -> None:
         """What reads the sources and runs none of them."""
@@ -426,7 +437,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not options.suite:
                 check.make_vllm()
                 check.static()
-            for name in options.suite or SUITES:
+            for name in options.suite or WHOLE:
                 check.prepare(name)
                 check.suite(name, *options.tests, nightly=options.nightly)
             check.again()

@@ -50,6 +50,7 @@ BENCHES: Mapping[str, str] = {
     "resume": "a run killed 20 times and resumed, against the unbroken one",
     "acks": "a recording process killed 200 times: is what was acknowledged there?",
     "truth": "dreamt answers of the desk against what the real desk says, beside naive dreams",
+    "beds": "three public tool suites: of calls on things nobody recorded, which does the dream answer?",
     "truth_growth": "the same against 1, 3, 10, 30 and 100 recorded episodes per world",
     "foreign_tools": "mining on seven stateful APIs of BFCL, where that lies; nothing of it is in this tree",
     "calibration": "is support right? exactness by coverage, and expected calibration error",
@@ -161,6 +162,22 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("disconnects", "doubled"): Goal("=", 0),
     ("disconnects", "disconnects"): Goal(">=", 20),
     ("truth", "exact_worst_split"): Goal(">=", 0.95),
+    **{
+        ("beds", f"{bed}_crawl_{figure}"): Goal(">=", goal)
+        for bed, goals in {
+            "workbench": (0.75, 0.97, 0.40, 0.60),
+            "retail": (0.80, 0.97, 0.35, 0.60),
+            "bfcl": (0.70, 0.97, 0.20, 0.60),
+        }.items()
+        for figure, goal in zip(("coverage", "exact", "whole", "new_writes"), goals, strict=True)
+    },
+    **{
+        ("beds", f"{bed}_other_{figure}"): Goal(">=", goal)
+        for bed in ("workbench", "retail", "bfcl")
+        for figure, goal in (("coverage", 0.80), ("exact", 0.97))
+    },
+    ("beds", "wrong_at_80"): Goal("<=", 0.005),
+    ("beds", "sure_share"): Goal(">=", 0.6),
     ("truth", "coverage"): Goal(">=", 0.9),
     ("truth", "verdict_agreement"): Goal(">=", 0.98),
     ("calibration", "ece"): Goal("<=", 0.05),
@@ -313,12 +330,12 @@ def _run(bench: str, seed: int, here: str, *, quick: bool) -> tuple[list[Row], s
 
 
 def shown(value: float) -> str:
-    """A figure as people read it: counts whole, the rest to three places or digits, "-": of nothing."""
+    """A figure as people read it: whole, or to six significant digits; "-": of nothing."""
     if isnan(value):
         return "-"
     if value == int(value):
         return str(int(value))
-    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2e}"
+    return f"{value:.6g}"
 
 
 def _here() -> str:
@@ -350,7 +367,7 @@ Written by `python tests/bench/run.py` (see `--list`). Missed goals stay.
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 _ROW = re.compile(
-    r"^\| (?P<bench>\w+) \| (?P<name>\w+) \| (?P<value>[-\d.e]+) \| (?P<unit>[^|]*) \| [^|]* \| [^|]* "
+    r"^\| (?P<bench>\w+) \| (?P<name>\w+) \| (?P<value>[-+\d.e]+) \| (?P<unit>[^|]*) \| [^|]* \| [^|]* "
     r"\| (?P<seed>-?\d+) \| (?P<day>[-\d]+) \| (?P<where>\w+) \|$",
     re.MULTILINE,
 )

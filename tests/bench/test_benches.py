@@ -29,7 +29,7 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
         *("leaks", "mcp_majors", "leaks_peers", "dos", "attack", "crosstalk", "upstream", "transparent"),
         *("overhead", "call_path"),
         *("help", "surface", "orchestration", "signals", "soak", "resume", "acks"),
-        *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
+        *("truth", "beds", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
         *("disconnects", "store", "million", "findings"),
         *("advice", "verdict_words"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
@@ -77,7 +77,7 @@ def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
     )
     new = bench.Row("acks", "lost", 3.0, "transitions", 7, "2026-02-03", "another box; Python 3.12.1")
     page = bench.rendered(bench.rendered("", [old], {"help": "| more |"}), [new], {})
-    assert "| help | typer_ratio | 1.250 | of a bare typer app | <= 1.5 | yes | 0 | 2026-01-02 | A |" in page
+    assert "| help | typer_ratio | 1.25 | of a bare typer app | <= 1.5 | yes | 0 | 2026-01-02 | A |" in page
     assert "| acks | lost | 3 | transitions | = 0 | **no** | 7 | 2026-02-03 | B |" in page
     assert "- A: a box; Python 3.11.1\n- B: another box; Python 3.12.1\n" in page
     assert page.endswith("\n## help\n\n| more |\n")
@@ -461,3 +461,14 @@ def test_lines_of_advice_do_what_they_foretell_and_a_wrong_one_is_counted(
         monkeypatch.setitem(bench.CHECKS, then, bench.reached)
     planted = {name: value for name, value, _ in bench.figures(bench.singles(["model"]))}
     assert planted["wrong"] == planted["lines"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of the scorer, which is not ours
+@pytest.mark.parametrize("bench", ["beds"], indirect=True)
+def test_the_bed_in_this_repository_is_scored_as_a_dry_run_would_answer_it(bench: ModuleType) -> None:
+    rows = bench.figures(bench.SMALL, ["workbench"], train=30, splits=["unseen"])
+    values = {name: value for name, value, _ in rows}
+    assert values["workbench_crawl_coverage"] > values["workbench_unseen_coverage"] > 0
+    assert values["workbench_crawl_exact"] >= 0.9
+    assert values["wrong_at_80"] == 0
