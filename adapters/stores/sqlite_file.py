@@ -110,9 +110,13 @@ def connect(path: Path, mode: str, *, lock_wait_s: float) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    # A damaged or planted file must not run code of its schema, nor lead SQLite outside a page.
-    connection.execute("pragma trusted_schema = off")
-    connection.execute("pragma cell_size_check = on")
+    try:
+        # A damaged or planted file must not run code of its schema, nor lead SQLite outside a page.
+        connection.execute("pragma trusted_schema = off")
+        connection.execute("pragma cell_size_check = on")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -123,10 +127,11 @@ def connect_to_read(path: Path, *, read_only: bool, lock_wait_s: float) -> sqlit
             connection = _connect_read_only(path, lock_wait_s)
         else:
             connection = connect(path, "rw", lock_wait_s=lock_wait_s)
-            connection.execute("pragma query_only = on")
-        connection.execute(f"pragma cache_size = {-CACHE_KIB}")
     try:
         with named(path):
+            if not read_only:
+                connection.execute("pragma query_only = on")
+            connection.execute(f"pragma cache_size = {-CACHE_KIB}")
             marks = [
                 connection.execute(f"pragma {name}").fetchone()[0]
                 for name in ("application_id", "user_version")

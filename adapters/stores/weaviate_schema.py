@@ -241,7 +241,8 @@ def _made(client: Any, name: str, replicas: int, lifetimes: bool) -> Any:
         ),
         replication_config=Configure.replication(
             factor=replicas,
-            async_enabled=replicas > 1,
+            # Servers from 1.38 on decide it themselves, and newer clients warn of the argument.
+            async_enabled=True if replicas > 1 else None,
             deletion_strategy=ReplicationDeletionStrategy.TIME_BASED_RESOLUTION,
         ),
         object_ttl_config=Configure.ObjectTTL.delete_by_date_property("expires") if lifetimes else None,

@@ -6,6 +6,7 @@ what was put in: a row that says something else is named.
 
 import os
 import random
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -155,7 +156,8 @@ def test_a_folder_a_pipe_and_a_lost_folder_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path) == "is a folder; a buffer is a file: name one"
     assert refusal(tmp_path / "pipe") == "is no regular file; a buffer is a file: name one"
     assert refusal(tmp_path / "no" / "b.db") == "its folder does not exist; make it first"
-    assert refusal(tmp_path / "b\x00.db") == "cannot be read (embedded null byte); nothing was touched"
+    why = refusal(tmp_path / "b\x00.db")  # Python 3.13 has other words
+    assert re.fullmatch(r"cannot be read \(.*embedded null.*\); nothing was touched", why)
     assert refusal(tmp_path / ("b" * 300)) == "cannot be read (File name too long); nothing was touched"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["pipe"]
 
