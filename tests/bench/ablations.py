@@ -9,9 +9,8 @@ nano experience model. Without `reasoning` a model decides that was taught the s
 reasons. `faulty`: the same success with one real call in ten made to fail, for what learned with faults and
 without.
 
-Each part runs in its own process and keeps what it found in `$DREAMGYM_ABLATIONS`, where that names a folder:
-a measurement that was broken off goes on there, a training at its last checkpoint. Full size takes about half
-an hour of CPU time a seed.
+Each part runs in its own process and keeps what it found (see `parts`); an interrupted training continues at
+its last checkpoint. Full size takes about half an hour of CPU time a seed.
 """
 
 import argparse
@@ -26,8 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from parts import kept
+
 SEEDS = 2
-FOLDER = "DREAMGYM_ABLATIONS"
 WHOLE = "nothing"  # is left out
 PARTS = (WHOLE, "history", "state", "retrieval", "reasoning", "curriculum", "faults")
 SMALL_PARTS = (WHOLE, "history", "faults")
@@ -73,9 +73,7 @@ def table() -> str:
 
 def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
     """The figures over these seeds."""
-    kept = os.environ.get(FOLDER)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(kept or scratch)
+    with kept("ablations") as folder:
         return told({seed: _seed(folder, seed, PARTS, small=False) for seed in seeds})
 
 

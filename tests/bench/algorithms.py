@@ -4,9 +4,8 @@ Each seed has recordings, tasks and sampling of its own; all arms begin with the
 and learn in the dream of these recordings, step for step from as many episodes. All are tried on the real
 tools, on held-out tasks.
 
-Each part runs in its own process and keeps what it found in `$DREAMGYM_ALGORITHMS`, where that names a
-folder: a measurement that was broken off goes on there. Full size takes about a quarter of an hour of CPU
-time a seed.
+Each part runs in its own process and keeps what it found (see `parts`). Full size takes about a quarter of an
+hour of CPU time a seed.
 """
 
 import argparse
@@ -15,16 +14,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from learns import Found, change_of
+from parts import kept
 
 SEEDS = 3
-FOLDER = "DREAMGYM_ALGORITHMS"
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "grpo": {"train.lr": 3e-4},
     "ppo": {"train.lr": 3e-4},
@@ -55,11 +53,10 @@ def table() -> str:
 
 def figures(seeds: Sequence[int], *, small: bool = False) -> list[tuple[str, float, str]]:
     """Mean shares over these seeds."""
-    kept = os.environ.get(FOLDER) if not small else None
     found: dict[int, dict[str, Found]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
+    with kept("algorithms-small" if small else "algorithms") as home:
         for seed in seeds:
-            folder = Path(kept or scratch) / f"seed-{seed}"
+            folder = home / f"seed-{seed}"
             found[seed] = _small(folder, seed) if small else _whole(folder, seed)
     _TABLE.clear()
     for seed, parts in found.items():

@@ -24,6 +24,7 @@ from typing import Any
 from langchain_core.tools import StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from parts import kept, part
 
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_compiled
 from dreamgym_kit.adapters.langgraph.intercept.install import install
@@ -47,10 +48,7 @@ def measure(seed: int) -> list[Figure]:
     """Figures for the bench runner, with 100 recorded episodes. Nothing is drawn by chance."""
     folder = Path(os.environ.get("SHARED_DATA_FOLDER", BESIDE)) / "beds"
     if not folder.is_dir():
-        missing = NotHere(
-            f"the beds are not in {folder} (SHARED_DATA_FOLDER names another folder); --quick needs none"
-        )
-        raise missing
+        raise NotHere(f"the beds are not in {folder} (SHARED_DATA_FOLDER names another folder)")
     return figures(folder, BEDS, train=100, splits=("other", "unseen"))
 
 
@@ -67,22 +65,30 @@ class NotHere(Exception):
 
 def figures(folder: Path, beds: Sequence[str], *, train: int, splits: Sequence[str]) -> list[Figure]:
     """Score the dream on some beds, without a crawl and with one."""
-    scorer, rows = _scorer(folder / "score.py"), list[Figure]()
+    rows: list[Figure] = []
     answers: list[tuple[float, bool]] = []  # confidence, and whether it was exact
     for bed in beds:
-        started = time.process_time()
-        for crawl, parts in ((False, tuple(splits)), (True, ("unseen",))):
-            with closing(Simulated()) as dream:
-                scored = scorer.run(folder / bed, Given(dream), train, crawl, parts)
-            for split, found in scored["splits"].items():
-                rows += _rows(bed, "crawl" if crawl else split, found, new_writes=crawl)
-            wrong = {why for found in scored["splits"].values() for _, _, given, why in found["log"] if given}
-            answers += [(sure, str(number) not in wrong) for number, sure in dream.answers.items()]
-        rows.append((f"{bed}_cpu_s", time.process_time() - started, "s"))
+        with kept("beds", folder / "score.py", folder / bed) as home:
+            for crawl, asked in ((False, list(splits)), (True, ["unseen"])):
+                name = f"{bed}-{train}-{'-'.join(asked)}{'-crawl' * crawl}"
+                scored = part(home, name, lambda: _scored(folder, bed, train, crawl, asked))  # noqa: B023
+                for split, figures in scored["splits"].items():
+                    rows += _rows(bed, "crawl" if crawl else split, figures, new_writes=crawl)
+                answers += [(confidence, exact) for confidence, exact in scored["answers"]]
+                rows.append((f"{bed}{'_crawl' * crawl}_cpu_s", scored["cpu_s"], "s"))
     sure = [exact for confidence, exact in answers if confidence >= SURE]
     rows.append(("wrong_at_80", sure.count(False) / max(1, len(sure)), "of answers at .8 or more"))
     rows.append(("sure_share", len(sure) / max(1, len(answers)), "of all answers"))
     return rows
+
+
+def _scored(folder: Path, bed: str, train: int, crawl: bool, splits: Sequence[str]) -> dict[str, Any]:
+    """What the bed's scorer says, and of each answer its confidence and whether it was exact."""
+    with closing(Simulated()) as dream:
+        scored = _scorer(folder / "score.py").run(folder / bed, Given(dream), train, crawl, splits)
+    wrong = {why for found in scored["splits"].values() for _, _, given, why in found.pop("log") if given}
+    answers = [(confidence, str(number) not in wrong) for number, confidence in dream.answers.items()]
+    return {"splits": scored["splits"], "answers": answers, "cpu_s": scored["cpu_s"]}
 
 
 def _rows(bed: str, split: str, found: Mapping[str, Any], *, new_writes: bool) -> Iterator[Figure]:

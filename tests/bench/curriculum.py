@@ -4,8 +4,7 @@ On the desk: from the package's nano model GRPO learns twice in the same dream w
 with tasks in turn (`in_turn`) and once with the curriculum (`chosen`), which chooses among the same tasks and
 others that it makes by rules in the same recorded desks; both are tried on the real tools, on
 held-out tasks. `gain_points` is the difference of their success. Each part runs in its own process and keeps
-what it found in `$DREAMGYM_CURRICULUM`, where that names a folder: a measurement that was broken off goes on
-there. Full size takes about 7 CPU minutes a seed.
+what it found (see `parts`). Full size takes about 7 CPU minutes a seed.
 
 Against impossible tasks: one task in ten cannot be done, no mark tells which, and the judge is wrong in one
 verdict of twenty. The curriculum is the real one; the policy is a number for each family of tasks, which
@@ -21,15 +20,15 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parts import kept
+
 SEEDS = 5
 ARMS = ("in_turn", "chosen")
-FOLDER = "DREAMGYM_CURRICULUM"
 
 GIVEN, IMPOSSIBLE, FAMILIES = 270, 30, 9  # tasks of the policy that is a number
 STEPS, PER_STEP, SIBLINGS = 40, 16, 8
@@ -100,8 +99,7 @@ def gains(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
 
 
 def _seed_measured(seed: int) -> dict[str, Found]:
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(os.environ.get(FOLDER) or scratch)
+    with kept("curriculum") as folder:
         return {part: _part(folder, seed, part) for part in ("start", *ARMS)}
 
 

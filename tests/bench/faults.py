@@ -5,8 +5,7 @@ once with `train.faults`, from as many episodes. All three are tried on the real
 as the tools are, and with one call in ten made to fail (an error, a time-out with or without effect, a rate
 limit), the same ones for all. The agent is told of failures and may try again.
 
-Each part keeps what it found in `$DREAMGYM_FAULTS`, where that names a folder; a measurement that was broken
-off goes on there. Full size takes some ten minutes of CPU time.
+Each part keeps what it found (see `parts`). Full size takes some ten minutes of CPU time.
 """
 
 import argparse
@@ -15,13 +14,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-FOLDER = "DREAMGYM_FAULTS"
+from parts import kept
+
 SHARE = 0.1  # of calls that fail
 ARMS: Mapping[str, float] = {"without": 0.0, "with": SHARE}
 PARTS = ("start", *ARMS)
@@ -46,9 +45,8 @@ def table() -> str:
 
 
 def _figures(seed: int, *, small: bool) -> list[tuple[str, float, str]]:
-    kept = os.environ.get(FOLDER) if not small else None
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(kept or scratch) / f"seed-{seed}"
+    with kept("faults-small" if small else "faults") as home:
+        folder = home / f"seed-{seed}"
         for parts in [PARTS] if small else [(part,) for part in PARTS]:
             if not all(_result(folder, part).exists() for part in parts):
                 _run(seed, folder, *parts, *(["--small"] if small else []))

@@ -6,8 +6,7 @@ rewards that say nothing (`shuffled`: a coin thrown for each transcript). All ar
 held-out tasks in worlds that nothing was recorded of. Real calls are counted at the desk.
 
 `gain_low` is the lower end of the paired interval of the seed that speaks worst of the dream. Each part runs
-in its own process and keeps what it found in `$DREAMGYM_LEARNS`, where that names a folder: a measurement
-that was broken off goes on there, with the part that it was at. Full size takes about 20 CPU minutes a seed.
+in its own process and keeps what it found (see `parts`). Full size takes about 20 CPU minutes a seed.
 """
 
 import argparse
@@ -16,15 +15,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from parts import kept
+
 SEEDS = 5
 ARMS = ("dream", "real", "shuffled")
-FOLDER = "DREAMGYM_LEARNS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,7 @@ def seeds_measured(
     seeds: Sequence[int], *, small: bool = False, arms: Sequence[str] = ARMS
 ) -> dict[int, dict[str, Found]]:
     """Every part of every seed, each in its own process, one after the other."""
-    kept = os.environ.get(FOLDER)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(kept or scratch)
+    with kept("learns-small" if small else "learns") as folder:
         found = {}
         for seed in seeds:
             found[seed] = {part: _part(folder, seed, part, small=small) for part in ("start", *arms)}

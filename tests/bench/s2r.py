@@ -1,6 +1,6 @@
 """What do a few real calls add to a dream? Five seeds of the desk's nano model, beside learning for real.
 
-Over the folder of the bench `learns`, where `$DREAMGYM_LEARNS` names one (what is missing there is measured):
+Over the parts of the bench `learns` (what is missing there is measured; see `parts`):
 `real` is GRPO on the real tools at all its calls. What costs no real call is not short of time: `long` goes
 on in the dream from where `dream` ended, as many steps again. Two arms have 6 % of the real arm's calls as a
 hard budget: `s2r` goes on from the weights of `long`, through gate, canaries and stage `live`; `real_small`
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import learns
-from learns import FOLDER, SEEDS, Found
+from learns import SEEDS, Found
+from parts import kept
 
 SHARE = 0.06
 ARMS = ("long", "s2r", "real_small")
@@ -53,9 +54,7 @@ def table() -> str:
 def figures(seeds: Sequence[int]) -> list[tuple[str, float, str]]:
     """The figures over these seeds."""
     _TABLE.clear()
-    kept = os.environ.get(FOLDER)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(kept or scratch)
+    with kept("learns") as folder:
         found = {seed: _seed(folder, seed) for seed in seeds}
     arms = ("real", *ARMS)
     means = {part: sum(parts[part].share for parts in found.values()) / len(found) for part in arms}

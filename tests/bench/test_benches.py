@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -284,11 +285,38 @@ def test_updates_in_small_are_exact(bench: ModuleType) -> None:
     assert figures["sgd_change"] > 1e-3
 
 
+@pytest.mark.parametrize("bench", ["parts"], indirect=True)
+def test_a_finished_part_is_not_measured_again_until_code_or_data_change(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    row = tmp_path / "data" / "rows.jsonl"
+    row.write_text("1")
+    monkeypatch.setenv("DREAMGYM_BENCH", str(tmp_path / "kept"))
+    measured: list[str] = []
+
+    def figure() -> int:
+        measured.append(row.read_text())
+        return len(measured)
+
+    def again() -> int:
+        bench.digest.cache_clear()
+        with bench.kept("x", tmp_path / "data") as folder:
+            return int(bench.part(folder, "a", figure))
+
+    assert [again(), again()] == [1, 1]
+    row.write_text("2")
+    assert [again(), again()] == [2, 2]
+    monkeypatch.delenv("DREAMGYM_BENCH")
+    assert again() == 3
+    assert measured == ["1", "2", "2"]
+
+
 @pytest.mark.bench
 @pytest.mark.parametrize("bench", ["learns"], indirect=True)
 @pytest.mark.nightly
 def test_learning_in_small_calls_no_real_tool(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DREAMGYM_LEARNS", raising=False)
+    monkeypatch.delenv("DREAMGYM_BENCH", raising=False)
     figures = {name: value for name, value, _ in bench.quick(0)}
     print(figures)
     assert figures["real_calls_in_dream"] == 0
@@ -307,7 +335,7 @@ def test_what_was_measured_of_a_seed_is_not_measured_again(
             rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
             result = {"outcomes": rows, "real_calls": 900 if part == "real" else 0, "steps": 40}
             (place / "result.json").write_text(json.dumps(result))
-    monkeypatch.setenv("DREAMGYM_LEARNS", str(tmp_path))
+    monkeypatch.setattr(bench, "kept", lambda _: nullcontext(tmp_path))
     figures = {name: value for name, value, _ in bench.figures([3, 4])}
     assert (figures["start"], figures["dream"], figures["real"]) == (0.4, 0.8, 0.8)
     assert figures["gain_points"] == pytest.approx(40)
@@ -392,7 +420,7 @@ def test_ratios_to_real_learning_come_from_what_was_kept(
         result = {"outcomes": rows, "real_calls": calls.get(part, 0), "steps": 40}
         (place / "result.json").write_text(json.dumps(result))
     (tmp_path / "seed-3" / "model.txt").write_text("a model")
-    monkeypatch.setenv("DREAMGYM_LEARNS", str(tmp_path))
+    monkeypatch.setattr(bench, "kept", lambda _: nullcontext(tmp_path))
     figures = {name: value for name, value, _ in bench.figures([3])}
     assert figures["ratio_at_6_percent"] == pytest.approx(18 / 16)
     assert figures["ratio_at_equal_calls"] == pytest.approx(2)

@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -38,7 +39,7 @@ def test_parts_of_a_seed_that_were_measured_are_not_measured_again(
         place.mkdir(parents=True)
         rows = {f"t{at}": [int(at < count), int(at >= count), 0] for at in range(20)}
         (place / "result.json").write_text(json.dumps({"outcomes": rows, "episodes": 960, "dead": 0.25}))
-    monkeypatch.setenv(measured.FOLDER, str(tmp_path))
+    monkeypatch.setattr(measured, "kept", lambda _: nullcontext(tmp_path))
     figures = {name: value for name, value, _ in measured.gains([3])}
     assert figures["gain_points"] == pytest.approx(10)
     assert figures["episodes_ratio"] == 1
