@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -56,7 +57,7 @@ def test_what_an_algorithm_came_to_is_not_measured_again(
         alarm = "kl: too far" if part == "sft" else ""
         result = {"outcomes": rows, "real_calls": 0, "steps": 20, "alarm": alarm}
         (place / "result.json").write_text(json.dumps(result))
-    monkeypatch.setenv("DREAMGYM_ALGORITHMS", str(tmp_path))
+    monkeypatch.setattr(measured, "kept", lambda _: nullcontext(tmp_path))
     figures = {name: value for name, value, _ in measured.figures([3])}
     assert figures == {"start": 0.4, "grpo": 0.8, "ppo": 0.7, "dpo": 0.6, "sft": 0.5}
     assert measured.table().splitlines()[2].startswith("| 3 | 0.400 | 0.800 (+40.0: ")
@@ -93,7 +94,7 @@ def test_what_a_dream_without_a_part_came_to_is_not_measured_again(
                     {"outcomes": outcomes, "faulty": faulty, "alarm": "kl" * (part == "state"), **counts}
                 )
             )
-    monkeypatch.setenv("DREAMGYM_ABLATIONS", str(tmp_path))
+    monkeypatch.setattr(measured, "kept", lambda _: nullcontext(tmp_path))
     figures = {name: value for name, value, _ in measured.figures([3, 4])}
     assert (figures["start"], figures["real_whole"], figures["real_no_history"]) == (0.3, 0.8, 0.7)
     assert (figures["answered_whole"], figures["exact_whole"], figures["exact_no_state"]) == (0.9, 0.8, 0.6)
