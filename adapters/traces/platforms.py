@@ -9,14 +9,15 @@ tools as SPAN, the node is "tools", the output a ToolMessage. Others name the to
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord
+from dreamgym_kit.adapters.traces.dialects import seen_call
+from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenTurn, TraceRecord
+from dreamgym_kit.adapters.traces.spans import Span, object_of, platform_span
 from dreamgym_kit.adapters.traces.values import (
     ParsedReply,
-    answer,
     arguments,
     decoded,
-    failure,
     reply,
     seconds,
     text_of,
@@ -25,7 +26,6 @@ from dreamgym_kit.adapters.traces.values import (
 from dreamgym_kit.replay import own_spans
 from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Transition
 
 
 def is_run(value: Mapping[str, JsonValue]) -> bool:
@@ -37,7 +37,7 @@ class Runs:
     """Reads runs one by one; the calls are given at the end, when both parts of each are there."""
 
     def __init__(self) -> None:
-        self._tools: dict[str, tuple[int, dict[str, JsonValue]]] = {}
+        self._tools: dict[str, TraceRecord] = {}
 
     def read(self, record: TraceRecord) -> Iterator[Item]:
         """Take one run; gives what is no tool call."""
@@ -45,54 +45,37 @@ class Runs:
         kind = value.get("run_type")
         if kind == "tool":
             name = str(value.get("id") or f"line {record.line}")
-            line, known = self._tools.get(name, (record.line, {}))
+            known = self._tools.get(name, TraceRecord(record.line, {}))
             there = {key: item for key, item in value.items() if item is not None}
-            self._tools[name] = (line, {**known, **there})
+            self._tools[name] = replace(known, value={**known.value, **there})
         elif kind == "llm":
-            yield SeenTurn(record.line, _episode(value), seconds(value.get("end_time")))
+            yield SeenTurn(record.line, _run_trace(value), seconds(value.get("end_time")))
         else:
             yield Passed("run")
 
     def calls(self) -> Iterator[Item]:
         """Give the calls of all runs taken."""
-        for line, value in self._tools.values():
-            yield _run_call(line, value)
+        yield from map(_run_call, self._tools.values())
 
 
-def _run_call(line: int, value: Mapping[str, JsonValue]) -> SeenCall | UnreadableLine | Transition:
-    run = str(value.get("id") or "")
-    extra = decoded(value.get("extra"))
-    extra = extra if isinstance(extra, dict) else {}
+def _run_call(record: TraceRecord) -> Item:
+    value = record.value
+    extra = object_of(value.get("extra"))
     metadata = extra.get("metadata")
-    if isinstance(metadata, dict) and own_spans.is_own(metadata):
-        return own_spans.read_kept_elsewhere(
-            line, f"run {run}", metadata, value.get("inputs"), value.get("outputs")
-        )
+    metadata = metadata if isinstance(metadata, dict) else {}
+    span = platform_span(record, _run_trace(value), metadata, text_of(value.get("error")))
+    given, answered = value.get("inputs"), value.get("outputs")
+    if own_spans.is_own(metadata):
+        return own_spans.read_kept_elsewhere(span.line, f"run {span.id}", metadata, given, answered)
     name = text_of(value.get("name"))
-    if name is None or not _episode(value):
-        return UnreadableLine(line, f"run {run}: a tool run without a {'trace' if name else 'name'}")
-    read = arguments(value.get("inputs"))
-    result = _reply(value.get("outputs"))
-    failed = text_of(value.get("error"))
-    error, kind = failure(failed) if failed else (None, None)
-    start = seconds(value.get("start_time"))
-    return SeenCall(
-        line=line,
-        episode=_episode(value),
-        tool=name,
-        args=read.args,
-        answer=answer(result, error=error, error_type=kind),
-        call_id=text_of(extra.get("tool_call_id")) or (result.call_id if result else None),
-        node=text_of(metadata.get("langgraph_node")) if isinstance(metadata, dict) else None,
-        start_s=start,
-        end_s=max(start, seconds(value.get("end_time"))),
-        span=run,
-        bare=read.bare,
-    )
+    if name is None or not span.trace:
+        return UnreadableLine(span.line, f"run {span.id}: a tool run without a {'trace' if name else 'name'}")
+    call_id = text_of(extra.get("tool_call_id"))
+    node = metadata.get("langgraph_node")
+    return seen_call(span, name, arguments(given), _run_reply(decoded(answered)), call_id=call_id, node=node)
 
 
-def _reply(outputs: JsonValue) -> ParsedReply | None:
-    output = decoded(outputs)
+def _run_reply(output: JsonValue) -> ParsedReply | None:
     if output is None or output == {}:
         return None
     if isinstance(output, dict) and list(output) == ["output"]:
@@ -100,7 +83,7 @@ def _reply(outputs: JsonValue) -> ParsedReply | None:
     return reply(output, is_json=True)
 
 
-def _episode(value: Mapping[str, JsonValue]) -> str:
+def _run_trace(value: Mapping[str, JsonValue]) -> str:
     """The trace; where it is left out, the root of the dotted order ends with its id."""
     trace = text_of(value.get("trace_id"))
     if trace is None and (order := text_of(value.get("dotted_order"))) is not None:
@@ -108,13 +91,13 @@ def _episode(value: Mapping[str, JsonValue]) -> str:
     return trace or ""
 
 
-_KINDS = frozenset(
-    {
-        *("SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING"),
-        "GUARDRAIL",
-    }
-)
+_NAME = ("gen_ai.tool.name", "tool.name")
+_ID = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool.id")
 _PREFIXES = ("running tool: ", "execute_tool ")
+_KINDS = (
+    *("SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING"),
+    "GUARDRAIL",
+)
 
 
 def is_observation(value: Mapping[str, JsonValue]) -> bool:
@@ -125,36 +108,36 @@ def is_observation(value: Mapping[str, JsonValue]) -> bool:
 def read_observation(record: TraceRecord) -> Iterator[Item]:
     """Give what one observation says."""
     value = record.value
-    trace = text_of(value.get("traceId"))
-    metadata = decoded(value.get("metadata"))
-    metadata = metadata if isinstance(metadata, dict) else {}
-    if trace is None:
-        yield UnreadableLine(record.line, f"observation {value.get('id')}: without a traceId")
-    elif own_spans.is_own(attributes := _attributes(metadata)):
+    metadata = object_of(value.get("metadata"))
+    error = (
+        (text_of(value.get("statusMessage")) or "the tool failed") if value.get("level") == "ERROR" else None
+    )
+    attributes = object_of(metadata.get("attributes"))
+    span = platform_span(record, text_of(value.get("traceId")), attributes, error, "ToolException")
+    given, answered = value.get("input"), value.get("output")
+    named = f"observation {value.get('id')}"
+    if not span.trace:
+        yield UnreadableLine(record.line, f"{named}: without a traceId")
+    elif own_spans.is_own(attributes):
         if value["type"] == "TOOL" or own_spans.TRANSITION in attributes:
-            named = f"observation {value.get('id')}"
-            yield own_spans.read_kept_elsewhere(
-                record.line, named, attributes, value.get("input"), value.get("output")
-            )
+            yield own_spans.read_kept_elsewhere(record.line, named, attributes, given, answered)
         else:
             yield Passed("observation")
     elif value["type"] == "GENERATION":
-        yield SeenTurn(record.line, trace, seconds(value.get("endTime")))
-    elif (name := _tool(value, metadata)) is not None:
-        yield _observed_call(record, trace, name, metadata)
+        yield SeenTurn(record.line, span.trace, seconds(value.get("endTime")))
+    elif (name := _observed_tool(span, value, metadata)) is not None:
+        result = None if answered is None else reply(_unquoted(answered), is_json=True)
+        call_id, node = span.text(*_ID), metadata.get("langgraph_node")
+        yield seen_call(span, name, arguments(given), result, call_id=call_id, node=node)
     else:
         yield Passed("observation")
 
 
-def _attributes(metadata: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    attributes = decoded(metadata.get("attributes"))
-    return attributes if isinstance(attributes, dict) else {}
-
-
-def _tool(value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> str | None:
+def _observed_tool(
+    span: Span, value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]
+) -> str | None:
     """The name of the tool that ran, or None."""
-    attributes = _attributes(metadata)
-    named = text_of(attributes.get("gen_ai.tool.name")) or text_of(attributes.get("tool.name"))
+    named = span.text(*_NAME)
     own = text_of(value.get("name"))
     for prefix in _PREFIXES:
         own = own.removeprefix(prefix) if own else own
@@ -164,32 +147,6 @@ def _tool(value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> 
         message = tool_message(decoded(value.get("output")))
         return (text_of(message.get("name")) or own) if message is not None else None
     return None
-
-
-def _observed_call(record: TraceRecord, trace: str, name: str, metadata: Mapping[str, JsonValue]) -> SeenCall:
-    value = record.value
-    attributes = _attributes(metadata)
-    read = arguments(value.get("input"))
-    output = value.get("output")
-    result = None if output is None else reply(_unquoted(output), is_json=True)
-    failed = value.get("level") == "ERROR"
-    error = (text_of(value.get("statusMessage")) or "the tool failed") if failed else None
-    start = seconds(value.get("startTime"))
-    ids = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool.id")
-    return SeenCall(
-        line=record.line,
-        episode=trace,
-        tool=name,
-        args=read.args,
-        answer=answer(result, error=error),
-        call_id=next((text for key in ids if (text := text_of(attributes.get(key)))), None)
-        or (result.call_id if result else None),
-        node=text_of(metadata.get("langgraph_node")),
-        start_s=start,
-        end_s=max(start, seconds(value.get("endTime"))),
-        span=str(value.get("id") or ""),
-        bare=read.bare,
-    )
 
 
 def _unquoted(output: JsonValue) -> JsonValue:
