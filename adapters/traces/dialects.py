@@ -18,14 +18,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dreamgym_kit.adapters.traces.seen import AskedCall, Item, Passed, SeenCall, SeenTurn, TraceRecord
-from dreamgym_kit.adapters.traces.spans import Span, object_of, read_span
+from dreamgym_kit.adapters.traces.spans import Span, object_of, read_span, seen_call
 from dreamgym_kit.adapters.traces.values import (
-    Arguments,
     ParsedReply,
-    answer,
     arguments,
     decoded,
-    failure,
     reply,
     text_of,
     tool_message,
@@ -132,39 +129,6 @@ def _place(calls: list[SeenCall], places: list[int], call_id: str | None, args: 
         if (call.call_id is None or call_id is None) and (call.bare or call.args == args):
             return place
     return None
-
-
-def seen_call(
-    span: Span,
-    tool: str,
-    read: Arguments,
-    result: ParsedReply | None,
-    *,
-    call_id: str | None = None,
-    node: JsonValue = None,
-    description: str | None = None,
-) -> SeenCall:
-    """The call of a tool span, with what was answered or how the span failed."""
-    error, kind = span.error, span.error_type
-    if error is not None and not error:
-        text = result.content if result is not None else None
-        error = text if isinstance(text, str) and text else (kind or "the tool failed")
-    elif error is not None and kind is None:
-        error, kind = failure(error)
-    return SeenCall(
-        line=span.line,
-        episode=span.trace,
-        tool=tool,
-        args=read.args,
-        answer=answer(result, error=error, error_type=kind),
-        call_id=call_id or (result.call_id if result else None),
-        node=text_of(node),
-        description=description or "",
-        start_s=span.start_s,
-        end_s=span.end_s,
-        span=span.id,
-        bare=read.bare,
-    )
 
 
 def _is_genai_tool(span: Span) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 from dreamgym_kit.adapters.traces import Format
 from dreamgym_kit.adapters.traces.conversations import is_conversation, is_row, read_conversation, read_row
 from dreamgym_kit.adapters.traces.dialects import completed, read_otel_span
-from dreamgym_kit.adapters.traces.platforms import Runs, is_observation, is_run, read_observation
 from dreamgym_kit.adapters.traces.reading import read_records
 from dreamgym_kit.adapters.traces.seen import (
     Belonging,
@@ -26,7 +25,7 @@ from dreamgym_kit.adapters.traces.seen import (
     guessed,
     transitions_of,
 )
-from dreamgym_kit.adapters.traces.spans import is_span
+from dreamgym_kit.adapters.traces.spans import Runs, is_observation, is_run, is_span, read_observation
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
