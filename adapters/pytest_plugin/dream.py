@@ -21,8 +21,12 @@ from dreamgym_kit.adapters.langgraph.run.run import RunResult
 from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience, PlayingTape, RecordingTape
 from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to, recordable
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, arguments_of
-from dreamgym_kit.adapters.pytest_plugin.fixture_scope import TasksBegun, intercepting
-from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, options_of
+from dreamgym_kit.adapters.pytest_plugin.fixture_scope import (
+    DreamOptions,
+    TasksBegun,
+    intercepting,
+    options_of,
+)
 from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED, RecordMode
 from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.adapters.stores.memory import MemoryStore

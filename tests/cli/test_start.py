@@ -44,7 +44,7 @@ NEEDED = {
 NEEDED |= {"referencing", "rpds", "shellingham", "typer"}
 AGENTS_OWN = {"agent", "langchain", "langchain_core", "langgraph"}
 UNUSED = (
-    *("adapters.distilling", "adapters.embedders.hashed", "adapters.embedders.models"),
+    *("adapters.distilling", "adapters.embedders.models"),
     *("adapters.engines", "adapters.langgraph.deploy"),
     *("adapters.langgraph.run.worker_spec", "adapters.models.endpoint", "adapters.models.http"),
     *("adapters.models.local", "adapters.models.remote", "adapters.models.vllm", "adapters.otel"),
