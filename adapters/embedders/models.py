@@ -238,7 +238,6 @@ class SentenceEmbedder:
 
     Args:
         folder: what `SentenceTransformer.save` wrote.
-        device: where it computes ("cpu", "cuda").
 
     Raises:
         UserError: there is no such folder; when first asked: there is no model in it.
@@ -247,9 +246,8 @@ class SentenceEmbedder:
 
     local = False  # 30 ms a text and more: a put must not wait for it
 
-    def __init__(self, folder: Path | str, *, device: str = "cpu") -> None:
+    def __init__(self, folder: Path | str) -> None:
         self._folder = Path(folder)
-        self._device = device
         if not self._folder.is_dir():
             raise UserError(
                 f"{self._folder}: is no folder with a sentence-transformers model; nothing is downloaded"
@@ -276,7 +274,7 @@ class SentenceEmbedder:
         from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
 
         try:
-            return SentenceTransformer(str(self._folder), device=self._device, local_files_only=True)
+            return SentenceTransformer(str(self._folder), device="cpu", local_files_only=True)
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{self._folder}: holds no sentence-transformers model ({type(error).__name__})"

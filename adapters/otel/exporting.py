@@ -1,6 +1,7 @@
 """A run directory to where spans are wanted: one episode in memory at a time, spans sent in batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import environ
@@ -62,7 +63,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
         RunDirectoryError: the journal is damaged, or the file cannot be written.
     """
     if is_endpoint(target):
-        with EndpointSink(target, headers_from(headers)) as endpoint:
+        with closing(EndpointSink(target, headers_from(headers))) as endpoint:
             done = _export(directory, endpoint.send, to=endpoint.url)
         lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.outcome})",)
         return replace(

@@ -72,7 +72,21 @@ class PairedComparison:
 
     def phrase(self, a: str = "A", b: str = "B") -> str:
         """The sentence with other names for the two."""
-        return _sentence(self, a, b)
+        if self.word is Conclusion.NO_COMMON_TASKS:
+            return _sentence_case(f"{a} and {b} have no task in common.")
+        if not self.tasks:
+            none = f"none of {self.left_out} common tasks is"
+            common = "the only common task is not" if self.left_out == 1 else none
+            return f"It cannot be said: {common} conclusive in both {a} and {b}."
+        interval = f"(95 %: {_points(self.low)} to {_points(self.high)})"
+        text = f"{b} solves {_difference(self.change, a)} on the same {_tasks(self.tasks)} {interval}"
+        neither = _inconclusive(self, a, b)
+        if self.word is Conclusion.NO_DIFFERENCE:
+            return f"No difference can be seen: {text}.{neither}"
+        if self.word is Conclusion.INCONCLUSIVE:
+            bounds = f"between {_points(self.least)} and {_points(self.most)} points, whichever way they went"
+            return f"It cannot be said: {text}, but{neither[:-1]}: {bounds}."
+        return f"{_sentence_case(text)}.{neither}"
 
 
 def beaten(
@@ -109,25 +123,6 @@ def beaten(
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
-
-
-def _sentence(pairs: PairedComparison, a: str, b: str) -> str:
-    if pairs.word is Conclusion.NO_COMMON_TASKS:
-        return _sentence_case(f"{a} and {b} have no task in common.")
-    if not pairs.tasks:
-        common = (
-            "the only common task is" if pairs.left_out == 1 else f"none of {pairs.left_out} common tasks is"
-        )
-        return f"It cannot be said: {common} {'not ' * (pairs.left_out == 1)}conclusive in both {a} and {b}."
-    interval = f"(95 %: {_points(pairs.low)} to {_points(pairs.high)})"
-    text = f"{b} solves {_difference(pairs.change, a)} on the same {_tasks(pairs.tasks)} {interval}"
-    neither = _inconclusive(pairs, a, b)
-    if pairs.word is Conclusion.NO_DIFFERENCE:
-        return f"No difference can be seen: {text}.{neither}"
-    if pairs.word is Conclusion.INCONCLUSIVE:
-        bounds = f"between {_points(pairs.least)} and {_points(pairs.most)} points, whichever way they went"
-        return f"It cannot be said: {text}, but{neither[:-1]}: {bounds}."
-    return f"{_sentence_case(text)}.{neither}"
 
 
 def _sentence_case(text: str) -> str:
