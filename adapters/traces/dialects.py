@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dreamgym_kit.adapters.traces.seen import AskedCall, Item, Passed, SeenCall, SeenTurn, TraceRecord
+from dreamgym_kit.adapters.traces.seen import Item, Passed, RequestedCall, SeenCall, SeenTurn, TraceRecord
 from dreamgym_kit.adapters.traces.spans import Span, object_of, read_span, seen_call
 from dreamgym_kit.adapters.traces.values import (
     ParsedReply,
@@ -64,7 +64,7 @@ OPENINFERENCE = Dialect(
 )
 _MODEL_CALLS = ("chat", "text_completion", "generate_content")
 _KIND = "openinference.span.kind"
-_ASKED_KEY = re.compile(
+_REQUEST_KEY = re.compile(
     r"llm\.output_messages\.(\d+)\.message\.tool_calls\.(\d+)\.tool_call\.(id|function\.name|function\.arguments)"
 )
 _LOGGED = "openinference.instrumentation"
@@ -85,11 +85,11 @@ def read_otel_span(record: TraceRecord) -> Iterator[Item]:
     elif kind == "TOOL":
         yield _openinference_call(span)
     elif kind == "LLM":
-        yield SeenTurn(record.line, span.trace, span.end_s, _openinference_asked(span))
+        yield SeenTurn(record.line, span.trace, span.end_s, _openinference_requests(span))
     elif _is_genai_tool(span):
         yield _genai_call(span)
     elif _is_genai_model(span):
-        yield SeenTurn(record.line, span.trace, span.end_s, _genai_asked(span))
+        yield SeenTurn(record.line, span.trace, span.end_s, _genai_requests(span))
     else:
         yield from _logged_calls(span) or [Passed("span")]
 
@@ -175,13 +175,13 @@ def _genai_reply(span: Span) -> ParsedReply | None:
     return None
 
 
-def _genai_asked(span: Span) -> tuple[AskedCall, ...]:
+def _genai_requests(span: Span) -> tuple[RequestedCall, ...]:
     """The calls that a model span asks for: its output messages, in an attribute or an event."""
     output = span.first("gen_ai.output.messages")
     if output is None:
         details = span.event("gen_ai.client.inference.operation.details") or {}
         output = details.get("gen_ai.output.messages")
-    calls: list[AskedCall] = []
+    calls: list[RequestedCall] = []
     for message in _list(decoded(output)):
         for part in _list(message.get("parts") if isinstance(message, dict) else None):
             if isinstance(part, dict) and part.get("type") == "tool_call" and text_of(part.get("name")):
@@ -213,11 +213,11 @@ def _parameters(span: Span) -> list[str]:
     return list(schema) if all(isinstance(spec, dict) and "type" in spec for spec in schema.values()) else []
 
 
-def _openinference_asked(span: Span) -> tuple[AskedCall, ...]:
+def _openinference_requests(span: Span) -> tuple[RequestedCall, ...]:
     """The calls that a model span asks for."""
     parts: dict[tuple[int, int], dict[str, JsonValue]] = {}
     for key, value in span.attributes.items():
-        if (match := _ASKED_KEY.fullmatch(key)) is not None:
+        if (match := _REQUEST_KEY.fullmatch(key)) is not None:
             parts.setdefault((int(match[1]), int(match[2])), {})[match[3]] = value
     return tuple(
         (text_of(part.get("id")), part["function.name"], arguments(part.get("function.arguments")).args)

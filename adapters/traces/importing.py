@@ -36,7 +36,7 @@ from dreamgym_kit.types import Transition
 
 MAX_PROBLEMS = 1_000
 _BATCH = 500
-_ASKED = 200  # records that are looked at to tell a file's format
+_MAX_LOOK = 200  # records that are looked at to tell a file's format
 NOWHERE = Belonging()
 
 
@@ -135,7 +135,7 @@ def looks_like(path: Path) -> Format | None:
     for number, item in enumerate(read_records(path)):
         if isinstance(item, TraceRecord) and (form := format_of(item.value)) is not None:
             return form
-        if number >= _ASKED:
+        if number >= _MAX_LOOK:
             break
     return None
 

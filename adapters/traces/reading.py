@@ -117,7 +117,7 @@ class _Splitter:
         self._outline: list[_Open] = []
         self._deep = 0  # brackets open inside a value that is not looked into
         self._key = self._last = b""
-        self._told = 0  # records given, whole or not
+        self._given = 0  # records given, whole or not
 
     def run(self) -> Iterator[TraceRecord | UnreadableLine]:
         for token in _TOKEN.finditer(self._data):
@@ -126,7 +126,7 @@ class _Splitter:
                 self._open(mark == b"[", at)
             elif mark in b"]}":
                 yield from self._close(at)
-                if self._told > MAX_RECORDS:
+                if self._given > MAX_RECORDS:
                     yield self._unread(
                         at, f"more than {MAX_RECORDS} records in one JSON text, this is the last"
                     )
@@ -187,7 +187,7 @@ class _Splitter:
         if self._outline or self._deep:
             start = self._outline[-1].start if self._outline else 0
             yield self._unread(start, "the text ends in the middle of this record")
-        elif not self._told and self._data.strip():
+        elif not self._given and self._data.strip():
             item = self._record(0, len(self._data))  # to say why it is no JSON
             yield item if isinstance(item, UnreadableLine) else self._unread(0, "no object in it")
 
@@ -196,11 +196,11 @@ class _Splitter:
             value = read_json(self._data[start:end])
         except NotSerializable as error:
             return self._unread(start, str(error))
-        self._told += 1
+        self._given += 1
         return TraceRecord(self._line_at(start), value)
 
     def _unread(self, at: int, why: str) -> UnreadableLine:
-        self._told += 1
+        self._given += 1
         return UnreadableLine(self._line_at(at), why)
 
     def _line_at(self, at: int) -> int:

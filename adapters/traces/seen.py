@@ -55,7 +55,7 @@ class SeenCall:
     bare: bool = False  # the arguments are one value without its name
 
 
-AskedCall = tuple[str | None, str, Mapping[str, JsonValue]]  # call id, tool, arguments
+RequestedCall = tuple[str | None, str, Mapping[str, JsonValue]]  # call id, tool, arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SeenTurn:
     line: int
     episode: str
     end_s: float
-    calls: tuple[AskedCall, ...] = ()
+    calls: tuple[RequestedCall, ...] = ()
 
 
 Item = SeenCall | SeenTurn | UnreadableLine | Passed | Transition

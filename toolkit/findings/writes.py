@@ -219,8 +219,8 @@ def _described(case: Case) -> Iterator[JsonValue]:
 
 def _told_by(case: Case, step: Transition) -> KnownValues:
     answer = step.answer
-    told = [answer.content, answer.artifact, answer.error, dict(answer.update or {})]
-    return _once(case.cache, ("told", step.step), lambda: [told])
+    values = [answer.content, answer.artifact, answer.error, dict(answer.update or {})]
+    return _once(case.cache, ("told", step.step), lambda: [values])
 
 
 def _once(
