@@ -154,6 +154,12 @@ def _inconclusive(pairs: PairedComparison, a: str, b: str) -> str:
     return f" {counts} {does} as neither." if counts else ""
 
 
+def _require_pairs(before: Sequence[float], after: Sequence[float]) -> int:
+    if not before or len(before) != len(after):
+        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    return len(before)
+
+
 def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
     """Give the change of a mean share, with its 95 % interval.
 
@@ -172,9 +178,7 @@ def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float
     Raises:
         ValueError: no tasks, or not as many on both sides.
     """
-    count = len(before)
-    if count == 0 or count != len(after):
-        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    count = _require_pairs(before, after)
     old, new = sum(before) / count, sum(after) / count
     low_1, high_1 = wilson_of_share(old, count)
     low_2, high_2 = wilson_of_share(new, count)
@@ -196,8 +200,7 @@ def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float,
     """
     import numpy as np
 
-    if not before or len(before) != len(after):
-        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    _require_pairs(before, after)
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     drawn = np.random.default_rng(_SEED).integers(0, len(differences), (RESAMPLES, len(differences)))
     low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
@@ -235,9 +238,7 @@ def bootstrapped_change(
     """
     import numpy as np
 
-    count = len(before)
-    if count == 0 or count != len(after):
-        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    count = _require_pairs(before, after)
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     change = float(differences.mean())
     pool = np.concatenate([differences, [1.0, -1.0, 0.0]])
