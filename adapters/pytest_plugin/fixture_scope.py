@@ -28,6 +28,7 @@ from dreamgym_kit.adapters.langgraph.intercept.install import install, installed
 from dreamgym_kit.adapters.pytest_plugin.plugin import MODELS, RecordMode, mode_of
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.errors import RealCallBlocked, UnknownName, UserError
+from dreamgym_kit.guard.thread_owners import of_pool
 from dreamgym_kit.routing.process import PROCESS, holding, live_sessions
 from dreamgym_kit.settings.buffer_url import Place, place_of
 from dreamgym_kit.types import Environment
@@ -203,12 +204,8 @@ def _at_work() -> set[threading.Thread]:
     return {
         thread
         for thread in threading.enumerate()
-        if not (_of_pool(thread) and _waits_for_work(frames.get(thread.ident or 0)))
+        if not (of_pool(thread) and _waits_for_work(frames.get(thread.ident or 0)))
     }
-
-
-def _of_pool(thread: threading.Thread) -> bool:
-    return getattr(thread, "_target", None) is _WORKER
 
 
 def _waits_for_work(frame: FrameType | None) -> bool:

@@ -33,7 +33,7 @@ from dreamgym_kit.serialization import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ToolSpanKeys:
     """The attributes of a tool span; of several the first that is there counts."""
 
     name: tuple[str, ...]
@@ -44,7 +44,7 @@ class Dialect:
     json_result: tuple[str, ...] = ()  # where text is JSON by the convention itself
 
 
-GENAI = Dialect(
+GENAI = ToolSpanKeys(
     name=("gen_ai.tool.name", "ai.toolCall.name", "traceloop.entity.name"),
     call_id=("gen_ai.tool.call.id", "ai.toolCall.id"),
     args=(
@@ -55,7 +55,7 @@ GENAI = Dialect(
     description=("gen_ai.tool.description",),
     json_result=("gcp.vertex.agent.tool_response",),
 )
-OPENINFERENCE = Dialect(
+OPENINFERENCE = ToolSpanKeys(
     name=("tool.name",),
     call_id=("tool.id", "tool_call.id"),
     args=("input.value", "tool.parameters"),

@@ -226,7 +226,7 @@ def _own(path: Path) -> _Read:
                     read.recorded.append(item.transition)
                     read.formats[Format.TRANSITIONS] += 1
                 else:
-                    read.add(UnreadableLine(item.line, item.why))
+                    read.add(item)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot be read ({reason}); nothing was imported") from error
