@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dreamgym_kit.adapters.traces.importing import TraceReport
+    from dreamgym_kit.adapters.traces.seen import Effects
     from dreamgym_kit.replay.transfer import MigrationReport
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Effect, Environment
+    from dreamgym_kit.types import Environment
 
 _LISTED = 20
 
@@ -140,7 +141,7 @@ def _import_trace(
             store,
             form=form,
             belonging=Belonging(environment, tenant if own else settings.tenant),
-            effects=_Effects(settings),
+            effects=_effects(settings),
             redaction=rules,
         )
         waiting = waiting_part(store)
@@ -152,21 +153,16 @@ def _import_trace(
     return report.unread
 
 
-class _Effects:
+def _effects(settings: "Settings") -> "Effects":
     """What a person said a tool does; else what its name suggests."""
+    from dreamgym_kit.adapters.traces.seen import guessed
 
-    def __init__(self, settings: "Settings") -> None:
-        named = {name: tool.effect for name, tool in settings.tools.items()}
-        functions = {
-            function.name or place.rpartition(":")[2]: function.effect
-            for place, function in settings.functions.items()
-        }
-        self._known: Mapping[str, Effect] = {**functions, **named}
-
-    def __call__(self, name: str, description: str) -> "Effect":
-        from dreamgym_kit.adapters.traces.seen import guessed
-
-        return self._known.get(name) or guessed(name, description)
+    known = {
+        function.name or place.rpartition(":")[2]: function.effect
+        for place, function in settings.functions.items()
+    }
+    known |= {name: tool.effect for name, tool in settings.tools.items()}
+    return lambda name, description: known.get(name) or guessed(name, description)
 
 
 def environment_of(text: str) -> "Environment":
