@@ -230,7 +230,10 @@ def _once(
     if key not in memory:
         known = KnownValues()
         for value in values():
-            known.take(value) if isinstance(value, KnownValues) else known.hear(value)
+            if isinstance(value, KnownValues):
+                known.take(value)
+            else:
+                known.hear(value)
         memory[key] = known
     known_values: KnownValues = memory[key]
     return known_values
