@@ -3,12 +3,12 @@
 import shlex
 from collections.abc import Mapping
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dreamgym_kit.adapters.traces import Format
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
@@ -19,27 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dreamgym_kit.adapters.traces.importing import TraceReport
+    from dreamgym_kit.adapters.traces.seen import Effects
     from dreamgym_kit.replay.transfer import MigrationReport
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
-    from dreamgym_kit.types import Effect, Environment
+    from dreamgym_kit.types import Environment
 
 _LISTED = 20
 
 
-class FormName(StrEnum):
-    """The names of `adapters.traces.importing.Format`, here without its imports: `--help` must be quick."""
-
-    AUTO = "auto"
-    TRANSITIONS = "transitions"
-    MESSAGES = "messages"
-    TRL = "trl"
-    LANGSMITH = "langsmith"
-    SPANS = "spans"
-    LANGFUSE = "langfuse"
-
-
-Form = Annotated[FormName, typer.Option("--format", help="What FILE is; auto asks each record.")]
+Form = Annotated[Format, typer.Option("--format", help="What FILE is; auto asks each record.")]
 Redact = Annotated[
     list[str] | None,
     options.option(
@@ -62,7 +51,7 @@ FileArgument = Annotated[
 def command(
     file: FileArgument,
     buffer: options.Buffer = None,
-    form: Form = FormName.AUTO,
+    form: Form = Format.AUTO,
     redact: Redact = None,
     tenant: options.Tenant = None,
     environment: WorldOption = None,
@@ -84,15 +73,15 @@ def command(
         raise typer.Exit(2)
 
 
-def _is_trace(file: Path, form: FormName) -> bool:
+def _is_trace(file: Path, form: Format) -> bool:
     """Whether FILE has another form than the kit's own."""
     from dreamgym_kit.replay.transfer import is_own_form
 
-    if form is not FormName.AUTO:
-        return form is not FormName.TRANSITIONS
+    if form is not Format.AUTO:
+        return form is not Format.TRANSITIONS
     if not file.is_file() or is_own_form(file):
         return False
-    from dreamgym_kit.adapters.traces.importing import Format, looks_like
+    from dreamgym_kit.adapters.traces.importing import looks_like
 
     return looks_like(file) not in (None, Format.TRANSITIONS)  # a pipe is read only once
 
@@ -127,7 +116,7 @@ def _import_own(file: Path, place: "Place", settings: "Settings", *, as_json: bo
 
 def _import_trace(
     file: Path,
-    form: FormName,
+    form: Format,
     place: "Place",
     settings: "Settings",
     redact: list[str] | None,
@@ -138,22 +127,21 @@ def _import_trace(
 ) -> int:
     """Import another form, or the own one changed on the way in; gives how many records were not read."""
     from dreamgym_kit.adapters.stores.factory import opened_to_add, waiting_part
-    from dreamgym_kit.adapters.traces.importing import Format, import_traces, looks_like
+    from dreamgym_kit.adapters.traces.importing import import_traces, looks_like
     from dreamgym_kit.adapters.traces.seen import Belonging
     from dreamgym_kit.replay.redaction import parse_rules
 
-    found = Format(form)
-    if found is Format.AUTO and looks_like(file) is Format.TRANSITIONS:
-        found = Format.TRANSITIONS
+    if form is Format.AUTO and looks_like(file) is Format.TRANSITIONS:
+        form = Format.TRANSITIONS
     rules = parse_rules(redact) if redact else None
-    own = found is Format.TRANSITIONS  # their rows say where they belong
+    own = form is Format.TRANSITIONS  # their rows say where they belong
     with opened_to_add(place, settings, tell=tell) as store:
         report = import_traces(
             file,
             store,
-            form=found,
+            form=form,
             belonging=Belonging(environment, tenant if own else settings.tenant),
-            effects=_Effects(settings),
+            effects=_effects(settings),
             redaction=rules,
         )
         waiting = waiting_part(store)
@@ -165,21 +153,16 @@ def _import_trace(
     return report.unread
 
 
-class _Effects:
+def _effects(settings: "Settings") -> "Effects":
     """What a person said a tool does; else what its name suggests."""
+    from dreamgym_kit.adapters.traces.seen import guessed
 
-    def __init__(self, settings: "Settings") -> None:
-        named = {name: tool.effect for name, tool in settings.tools.items()}
-        functions = {
-            function.name or place.rpartition(":")[2]: function.effect
-            for place, function in settings.functions.items()
-        }
-        self._known: Mapping[str, Effect] = {**functions, **named}
-
-    def __call__(self, name: str, description: str) -> "Effect":
-        from dreamgym_kit.adapters.traces.seen import guessed
-
-        return self._known.get(name) or guessed(name, description)
+    known = {
+        function.name or place.rpartition(":")[2]: function.effect
+        for place, function in settings.functions.items()
+    }
+    known |= {name: tool.effect for name, tool in settings.tools.items()}
+    return lambda name, description: known.get(name) or guessed(name, description)
 
 
 def environment_of(text: str) -> "Environment":

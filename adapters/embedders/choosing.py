@@ -26,7 +26,7 @@ def embedder_of(settings: Settings) -> Embedder | None:
     if named is None:
         return None
     if named == HASHED:
-        from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+        from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 
         return HashedEmbedder()
     if named.startswith(("http://", "https://")):
@@ -89,7 +89,7 @@ class FileEmbedder:
     def chosen(self) -> Embedder | None:
         """The one that was given, or the hashed one where the file is free for it or already its own."""
         if self._chosen is None:
-            from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+            from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 
             hashed = HashedEmbedder()
             if self._saved() in (None, (hashed.name, hashed.dimension)):

@@ -8,20 +8,30 @@ A run directory keeps the time of every call and of the episode, and none of the
 from the end of what came before to the start of the first call that it asked for. Turns are marked so. Not
 told, because a run does not keep it: the model's name and provider, and tokens by turn. The form of messages:
 https://github.com/open-telemetry/semantic-conventions-genai (gen-ai-input-messages.json, of output alike)
+
+Spans are made of what is known, not traced: their ids are made of the run and the episode, so that the same
+export gives the same trace again and a backend that knows it can tell. Nothing of the process's own tracing
+is used: no global provider, no sampling and no limits that its environment may set, since a cut attribute is
+a changed call.
 """
 
+import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from dreamgym_kit.adapters.otel.tracing import PastTracer, Value, cleaned, cleaned_text, nanoseconds
 from dreamgym_kit.replay.own_spans import spelled, to_attributes
 from dreamgym_kit.report.episode import text_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Finding, Transition
 
+Value = str | bool | int | float | Sequence[str]
+Attributes = Mapping[str, Value]
 Message = Mapping[str, JsonValue]
 
 _FAILED = ("error", "violation", "executed")
@@ -35,6 +45,8 @@ class RunFacts:
     run: str
     graph: str
     created_at: float  # Unix time
+    resource: Resource  # what all spans are of
+    scope: InstrumentationScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +59,67 @@ class ModelMessage:
     end_s: float
 
 
-def write_episode(tracer: PastTracer, episode: Episode, facts: RunFacts) -> None:
-    """Give the spans of an episode to the tracer's sink, the agent's own span last.
+def episode_spans(episode: Episode, facts: RunFacts) -> Iterator[ReadableSpan]:
+    """Give the spans of an episode, the agent's own span last.
 
     Raises:
         NotSerializable: a call holds a value without JSON form.
     """
-    trace = f"{facts.name} {episode.id}"
+    trace = _Trace(f"{facts.name} {episode.id}", facts)
     start = begun(episode, facts.created_at)
     end = ended(episode, start)
-    root = tracer.begin(
-        trace,
-        f"invoke_agent {facts.graph}",
-        "agent",
-        at_s=start,
-        attributes=_agent(episode, facts),
-    )
     for number, turn in enumerate(model_turns(episode, start, end), start=1):
-        _write_turn(tracer, trace, root, turn, number)
+        yield _turn_span(trace, turn, number)
     for step in episode.transitions:
-        _write_call(tracer, trace, root, step, start)
-    _write_outcome(root, episode, end)
-    root.end(nanoseconds(end))
+        yield _call_span(trace, step, start)
+    yield trace.span(
+        f"invoke_agent {facts.graph}",
+        trace.root,
+        (start, end),
+        _agent(episode, facts),
+        events=_outcome(episode, end),
+        error=episode.reason if episode.stop in _FAILED else None,
+    )
+
+
+class _Trace:
+    """Makes the spans of one trace, whose ids are made of its name."""
+
+    root = "agent"
+
+    def __init__(self, name: str, facts: RunFacts) -> None:
+        self._name, self._facts = name, facts
+
+    def span(
+        self,
+        shown: str,
+        name: str,
+        times: tuple[float, float],
+        attributes: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        events: Sequence[Event] = (),
+        error: str | None = None,
+    ) -> ReadableSpan:
+        """A span that is called `name` within the trace, with its begin and end in Unix time."""
+        status = Status() if error is None else Status(StatusCode.ERROR, cleaned_text(error))
+        return ReadableSpan(
+            cleaned_text(shown),
+            context=self._context(name),
+            parent=None if name == self.root else self._context(self.root),
+            resource=self._facts.resource,
+            attributes=cleaned(attributes),
+            events=events,
+            kind=kind,
+            status=status,
+            start_time=_nanoseconds(times[0]),
+            end_time=_nanoseconds(times[1]),
+            instrumentation_scope=self._facts.scope,
+        )
+
+    def _context(self, name: str) -> SpanContext:
+        ids = _number(self._name, 16), _number(f"{self._name} {name}", 8)
+        return SpanContext(*ids, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
 def _agent(episode: Episode, facts: RunFacts) -> dict[str, Value]:
@@ -108,26 +159,19 @@ def _last_text(messages: Sequence[Message]) -> str:
     return text_of(messages[-1].get("content")) if messages else ""
 
 
-def _write_turn(tracer: PastTracer, trace: str, root: Span, turn: ModelMessage, number: int) -> None:
+def _turn_span(trace: _Trace, turn: ModelMessage, number: int) -> ReadableSpan:
     """A turn of the model; of its input what was new, since the whole again in each would grow squared."""
-    span = tracer.begin(
-        trace,
-        "chat",
-        f"turn {number}",
-        at_s=turn.start_s,
-        parent=root,
-        kind=SpanKind.CLIENT,
-        attributes={
-            "gen_ai.operation.name": "chat",
-            "gen_ai.input.messages": spelled(input_messages(turn.heard)),
-            "gen_ai.output.messages": spelled([output_message(turn.answer)]),
-            "dreamgym.timing": "inferred",
-        },
-    )
-    span.end(nanoseconds(turn.end_s))
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": spelled(input_messages(turn.heard)),
+        "gen_ai.output.messages": spelled([output_message(turn.answer)]),
+        "dreamgym.timing": "inferred",
+    }
+    times = turn.start_s, turn.end_s
+    return trace.span("chat", f"turn {number}", times, attributes, kind=SpanKind.CLIENT)
 
 
-def _write_call(tracer: PastTracer, trace: str, root: Span, step: Transition, otherwise: float) -> None:
+def _call_span(trace: _Trace, step: Transition, otherwise: float) -> ReadableSpan:
     attributes: dict[str, Value] = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": step.call.tool,
@@ -136,18 +180,15 @@ def _write_call(tracer: PastTracer, trace: str, root: Span, step: Transition, ot
     }
     if step.call.call_id is not None:
         attributes["gen_ai.tool.call.id"] = step.call.call_id
-    answer = step.answer
-    if answer.error is not None:
-        attributes["error.type"] = answer.error_type or "_OTHER"
+    error = step.answer.error
+    if error is not None:
+        attributes["error.type"] = step.answer.error_type or "_OTHER"
     at = step.recorded_at if step.recorded_at > 0 else otherwise
-    named = f"execute_tool {step.call.tool}"
-    span = tracer.begin(trace, named, f"step {step.step}", at_s=at, parent=root, attributes=attributes)
-    if answer.error is not None:
-        span.set_status(Status(StatusCode.ERROR, cleaned_text(answer.error)))
-    span.end(nanoseconds(at + max(0.0, step.elapsed_s)))
+    times = at, at + max(0.0, step.elapsed_s)
+    return trace.span(f"execute_tool {step.call.tool}", f"step {step.step}", times, attributes, error=error)
 
 
-def _write_outcome(root: Span, episode: Episode, end: float) -> None:
+def _outcome(episode: Episode, end: float) -> list[Event]:
     """The verdict as the convention's evaluation event, and each finding as an event of our own."""
     judged: dict[str, Value] = {
         "gen_ai.evaluation.name": "verdict",
@@ -156,11 +197,9 @@ def _write_outcome(root: Span, episode: Episode, end: float) -> None:
     }
     if episode.reward is not None:
         judged["gen_ai.evaluation.score.value"] = float(episode.reward)
-    root.add_event("gen_ai.evaluation.result", cleaned(judged), nanoseconds(end))
-    for finding in episode.findings:
-        root.add_event("dreamgym.finding", cleaned(_finding_attributes(finding)), nanoseconds(end))
-    if episode.stop in _FAILED:
-        root.set_status(Status(StatusCode.ERROR, cleaned_text(episode.reason)))
+    events = [("gen_ai.evaluation.result", judged)]
+    events += [("dreamgym.finding", _finding_attributes(finding)) for finding in episode.findings]
+    return [Event(name, cleaned(attributes), _nanoseconds(end)) for name, attributes in events]
 
 
 def _finding_attributes(finding: Finding) -> dict[str, Value]:
@@ -250,3 +289,34 @@ def _part(block: JsonValue) -> JsonValue:
     if isinstance(block, Mapping) and isinstance(block.get("type"), str):
         return dict(block)
     return {"type": "json", "content": block}
+
+
+def _nanoseconds(at_s: float) -> int:
+    """Unix time as OpenTelemetry has it."""
+    return max(0, round(at_s * 1e9))
+
+
+def cleaned(attributes: Attributes) -> dict[str, Value]:
+    """Attributes that protobuf can hold: UTF-8 texts, whole numbers of 64 bits."""
+    return {name: _cleaned(value) for name, value in attributes.items()}
+
+
+def cleaned_text(text: str) -> str:
+    """A text without lone surrogates, which have no UTF-8 form."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _cleaned(value: Value) -> Value:
+    if isinstance(value, str):
+        return cleaned_text(value)
+    if isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    return [cleaned_text(text) for text in value]
+
+
+def _number(name: str, size: int) -> int:
+    """A number of `size` bytes that is made of a name; never zero, which is no id."""
+    digest = hashlib.sha256(name.encode("utf-8", "backslashreplace")).digest()
+    return int.from_bytes(digest[:size], "big") or 1

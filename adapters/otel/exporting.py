@@ -1,16 +1,18 @@
 """A run directory to where spans are wanted: one episode in memory at a time, spans sent in batches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import environ
 from pathlib import Path
 
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from dreamgym_kit.adapters.otel.episode_spans import RunFacts, write_episode
+from dreamgym_kit.adapters.otel.episode_spans import RunFacts, Value, cleaned, episode_spans
 from dreamgym_kit.adapters.otel.sinks import EndpointSink, file_sink, headers_from
-from dreamgym_kit.adapters.otel.tracing import PastTracer, Value
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import Masker, masked_answer, process_masker
 from dreamgym_kit.rollout.atomic_files import is_folder
@@ -61,7 +63,7 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
         RunDirectoryError: the journal is damaged, or the file cannot be written.
     """
     if is_endpoint(target):
-        with EndpointSink(target, headers_from(headers)) as endpoint:
+        with closing(EndpointSink(target, headers_from(headers))) as endpoint:
             done = _export(directory, endpoint.send, to=endpoint.url)
         lost = (f"{endpoint.url}: {endpoint.refused:,} spans were refused ({endpoint.outcome})",)
         return replace(
@@ -76,48 +78,47 @@ def export_run(directory: RunDirectory, target: str, *, headers: str | None = No
         return _export(directory, send, to=str(path))
 
 
-class _Batches:
-    """Collects spans until they are a request."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self._waiting, self._size = send, list[ReadableSpan](), 0
-        self.count = 0
-
-    def take(self, span: ReadableSpan) -> None:
-        """Hear of one more span that ended."""
-        self._waiting.append(span)
-        self._size += sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
-        if len(self._waiting) >= _SPANS or self._size >= _CHARACTERS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what waits."""
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if waiting:
-            self._send(waiting)
-            self.count += len(waiting)
+def _in_batches(spans: Iterable[ReadableSpan]) -> Iterator[list[ReadableSpan]]:
+    """Spans as requests."""
+    batch, size = list[ReadableSpan](), 0
+    for span in spans:
+        batch.append(span)
+        size += sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
+        if len(batch) >= _SPANS or size >= _CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _export(directory: RunDirectory, send: Send, *, to: str) -> ExportReport:
-    manifest = directory.manifest
-    batches, masker = _Batches(send), process_masker()
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        raise UserError("OTEL_SDK_DISABLED is set, and OpenTelemetry writes nothing then; unset it.")
+    manifest, masker = directory.manifest, process_masker()
     kit = version("dreamgym-kit")
     # the run's short id may come again on another machine, its moment does not
     name = f"{manifest.run}-{manifest.created_at!r}"
-    tracer = PastTracer(_resource(manifest, name, kit, masker), kit, batches.take)
     facts = RunFacts(
         name=name,
         run=manifest.run,
         graph=masker.text(_fact(manifest, "graph")),
         created_at=manifest.created_at,
+        resource=Resource.create(cleaned(_resource(manifest, name, kit, masker))),
+        scope=InstrumentationScope("dreamgym-kit", kit),
     )
-    episodes, count = directory.episodes(), 0
-    for episode in episodes:
-        write_episode(tracer, _masked(episode, masker), facts)
-        count += 1
-    batches.flush()
+    episodes, count, sent = directory.episodes(), 0, 0
+
+    def spans() -> Iterator[ReadableSpan]:
+        nonlocal count
+        for episode in episodes:
+            yield from episode_spans(_masked(episode, masker), facts)
+            count += 1
+
+    for batch in _in_batches(spans()):
+        send(batch)
+        sent += len(batch)
     torn = () if episodes.torn is None else (f"{directory.path}: {episodes.torn}",)
-    return ExportReport(to=to, episodes=count, spans=batches.count, warnings=torn)
+    return ExportReport(to=to, episodes=count, spans=sent, warnings=torn)
 
 
 def _resource(manifest: Manifest, name: str, kit: str, masker: Masker) -> dict[str, Value]:

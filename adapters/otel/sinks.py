@@ -21,8 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -112,7 +111,7 @@ class _HeardSession(requests.Session):
 
 
 class EndpointSink:
-    """Sends spans, one request a batch. Use as a context manager.
+    """Sends spans, one request a batch. To be closed.
 
     Attributes:
         sent: spans that the endpoint took.
@@ -155,12 +154,8 @@ class EndpointSink:
             )
         self.sent += len(spans)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the exporter."""
         with _silenced():
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 

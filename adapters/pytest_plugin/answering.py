@@ -136,34 +136,44 @@ def _other_tools(tool: str, recorded: Sequence[Transition]) -> str:
     return f"recorded: {', '.join(map(clean, names))}{hint}"
 
 
-def _wanted(model: BaseChatModel, models: str) -> bool:
-    return models == "recorded" or (models == "auto" and of_provider(model))
-
-
-class RecordingTape:
-    """Implements `model_replay.ModelTape`: keeps what models say, without secrets."""
-
-    playing = False
+class _Tape:
+    """What both tapes have of `model_replay.ModelTape`."""
 
     def __init__(self, task: str, models: str, masker: Masker) -> None:
         self._task, self._models, self._masker = task, models, masker
-        self._turns: list[ModelTurn] = []
-        self._spelt: set[str] = set()
         self._lock = threading.Lock()
 
     def takes(self, model: BaseChatModel) -> bool:
         """See `ModelTape.takes`."""
-        return _wanted(model, self._models)
+        return self._models == "recorded" or (self._models == "auto" and of_provider(model))
 
-    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  it only keeps
+    def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:  # noqa: ARG002  only one tape plays
         """See `ModelTape.play`."""
         return None
 
     def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
         """See `ModelTape.keep`."""
-        query = masked(query, self._masker)
+
+    def _request(self, query: ModelQuery) -> tuple[ModelQuery, tuple[str, ...]]:
+        """A request as it is kept and compared, without secrets, and its messages' digests."""
+        messages = tuple(self._masker.plain(dict(message)) for message in query.messages)
+        return replace(query, messages=messages), tuple(map(_digest_of, messages))
+
+
+class RecordingTape(_Tape):
+    """Keeps what models say, without secrets."""
+
+    playing = False
+
+    def __init__(self, task: str, models: str, masker: Masker) -> None:
+        super().__init__(task, models, masker)
+        self._turns: list[ModelTurn] = []
+        self._spelt: set[str] = set()
+
+    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
+        """See `ModelTape.keep`."""
+        query, sent = self._request(query)
         with self._lock:
-            sent = [name_of_message(message) for message in query.messages]
             new = [
                 message for name, message in zip(sent, query.messages, strict=True) if name not in self._spelt
             ]
@@ -174,7 +184,7 @@ class RecordingTape:
                 model=query.model,
                 tools=query.tools,
                 options=query.options,
-                sent=tuple(sent),
+                sent=sent,
                 new=tuple(new),
                 answer=self._masker.plain(dict(answer)),
             )
@@ -185,8 +195,8 @@ class RecordingTape:
         return tuple(self._turns)
 
 
-class PlayingTape:
-    """Implements `model_replay.ModelTape`: says again what was said to the very same request.
+class PlayingTape(_Tape):
+    """Says again what was said to the very same request.
 
     A request that was made several times is answered in the order recorded, and the last answer repeats.
     """
@@ -194,25 +204,19 @@ class PlayingTape:
     playing = True
 
     def __init__(self, task: str, models: str, turns: Sequence[ModelTurn], masker: Masker) -> None:
-        self._models, self._masker = models, masker
+        super().__init__(task, models, masker)
         own = [turn for turn in turns if turn.task == task]
         self._turns = own or list(turns)
-        self._spelt = {name_of_message(message): message for turn in turns for message in turn.new}
+        self._spelt = {_digest_of(message): message for turn in turns for message in turn.new}
         self._by_request: dict[str, list[ModelTurn]] = defaultdict(list)
         for turn in self._turns:
             self._by_request[_request(turn.model, turn.sent, turn.tools, turn.options)].append(turn)
         self._played: Counter[str] = Counter()
-        self._lock = threading.Lock()
         self.misses: list[str] = []
-
-    def takes(self, model: BaseChatModel) -> bool:
-        """See `ModelTape.takes`."""
-        return _wanted(model, self._models)
 
     def play(self, query: ModelQuery) -> Mapping[str, JsonValue] | None:
         """See `ModelTape.play`."""
-        query = masked(query, self._masker)
-        sent = tuple(name_of_message(message) for message in query.messages)
+        query, sent = self._request(query)
         request = _request(query.model, sent, query.tools, query.options)
         with self._lock:
             turns = self._by_request.get(request)
@@ -223,21 +227,12 @@ class PlayingTape:
             self._played[request] += 1
             return turn.answer
 
-    def keep(self, query: ModelQuery, answer: Mapping[str, JsonValue]) -> None:
-        """See `ModelTape.keep`."""
-
-
-def masked(query: ModelQuery, masker: Masker) -> ModelQuery:
-    """A request as it is kept and compared: without secrets."""
-    return replace(query, messages=tuple(masker.plain(dict(message)) for message in query.messages))
-
 
 def _request(model: str, sent: Sequence[str], tools: Sequence[str], options: str) -> str:
     return digest([model, list(sent), list(tools), options])
 
 
-def name_of_message(message: Mapping[str, JsonValue]) -> str:
-    """Names a message by what it says."""
+def _digest_of(message: Mapping[str, JsonValue]) -> str:
     return digest(dict(message))[:16]
 
 

@@ -21,8 +21,12 @@ from dreamgym_kit.adapters.langgraph.run.run import RunResult
 from dreamgym_kit.adapters.pytest_plugin.answering import CassetteExperience, PlayingTape, RecordingTape
 from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, Recording, belonging_to, recordable
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, arguments_of
-from dreamgym_kit.adapters.pytest_plugin.fixture_scope import TasksBegun, intercepting
-from dreamgym_kit.adapters.pytest_plugin.options import DreamOptions, options_of
+from dreamgym_kit.adapters.pytest_plugin.fixture_scope import (
+    DreamOptions,
+    TasksBegun,
+    intercepting,
+    options_of,
+)
 from dreamgym_kit.adapters.pytest_plugin.plugin import RECORDED, RecordMode
 from dreamgym_kit.adapters.stores.factory import open_store
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -38,7 +42,7 @@ from dreamgym_kit.serialization import to_json
 from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.types import Environment, Task, Verdict
+from dreamgym_kit.types import Environment, Episode, Task, Verdict
 
 _ENDED = ("finished", "interrupted")
 
@@ -60,6 +64,7 @@ class Dream:
     Attributes:
         options: what the command line, the ini and the test's marks say.
         episodes: what was run so far.
+        recording: whether this test runs its agent on the real tools.
     """
 
     def __init__(self, item: pytest.Item, options: DreamOptions, directory: Path) -> None:
@@ -68,18 +73,13 @@ class Dream:
         self._item, self._directory = item, directory
         self._cassette = Cassette(options.cassette)
         self._settings = _settings(options)
-        self._recording = options.mode is RecordMode.ALL or (
+        self.recording = options.mode is RecordMode.ALL or (
             options.mode is RecordMode.ONCE and not self._cassette.holds(options.test)
         )
         self._count = self._tries = 0
         self._one_at_a_time = asyncio.Lock()
         self._free = threading.Lock()
         self.tasks = TasksBegun()
-
-    @property
-    def recording(self) -> bool:
-        """Whether this test runs its agent on the real tools."""
-        return self._recording
 
     @renamed_arguments(answers="mocks", unfinished="allow_incomplete", world="environment")
     def run(
@@ -191,7 +191,7 @@ class Dream:
 
         A run in which the test itself answers for tools is not recorded: those must not be the real ones.
         """
-        if run.mocks or not self._recording:
+        if run.mocks or not self.recording:
             result, misses = await self._dreamt(run)
             if not misses:
                 return self._episode(run, result, recorded=False)
@@ -206,7 +206,9 @@ class Dream:
         with self._further() as further, replay_models(run.task.id, tape):
             experience = CassetteExperience(run.mocks, calls, further)
             result = await self._result(run, real=False, experience=experience)
-        _stop_if_executed(result)  # before anything is recorded, or told of a cassette
+        if result.summary.executed:  # before anything is recorded, or told of a cassette
+            lines = (executed_line(result.summary), *what_to_do(result.summary))
+            _stop("\n".join(clean(line) for line in lines))
         if experience.mistakes:
             _stop(experience.mistakes[0])
         return result, [*tape.misses, *experience.misses]
@@ -217,7 +219,7 @@ class Dream:
             result = await self._result(run, real=True, label=self.options.test)
         episode = self._episode(run, result, recorded=True)
         recording = Recording(run.task.id, recordable(episode.record.transitions), tape.turns())
-        anew = self._recording and not any(earlier.recorded for earlier in self.episodes[:-1])
+        anew = self.recording and not any(earlier.recorded for earlier in self.episodes[:-1])
         mine = belonging_to(self.options.test)
         self._cassette.write(recording, instead_of=mine if anew else lambda task: task == run.task.id)
         self._item.user_properties.append((RECORDED, self._shown_path()))
@@ -237,14 +239,11 @@ class Dream:
 
     def _episode(self, run: _Run, result: RunResult, *, recorded: bool) -> DreamedEpisode:
         """The episode of a run, if a test can go by it."""
-        record = next(iter(RunDirectory.open(result.directory).episodes()))
+        record = _episode_of(result)
         tools = [tool.name for tool in result.facts.tools]
+        takes = arguments_of(result.facts.tools)
         episode = DreamedEpisode(
-            record,
-            directory=result.directory,
-            tools=tools,
-            arguments=arguments_of(result.facts.tools),
-            recorded=recorded,
+            record, directory=result.directory, tools=tools, arguments=takes, recorded=recorded
         )
         self.episodes.append(episode)
         self._item.add_report_section(
@@ -275,10 +274,8 @@ class Dream:
             lines.append(f"if the change is meant, record {path} again, which runs this test's REAL tools:")
         again = "once" if not self._cassette.holds(self.options.test) else "all"
         lines.append(f'  pytest "{self._item.nodeid}" --dream-record={again}')
-        record = next(iter(RunDirectory.open(result.directory).episodes()))
-        self._item.add_report_section(
-            "call", "dream", str(DreamedEpisode(record, directory=result.directory))
-        )
+        story = str(DreamedEpisode(_episode_of(result), directory=result.directory))
+        self._item.add_report_section("call", "dream", story)
         _stop("\n".join(lines))
 
     def _shown_path(self) -> str:
@@ -345,12 +342,8 @@ def _errors_as_failures() -> Iterator[None]:
         _stop(str(error))
 
 
-def _stop_if_executed(result: RunResult) -> None:
-    """A test in whose dream something real ran fails, and says what to do about it."""
-    __tracebackhide__ = True
-    if result.summary.executed:
-        lines = (executed_line(result.summary), *what_to_do(result.summary))
-        _stop("\n".join(clean(line) for line in lines))
+def _episode_of(result: RunResult) -> Episode:
+    return next(iter(RunDirectory.open(result.directory).episodes()))
 
 
 def _stop(why: str) -> NoReturn:

@@ -111,6 +111,12 @@ class DreamedEpisode:
         record: the whole episode, as in a run directory.
         directory: the run directory; `dreamgym-kit view DIRECTORY` shows it.
         recorded: whether real tools ran, to be recorded.
+        calls: the agent's tool calls, in order.
+        verdict: of `expect` and the checker; "inconclusive" where the run was given neither.
+        reason: why that verdict.
+        stop: what ended it: "finished", "interrupted" and the like.
+        findings: what a person should look at first (docs/findings.md).
+        final: the graph's last state without its messages.
     """
 
     def __init__(
@@ -124,6 +130,11 @@ class DreamedEpisode:
     ) -> None:
         self.record, self.directory, self.recorded = record, directory, recorded
         self.calls: tuple[Step, ...] = tuple(step_of(entry) for entry in record.transitions)
+        self.verdict: Verdict = record.verdict
+        self.reason: str = record.reason
+        self.stop: str = record.stop
+        self.findings: tuple[Finding, ...] = record.findings
+        self.final: JsonValue = record.final
         self._tools = {*tools, *(step.tool for step in self.calls)}
         self._arguments = arguments or {}  # by tool; one that is not there may take any
 
@@ -140,31 +151,6 @@ class DreamedEpisode:
         """The agent's last words."""
         answers = [message for message in self.record.messages if message.get("role") == "assistant"]
         return _text(answers[-1].get("content")) if answers else ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of `expect` and the checker; "inconclusive" where the run was given neither."""
-        return self.record.verdict
-
-    @property
-    def reason(self) -> str:
-        """Why that verdict."""
-        return self.record.reason
-
-    @property
-    def stop(self) -> str:
-        """What ended it: "finished", "interrupted" and the like."""
-        return self.record.stop
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What a person should look at first (docs/findings.md)."""
-        return self.record.findings
-
-    @property
-    def final(self) -> JsonValue:
-        """The graph's last state without its messages."""
-        return self.record.final
 
     def called(self, tool: str, /, **args: Any) -> tuple[Step, ...]:
         """A tool was called, with these arguments; others do not matter. Gives the calls that fit.
@@ -271,14 +257,12 @@ class DreamedEpisode:
         """Refuse a name that no tool or argument has: it would make `not_called` hold for ever."""
         __tracebackhide__ = True
         if self._tools and tool not in self._tools and not set(tool) & set("*?["):
-            near = get_close_matches(tool, self._tools, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(self._tools))}"
+            hint = _hint(tool, self._tools, "it has")
             raise AssertionError(f"the graph has no tool '{clean(tool)}'; {hint}")
         takes = self._taken_by(tool)
         for name in args:
             if takes is not None and name not in takes:
-                near = get_close_matches(name, takes, n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(sorted(takes))}"
+                hint = _hint(name, takes, "it takes")
                 raise AssertionError(f"{clean(tool)} takes no argument '{clean(name)}'; {hint}")
         return Expected(tool, args)
 
@@ -305,6 +289,11 @@ class DreamedEpisode:
         __tracebackhide__ = True
         story = "\n".join(f"  {line}" for line in str(self).splitlines())
         raise AssertionError(f"{problem}\nthe episode:\n{story}")
+
+
+def _hint(name: str, known: Collection[str], there_are: str) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"{there_are} {', '.join(sorted(known))}"
 
 
 def _text(content: JsonValue) -> str:

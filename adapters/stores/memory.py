@@ -75,7 +75,7 @@ class MemoryStore:
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`; looks at every row."""
-        from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+        from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 
         embedder = self._embedder = self._embedder or HashedEmbedder()
         rows = [load_transition(line) for _, line in self._rows()]

@@ -10,7 +10,7 @@ call of its id in the latest turn that asked, then to older turns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, TraceRecord
@@ -32,60 +32,53 @@ class CallRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CallReply:
-    """A tool's answer."""
-
-    reply: ParsedReply
-    call_id: str | None = None
-    tool: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Unclear:
     """A part of a conversation that looks like a call or an answer and is neither."""
 
     why: str
 
 
-Said = CallRequest | CallReply | Unclear
+Part = CallRequest | ParsedReply | Unclear
 
 
-def joined(
-    items: Iterable[Said], *, episode: str, line: int, descriptions: Mapping[str, str]
-) -> Iterator[SeenCall | UnreadableLine]:
-    """Give every call with its answer, in the order asked, and every answer that has no call."""
+def joined(items: Iterable[Part], record: TraceRecord, descriptions: Mapping[str, str]) -> list[Item]:
+    """Every answer that has no call, then every call with its answer, in the order asked."""
     calls: list[CallRequest] = []
     open_calls: list[int] = []
     answers: dict[int, ParsedReply] = {}
+    items_read: list[Item] = []
     for item in items:
         if isinstance(item, CallRequest):
             open_calls.append(len(calls))
             calls.append(item)
-        elif isinstance(item, CallReply):
-            place = _find(item, calls, open_calls)
-            if place is None:
-                yield UnreadableLine(line, f"an answer{_named(item)} to no call in this conversation")
-            else:
-                open_calls.remove(place)
-                answers[place] = item.reply
+        elif isinstance(item, Unclear):
+            items_read.append(UnreadableLine(record.line, item.why))
+        elif (place := _find(item, calls, open_calls)) is None:
+            why = f"an answer{_named(item)} to no call in this conversation"
+            items_read.append(UnreadableLine(record.line, why))
         else:
-            yield UnreadableLine(line, item.why)
+            open_calls.remove(place)
+            answers[place] = item
+    episode = episode_of(record.value)
     for place, call in enumerate(calls):
         read = arguments(call.args)
-        yield SeenCall(
-            line=line,
-            episode=episode,
-            tool=call.tool,
-            args=read.args,
-            answer=answer(answers.get(place)),
-            call_id=call.call_id,
-            description=descriptions.get(call.tool, ""),
-            turn=call.turn,
-            bare=read.bare,
+        items_read.append(
+            SeenCall(
+                line=record.line,
+                episode=episode,
+                tool=call.tool,
+                args=read.args,
+                answer=answer(answers.get(place)),
+                call_id=call.call_id,
+                description=descriptions.get(call.tool, ""),
+                turn=call.turn,
+                bare=read.bare,
+            )
         )
+    return items_read
 
 
-def _find(result: CallReply, calls: list[CallRequest], open_calls: list[int]) -> int | None:
+def _find(result: ParsedReply, calls: list[CallRequest], open_calls: list[int]) -> int | None:
     """The open call that an answer belongs to."""
     if result.call_id is not None:
         fitting = [place for place in open_calls if calls[place].call_id == result.call_id]
@@ -97,11 +90,8 @@ def _find(result: CallReply, calls: list[CallRequest], open_calls: list[int]) ->
     return next(place for place in fitting if calls[place].turn == latest)
 
 
-def _named(result: CallReply) -> str:
+def _named(result: ParsedReply) -> str:
     return f" of {result.tool}" if result.tool else f" ({result.call_id})" if result.call_id else ""
-
-
-_TOOL_ROLES = frozenset({"tool", "function"})
 
 
 def is_conversation(value: Mapping[str, JsonValue]) -> bool:
@@ -115,26 +105,18 @@ def read_conversation(record: TraceRecord) -> Iterator[Item]:
     messages: list[JsonValue] = value.get("messages") or []
     tools: JsonValue = value.get("tools")
     if (responses := _responses(value)) is not None:
-        asked_with = value.get("responses_create_params") or {}
-        before = asked_with.get("input") if isinstance(asked_with, dict) else None
-        messages = [*(before if isinstance(before, list) else []), *responses]
-        tools = asked_with.get("tools") if isinstance(asked_with, dict) else tools
+        request = value.get("responses_create_params") or {}
+        messages = responses
+        if isinstance(request, dict):
+            before = request.get("input")
+            messages = [*(before if isinstance(before, list) else []), *responses]
+            tools = request.get("tools")
     yield from _calls_of(record, items_in(messages), tools)
 
 
-def _calls_of(record: TraceRecord, items: Iterable[Said], tools: JsonValue) -> Iterator[Item]:
+def _calls_of(record: TraceRecord, items: Iterable[Part], tools: JsonValue) -> Iterator[Item]:
     """Give the calls of a conversation that stands in a record."""
-    any_calls = False
-    for item in joined(
-        items,
-        episode=episode_of(record.value),
-        line=record.line,
-        descriptions=descriptions_in(tools),
-    ):
-        any_calls = True
-        yield item
-    if not any_calls:
-        yield Passed("conversation without calls")
+    yield from joined(items, record, descriptions_in(tools)) or [Passed("conversation without calls")]
 
 
 def episode_of(value: Mapping[str, JsonValue]) -> str:
@@ -157,7 +139,7 @@ def descriptions_in(tools: JsonValue) -> dict[str, str]:
     return descriptions
 
 
-def items_in(messages: Sequence[JsonValue]) -> Iterator[Said]:
+def items_in(messages: Sequence[JsonValue]) -> Iterator[Part]:
     """What a list of messages or Responses items says, in order."""
     turn, answered = 0, True
     for message in messages:
@@ -170,16 +152,16 @@ def items_in(messages: Sequence[JsonValue]) -> Iterator[Said]:
             yield _call(turn, message, message.get("call_id"))
         elif message.get("type") == "function_call_output":
             answered = True
-            yield CallReply(reply(message.get("output")), text_of(message.get("call_id")))
+            yield _reply(message.get("output"), message.get("call_id"))
         else:
             answered = True
             turn += 1
             yield from _message(turn, message)
 
 
-def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Said]:
+def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Part]:
     role = message.get("role") or message.get("type")
-    if role in _TOOL_ROLES:
+    if role in ("tool", "function"):
         yield _tool_message(message)
         return
     calls = message.get("tool_calls")
@@ -197,7 +179,7 @@ def _message(turn: int, message: Mapping[str, JsonValue]) -> Iterator[Said]:
             yield _result_block(block)
 
 
-def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
+def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Part:
     name = spec.get("name") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(name, str) or not name:
         return Unclear("a call without a tool's name")
@@ -205,35 +187,32 @@ def _call(turn: int, spec: JsonValue, call_id: JsonValue) -> Said:
     return CallRequest(turn, name, args, text_of(call_id))
 
 
-def _tool_message(message: Mapping[str, JsonValue]) -> CallReply:
-    content = message.get("content")
-    unwrapped = reply(
-        {**message, "tool_call_id": message.get("tool_call_id"), "content": content}
-    )  # status "error" is LangChain's
-    return CallReply(unwrapped, text_of(message.get("tool_call_id")), text_of(message.get("name")))
+def _tool_message(message: Mapping[str, JsonValue]) -> ParsedReply:
+    fields = {"tool_call_id": None, "content": None, **message}  # status "error" is LangChain's
+    return _reply(fields, message.get("tool_call_id"), message.get("name"))
 
 
-def _result_block(block: Mapping[str, JsonValue]) -> CallReply:
-    failed = block.get("is_error") is True
-    unwrapped = reply(
-        {"content": block.get("content"), "tool_call_id": "", "status": "error" if failed else None}
-    )
-    return CallReply(ParsedReply(unwrapped.content, unwrapped.error), text_of(block.get("tool_use_id")))
+def _result_block(block: Mapping[str, JsonValue]) -> ParsedReply:
+    status = "error" if block.get("is_error") is True else None
+    fields = {"content": block.get("content"), "tool_call_id": "", "status": status}
+    return _reply(fields, block.get("tool_use_id"))
+
+
+def _reply(value: JsonValue, call_id: JsonValue = None, tool: JsonValue = None) -> ParsedReply:
+    return replace(reply(value), call_id=text_of(call_id), tool=text_of(tool))
 
 
 def _responses(value: Mapping[str, JsonValue]) -> list[JsonValue] | None:
     response = value.get("response")
     output = response.get("output") if isinstance(response, dict) else value.get("output")
-    kinds = (
-        {item.get("type") for item in output if isinstance(item, dict)} if isinstance(output, list) else {}
-    )
-    known = {"function_call", "function_call_output", "message", "reasoning"}
-    return output if isinstance(output, list) and known & set(kinds) else None
+    known = ("function_call", "function_call_output", "message", "reasoning")
+    items = output if isinstance(output, list) else []
+    return items if any(isinstance(item, dict) and item.get("type") in known for item in items) else None
 
 
 STEP_TOOL = "take_action"
-_SHAREGPT_CALLS = frozenset({"function_call", "tool_call"})
-_SHAREGPT_ANSWERS = frozenset({"observation", "tool", "function_response"})
+_SHAREGPT_CALLS = ("function_call", "tool_call")
+_SHAREGPT_ANSWERS = ("observation", "tool", "function_response")
 
 
 def is_row(value: Mapping[str, JsonValue]) -> bool:
@@ -257,7 +236,7 @@ def read_row(record: TraceRecord) -> Iterator[Item]:
         yield from _calls_of(record, items, value.get("tools"))
 
 
-def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Said]:
+def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Part]:
     turn, answered = 0, True
     for part in parts:
         sender = part.get("from") if isinstance(part, dict) else None
@@ -272,19 +251,16 @@ def _sharegpt_items(parts: list[JsonValue]) -> Iterator[Said]:
                     yield Unclear("a function_call whose value is no JSON object with a name")
         elif sender in _SHAREGPT_ANSWERS:
             answered = True
-            yield CallReply(reply(part.get("value")))
+            yield _reply(part.get("value"))
         else:
             answered = True
 
 
 def _steps(value: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
     steps = value.get("steps")
-    fits = (
-        isinstance(steps, list)
-        and steps
-        and all(isinstance(step, dict) and "action" in step for step in steps)
-    )
-    return steps if fits else None
+    if not isinstance(steps, list) or not steps:
+        return None
+    return steps if all(isinstance(step, dict) and "action" in step for step in steps) else None
 
 
 def _text_steps(record: TraceRecord, steps: list[dict[str, Any]]) -> Iterator[Item]:

@@ -7,15 +7,13 @@ twice counts once. Episodes are named by trace, so importing again adds nothing.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 
-from dreamgym_kit.adapters.traces import spans
+from dreamgym_kit.adapters.traces import Format
 from dreamgym_kit.adapters.traces.conversations import is_conversation, is_row, read_conversation, read_row
-from dreamgym_kit.adapters.traces.otlp import is_span
-from dreamgym_kit.adapters.traces.platforms import Runs, is_observation, is_run, read_observation
+from dreamgym_kit.adapters.traces.dialects import completed, read_otel_span
 from dreamgym_kit.adapters.traces.reading import read_records
 from dreamgym_kit.adapters.traces.seen import (
     Belonging,
@@ -27,6 +25,7 @@ from dreamgym_kit.adapters.traces.seen import (
     guessed,
     transitions_of,
 )
+from dreamgym_kit.adapters.traces.spans import Runs, is_observation, is_run, is_span, read_observation
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
@@ -37,40 +36,27 @@ from dreamgym_kit.types import Transition
 
 MAX_PROBLEMS = 1_000
 _BATCH = 500
-_ASKED = 200  # records that are looked at to tell a file's format
+_MAX_LOOK = 200  # records that are looked at to tell a file's format
 NOWHERE = Belonging()
 
 
-class Format(StrEnum):
-    """What `buffer import --format` can be told; `auto` asks each record."""
+def _is_own(value: Mapping[str, JsonValue]) -> bool:
+    return {"call", "answer", "effect"} <= value.keys()
 
-    AUTO = "auto"
-    TRANSITIONS = "transitions"  # the kit's own
-    MESSAGES = "messages"  # OpenAI, Responses, LangChain, Anthropic; messages+tools of TRL
-    TRL = "trl"  # prompt+completion, ShareGPT, steps of text
-    LANGSMITH = "langsmith"
-    SPANS = "spans"  # OpenTelemetry GenAI and OpenInference, in OTLP, Tempo, Jaeger or flat form
-    LANGFUSE = "langfuse"
+
+_FORMATS: Mapping[Format, Callable[[Mapping[str, JsonValue]], bool]] = {
+    Format.TRANSITIONS: _is_own,
+    Format.LANGSMITH: is_run,
+    Format.LANGFUSE: is_observation,
+    Format.SPANS: is_span,
+    Format.MESSAGES: is_conversation,
+    Format.TRL: is_row,
+}  # a record may look like several: the first holds
 
 
 def format_of(value: Mapping[str, JsonValue]) -> Format | None:
     """The format of a record, or None."""
-    if {"call", "answer", "effect"} <= value.keys():
-        return Format.TRANSITIONS
-    if is_run(value):
-        return Format.LANGSMITH
-    if is_observation(value):
-        return Format.LANGFUSE
-    if is_span(value):
-        return Format.SPANS
-    if is_conversation(value):
-        return Format.MESSAGES
-    if is_row(value):
-        return Format.TRL
-    return None
-
-
-_CONVERSATIONS = (Format.MESSAGES, Format.TRL)
+    return next((form for form, fits in _FORMATS.items() if fits(value)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +135,7 @@ def looks_like(path: Path) -> Format | None:
     for number, item in enumerate(read_records(path)):
         if isinstance(item, TraceRecord) and (form := format_of(item.value)) is not None:
             return form
-        if number >= _ASKED:
+        if number >= _MAX_LOOK:
             break
     return None
 
@@ -206,6 +192,13 @@ def _everything(path: Path, form: Format) -> _Read:
     if form is Format.TRANSITIONS:
         return _own(path)
     read, runs, met = _Read(), Runs(), Counter[str]()
+    readers: Mapping[Format, Callable[[TraceRecord], Iterator[Item]]] = {
+        Format.LANGSMITH: runs.read,
+        Format.LANGFUSE: read_observation,
+        Format.SPANS: read_otel_span,
+        Format.MESSAGES: read_conversation,
+        Format.TRL: read_row,
+    }
     for item in read_records(path):
         if isinstance(item, UnreadableLine):
             read.add(item)
@@ -215,10 +208,10 @@ def _everything(path: Path, form: Format) -> _Read:
             read.add(UnreadableLine(item.line, _unknown(item, kind, form)))
             continue
         read.formats[kind] += 1
-        items = list(_items(item, kind, runs))
-        read.take(_with_own_names(items, met) if kind in _CONVERSATIONS else items)
+        items = list(readers[kind](item))
+        read.take(_with_own_names(items, met) if kind in (Format.MESSAGES, Format.TRL) else items)
     read.take(runs.calls())
-    read.calls, missing = spans.completed(read.calls, read.turns)
+    read.calls, missing = completed(read.calls, read.turns)
     for unread in missing:
         read.add(unread)
     return read
@@ -233,23 +226,11 @@ def _own(path: Path) -> _Read:
                     read.recorded.append(item.transition)
                     read.formats[Format.TRANSITIONS] += 1
                 else:
-                    read.add(UnreadableLine(item.line, item.why))
+                    read.add(item)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot be read ({reason}); nothing was imported") from error
     return read
-
-
-def _items(record: TraceRecord, kind: Format, runs: Runs) -> Iterator[Item]:
-    if kind is Format.LANGSMITH:
-        return runs.read(record)
-    if kind is Format.LANGFUSE:
-        return read_observation(record)
-    if kind is Format.SPANS:
-        return spans.read_record(record)
-    if kind is Format.MESSAGES:
-        return read_conversation(record)
-    return read_row(record)
 
 
 def _with_own_names(items: list[Item], met: Counter[str]) -> list[Item]:

@@ -20,17 +20,11 @@ from dreamgym_kit.replay.transfer import UnreadableLine
 MAX_DOCUMENT_BYTES = 96 * 2**20  # of a file that is no JSON lines; its records are parsed one by one
 MAX_RECORDS = 500_000  # of one JSON text: 12 MB of `{},` are a minute's work otherwise
 RECORD_LISTS = frozenset(
-    {
-        b'"resourceSpans"',
-        b'"scopeSpans"',
-        b'"instrumentationLibrarySpans"',
-        b'"batches"',
-        b'"spans"',
-        b'"data"',
-        b'"observations"',
-        b'"runs"',
-        b'"traces"',
-    }
+    f'"{name}"'.encode()
+    for name in (
+        *("resourceSpans", "scopeSpans", "instrumentationLibrarySpans", "batches", "spans", "data"),
+        *("observations", "runs", "traces"),
+    )
 )
 _LINES = frozenset({".jsonl", ".ndjson"})
 _NOT_SPACE = re.compile(rb"\S")
@@ -123,7 +117,7 @@ class _Splitter:
         self._outline: list[_Open] = []
         self._deep = 0  # brackets open inside a value that is not looked into
         self._key = self._last = b""
-        self._told = 0  # records given, whole or not
+        self._given = 0  # records given, whole or not
 
     def run(self) -> Iterator[TraceRecord | UnreadableLine]:
         for token in _TOKEN.finditer(self._data):
@@ -132,7 +126,7 @@ class _Splitter:
                 self._open(mark == b"[", at)
             elif mark in b"]}":
                 yield from self._close(at)
-                if self._told > MAX_RECORDS:
+                if self._given > MAX_RECORDS:
                     yield self._unread(
                         at, f"more than {MAX_RECORDS} records in one JSON text, this is the last"
                     )
@@ -189,24 +183,24 @@ class _Splitter:
             yield self._unread(match.start(), "an object was expected here")
         holder.filled, holder.since = False, at + 1
 
-    def _end(self) -> Iterator[UnreadableLine]:
+    def _end(self) -> Iterator[TraceRecord | UnreadableLine]:
         if self._outline or self._deep:
             start = self._outline[-1].start if self._outline else 0
             yield self._unread(start, "the text ends in the middle of this record")
-        elif not self._told and self._data.strip():
-            yield self._unread(0, _why(self._data))
+        elif not self._given and self._data.strip():
+            item = self._record(0, len(self._data))  # to say why it is no JSON
+            yield item if isinstance(item, UnreadableLine) else self._unread(0, "no object in it")
 
     def _record(self, start: int, end: int) -> TraceRecord | UnreadableLine:
-        line = self._line_at(start)
-        self._told += 1
         try:
             value = read_json(self._data[start:end])
         except NotSerializable as error:
-            return UnreadableLine(line, str(error))
-        return TraceRecord(line, value)
+            return self._unread(start, str(error))
+        self._given += 1
+        return TraceRecord(self._line_at(start), value)
 
     def _unread(self, at: int, why: str) -> UnreadableLine:
-        self._told += 1
+        self._given += 1
         return UnreadableLine(self._line_at(at), why)
 
     def _line_at(self, at: int) -> int:
@@ -215,11 +209,3 @@ class _Splitter:
         self._line += self._data.count(b"\n", self._counted, at)
         self._counted = at
         return self._line
-
-
-def _why(data: bytes) -> str:
-    try:
-        read_json(data)
-    except NotSerializable as error:
-        return str(error)
-    return "no object in it"

@@ -55,6 +55,9 @@ class SeenCall:
     bare: bool = False  # the arguments are one value without its name
 
 
+RequestedCall = tuple[str | None, str, Mapping[str, JsonValue]]  # call id, tool, arguments
+
+
 @dataclass(frozen=True, slots=True)
 class SeenTurn:
     """A model call in a trace: what it asked for, and when it was done."""
@@ -62,7 +65,7 @@ class SeenTurn:
     line: int
     episode: str
     end_s: float
-    calls: tuple[tuple[str | None, str, Mapping[str, JsonValue]], ...] = ()  # (call id, tool, arguments)
+    calls: tuple[RequestedCall, ...] = ()
 
 
 Item = SeenCall | SeenTurn | UnreadableLine | Passed | Transition

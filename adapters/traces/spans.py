@@ -1,23 +1,20 @@
-"""Spans to calls, by the convention that a span follows, and what the model spans know of the tool spans.
+"""Spans in every form in which people have them, as one: OTLP JSON, Tempo and Jaeger exports, flat lists.
 
-OpenTelemetry's GenAI convention (https://opentelemetry.io/docs/specs/semconv/gen-ai/): tool spans with
-attributes, or in its older form with events. Relatives: Google ADK's own attributes, OpenLLMetry
-(`traceloop.*`), Vercel's AI SDK (`ai.toolCall.*`).
+Decides names, times, attributes, events and failures of a span; what a tool span says is decided by the
+conventions (`dialects`). LangSmith's runs and Langfuse's observations, as their SDKs post them and their
+exports give them, follow none, so they become calls here.
 
-OpenInference (https://github.com/Arize-ai/openinference): spans of kind TOOL with input.value and
-output.value, and its form as log events. A tool of one text argument leaves the bare value there, without
-its name.
+A LangSmith call is a run of type `tool`. A run may come in two parts of one id (begun, ended); the later part
+fills the earlier.
 
-A model span gives the argument's name to a tool span that lost it, and ends a turn. A call that a model asked
-for and that no tool span of its trace shows was not answered there: it is told.
+A Langfuse call is an observation of type TOOL, or a span that is one in fact: LangGraph's integration writes
+tools as SPAN, the node is "tools", the output a ToolMessage. Others name the tool in the attributes under
+`metadata`. Input and output are mostly JSON text.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from dreamgym_kit.adapters.traces.otlp import Span, read_span
 from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord
 from dreamgym_kit.adapters.traces.values import (
     Arguments,
@@ -27,150 +24,196 @@ from dreamgym_kit.adapters.traces.values import (
     decoded,
     failure,
     reply,
+    seconds,
     text_of,
     tool_message,
 )
 from dreamgym_kit.replay import own_spans
 from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer
 
-Asked = tuple[str | None, str, Mapping[str, JsonValue]]
-
-_NAME = ("gen_ai.tool.name", "ai.toolCall.name")
-_ID = ("gen_ai.tool.call.id", "ai.toolCall.id")
-_ARGS = (
-    "gen_ai.tool.call.arguments",
-    "gcp.vertex.agent.tool_call_args",
-    "tool_arguments",
-    "ai.toolCall.args",
-)
-_RESULT = ("gen_ai.tool.call.result", "tool_response", "ai.toolCall.result")
-_JSON_RESULT = ("gcp.vertex.agent.tool_response",)
-_MODEL_CALLS = frozenset({"chat", "text_completion", "generate_content"})
-_OPENINFERENCE_KIND = "openinference.span.kind"
-_ASKED_KEY = re.compile(
-    r"llm\.output_messages\.(\d+)\.message\.tool_calls\.(\d+)\.tool_call\.(id|function\.name|function\.arguments)"
-)
-_LOGGED = "openinference.instrumentation"
+_IDS = ("spanId", "span_id", "spanID")
+_ERRORS = (2, "2", "ERROR", "STATUS_CODE_ERROR", "StatusCode.ERROR", "Error")
 
 
-def read_record(record: TraceRecord) -> Iterator[Item]:
-    """Give what one span says."""
-    span = read_span(record)
-    if not span.trace:
-        yield UnreadableLine(record.line, f"span {span.id}: without a trace id")
-    elif own_spans.is_own(span.attributes):
-        yield _own(span)
-    elif _is_openinference_tool(span):
-        yield _openinference_call(span)
-    elif _is_openinference_model(span):
-        yield SeenTurn(record.line, span.trace, span.end_s, _openinference_calls(span))
-    elif _is_genai_tool(span):
-        yield _genai_call(span)
-    elif _is_genai_model(span):
-        yield SeenTurn(record.line, span.trace, span.end_s, _genai_calls(span))
-    elif _is_logged(span) and (logged := _read_logged(span)):
-        yield from logged
-    else:
-        yield Passed("span")
+@dataclass(frozen=True, slots=True)
+class SpanEvent:
+    """Something that happened in a span."""
+
+    name: str
+    attributes: Mapping[str, JsonValue]
+    body: Mapping[str, JsonValue]
 
 
-def _own(span: Span) -> Item:
-    """What the kit wrote: calls as they were; what the model asked for is not looked at again."""
-    if _is_genai_tool(span):
-        return own_spans.read_attributes(span.line, f"span {span.id}", span.attributes)
-    return Passed("model span" if _is_genai_model(span) else "span")
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span, whoever exported it."""
+
+    line: int
+    trace: str
+    id: str
+    name: str
+    start_s: float
+    end_s: float
+    attributes: Mapping[str, JsonValue]
+    events: tuple[SpanEvent, ...]
+    error: str | None  # the message, when it failed; "" when none was told
+    error_type: str | None
+
+    def text(self, *keys: str) -> str | None:
+        """The first of these attributes that is a text."""
+        return next((text for key in keys if (text := text_of(self.attributes.get(key)))), None)
+
+    def first(self, *keys: str) -> JsonValue:
+        """The first of these attributes that is there."""
+        return next((self.attributes[key] for key in keys if key in self.attributes), None)
+
+    def event(self, name: str) -> Mapping[str, JsonValue] | None:
+        """The attributes of the first event of this name."""
+        return next((event.attributes for event in self.events if event.name == name), None)
 
 
-def completed(
-    calls: list[SeenCall], turns: Iterable[SeenTurn]
-) -> tuple[list[SeenCall], list[UnreadableLine]]:
-    """Give back argument names that tool spans lost, and tell of calls that no tool span shows."""
-    filled = list(calls)
-    open_places: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, call in enumerate(filled):
-        open_places[call.episode, call.tool].append(place)
-    missing: list[UnreadableLine] = []
-    for turn in sorted(turns, key=lambda turn: turn.end_s):
-        for index, (call_id, tool, args) in enumerate(turn.calls):
-            places = open_places[turn.episode, tool]
-            at = _place(filled, places, call_id, args)
-            if at is None:
-                named = f"{tool} ({call_id})" if call_id else tool
-                why = f"call of {named}: asked for, but no tool span shows it"
-                missing.append(UnreadableLine(turn.line, why, unanswered=True))
-                continue
-            places.remove(at)
-            call = filled[at]
-            known = args if call.bare else call.args
-            filled[at] = replace(call, args=known, bare=False, call_id=call.call_id or call_id, index=index)
-    return filled, missing
+def is_span(value: Mapping[str, JsonValue]) -> bool:
+    """Whether a record is a span."""
+    context = value.get("context")
+    return any(key in value for key in _IDS) or (isinstance(context, dict) and "span_id" in context)
 
 
-def _place(calls: list[SeenCall], places: list[int], call_id: str | None, args: object) -> int | None:
-    """The tool span of a call: by id; else one without an id and with the same arguments."""
-    for place in places:
-        if call_id is not None and calls[place].call_id == call_id:
-            return place
-    for place in places:
-        call = calls[place]
-        if (call.call_id is None or call_id is None) and (call.bare or call.args == args):
-            return place
-    return None
-
-
-def _is_genai_tool(span: Span) -> bool:
-    """Whether a tool ran in this span."""
-    attributes = span.attributes
-    return (
-        attributes.get("gen_ai.operation.name") == "execute_tool"
-        or attributes.get("traceloop.span.kind") == "tool"
-        or attributes.get("ai.operationId") == "ai.toolCall"
-        or (any(key in attributes for key in _NAME) and any(key in attributes for key in (*_ARGS, *_RESULT)))
+def read_span(record: TraceRecord) -> Span:
+    """Read one span; what is missing in it is empty."""
+    value = record.value
+    context = value.get("context")
+    ids = {**value, **context} if isinstance(context, dict) else value
+    attributes = _attributes(_first(value, "attributes", "tags"))
+    listed = _first(value, "events", "span_events", "logs")
+    events = tuple(
+        _event(event) for event in (listed if isinstance(listed, list) else []) if isinstance(event, dict)
+    )
+    start = seconds(_first(value, "startTimeUnixNano", "start_time_unix_nano", "startTime", "start_time"))
+    end = seconds(_first(value, "endTimeUnixNano", "end_time_unix_nano", "endTime", "end_time"))
+    duration = value.get("duration")
+    if not end and isinstance(duration, (int, float)):  # Jaeger: microseconds, as its startTime
+        end = start + duration / 1e6
+    error, error_type = _failure(value.get("status"), attributes, events)
+    return Span(
+        line=record.line,
+        trace=str(_first(ids, "traceId", "trace_id", "traceID") or ""),
+        id=str(_first(ids, *_IDS) or ""),
+        name=str(_first(value, "name", "operationName") or ""),
+        start_s=start,
+        end_s=max(start, end),
+        attributes=attributes,
+        events=events,
+        error=error,
+        error_type=error_type,
     )
 
 
-def _is_genai_model(span: Span) -> bool:
-    """Whether a chat model answered in this span."""
-    return span.attributes.get("gen_ai.operation.name") in _MODEL_CALLS or "gen_ai.completion.0.role" in (
-        span.attributes
+def platform_span(
+    record: TraceRecord,
+    trace: str | None,
+    attributes: Mapping[str, JsonValue],
+    error: str | None,
+    error_type: str | None = None,
+) -> Span:
+    """A run of LangSmith or an observation of Langfuse as a span."""
+    value = record.value
+    start = seconds(_first(value, "startTime", "start_time"))
+    end = max(start, seconds(_first(value, "endTime", "end_time")))
+    name, number = str(value.get("name") or ""), str(value.get("id") or "")
+    return Span(record.line, trace or "", number, name, start, end, attributes, (), error, error_type)
+
+
+def object_of(value: JsonValue) -> dict[str, JsonValue]:
+    """An object, also one that is written as text; an empty one in place of anything else."""
+    value = decoded(value)
+    return value if isinstance(value, dict) else {}
+
+
+def _first(value: Mapping[str, JsonValue], *keys: str) -> JsonValue:
+    return next((value[key] for key in keys if value.get(key) is not None), None)
+
+
+def _attributes(attributes: JsonValue) -> dict[str, JsonValue]:
+    """Attributes by name: key and value (typed in OTLP, plain in Jaeger), an object, or its text."""
+    attributes = decoded(attributes)
+    if isinstance(attributes, dict):
+        return attributes
+    pairs = [pair for pair in attributes if isinstance(pair, dict)] if isinstance(attributes, list) else []
+    return {str(pair["key"]): _value(pair.get("value")) for pair in pairs if "key" in pair}
+
+
+def _value(typed: JsonValue) -> JsonValue:
+    """An OTLP AnyValue as plain data."""
+    if not isinstance(typed, dict) or len(typed) != 1:
+        return typed
+    kind, value = next(iter(typed.items()))
+    if kind == "intValue":
+        return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdigit() else value
+    if kind in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
+        return value
+    if kind == "arrayValue" and isinstance(value, dict):
+        values = value.get("values")
+        return [_value(item) for item in values] if isinstance(values, list) else []
+    if kind == "kvlistValue" and isinstance(value, dict):
+        return _attributes(value.get("values"))
+    return typed
+
+
+def _event(value: Mapping[str, JsonValue]) -> SpanEvent:
+    attributes = _attributes(_first(value, "attributes", "fields"))
+    name = (
+        _first(value, "name", "event_name") or attributes.get("event") or attributes.get("event.name") or ""
     )
+    return SpanEvent(str(name), attributes, object_of(value.get("body")))
 
 
-def _genai_call(span: Span) -> SeenCall | UnreadableLine:
-    """Read a tool span."""
-    name = span.text(*_NAME, "traceloop.entity.name")
-    if name is None:
-        return UnreadableLine(span.line, f"span {span.id}: a tool span without gen_ai.tool.name")
-    args = span.first(*_ARGS, "traceloop.entity.input")
-    if args is None and (sent := span.event("gen_ai.tool.message")) is not None:
-        args = sent.get("content")
-    result = _genai_reply(span)
-    about = span.text("gen_ai.tool.description") or ""
-    return _seen(span, name, arguments(args), result, call_id=span.text(*_ID), description=about)
+def _failure(
+    status: JsonValue, attributes: Mapping[str, JsonValue], events: tuple[SpanEvent, ...]
+) -> tuple[str | None, str | None]:
+    status = object_of(status)
+    code = _first(status, "code", "status_code")
+    failed = code in _ERRORS or attributes.get("error") in (True, "true")
+    if not failed and code is None:
+        failed = attributes.get("otel.status_code") == "ERROR"
+    if not failed:
+        return None, None
+    thrown = next((event.attributes for event in events if event.name == "exception"), {})
+    message = (
+        text_of(thrown.get("exception.message"))
+        or text_of(_first(status, "message", "description"))
+        or text_of(attributes.get("otel.status_description"))
+    )
+    kind = text_of(thrown.get("exception.type")) or text_of(attributes.get("error.type"))
+    return message or "", kind
 
 
-def _seen(
+def seen_call(
     span: Span,
     tool: str,
     read: Arguments,
     result: ParsedReply | None,
     *,
     call_id: str | None = None,
-    node: str | None = None,
-    description: str = "",
+    node: JsonValue = None,
+    description: str | None = None,
 ) -> SeenCall:
-    """The call of a tool span."""
+    """The call of a tool span, with what was answered or how the span failed."""
+    error, kind = span.error, span.error_type
+    if error is not None and not error:
+        text = result.content if result is not None else None
+        error = text if isinstance(text, str) and text else (kind or "the tool failed")
+    elif error is not None and kind is None:
+        error, kind = failure(error)
     return SeenCall(
         line=span.line,
         episode=span.trace,
         tool=tool,
         args=read.args,
-        answer=_answer_of(span, result),
+        answer=answer(result, error=error, error_type=kind),
         call_id=call_id or (result.call_id if result else None),
-        node=node,
-        description=description,
+        node=text_of(node),
+        description=description or "",
         start_s=span.start_s,
         end_s=span.end_s,
         span=span.id,
@@ -178,117 +221,131 @@ def _seen(
     )
 
 
-def _answer_of(span: Span, result: ParsedReply | None) -> Answer | None:
-    """What the tool answered: what was found, or how the span failed; None when the span tells neither."""
-    error, kind = span.error, span.error_type
-    if error is not None and not error:
-        text = result.content if result is not None else None
-        error = text if isinstance(text, str) and text else (kind or "the tool failed")
-    elif error is not None and kind is None:
-        error, kind = failure(error)
-    return answer(result, error=error, error_type=kind)
+def is_run(value: Mapping[str, JsonValue]) -> bool:
+    """Whether a record is a run."""
+    return "run_type" in value and ("trace_id" in value or "dotted_order" in value or "id" in value)
 
 
-def _genai_calls(span: Span) -> tuple[Asked, ...]:
-    """The calls that a model span asks for: its output messages, in an attribute or an event."""
-    output = span.first("gen_ai.output.messages")
-    if output is None:
-        details = span.event("gen_ai.client.inference.operation.details") or {}
-        output = details.get("gen_ai.output.messages")
-    messages = decoded(output)
-    calls: list[Asked] = []
-    for message in messages if isinstance(messages, list) else []:
-        parts = message.get("parts") if isinstance(message, dict) else None
-        for part in parts if isinstance(parts, list) else []:
-            if isinstance(part, dict) and part.get("type") == "tool_call" and text_of(part.get("name")):
-                args = arguments(part.get("arguments")).args
-                calls.append((text_of(part.get("id")), part["name"], args))
-    return tuple(calls)
+class Runs:
+    """Reads runs one by one; the calls are given at the end, when both parts of each are there."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, TraceRecord] = {}
+
+    def read(self, record: TraceRecord) -> Iterator[Item]:
+        """Take one run; gives what is no tool call."""
+        value = record.value
+        kind = value.get("run_type")
+        if kind == "tool":
+            name = str(value.get("id") or f"line {record.line}")
+            known = self._tools.get(name, TraceRecord(record.line, {}))
+            there = {key: item for key, item in value.items() if item is not None}
+            self._tools[name] = replace(known, value={**known.value, **there})
+        elif kind == "llm":
+            yield SeenTurn(record.line, _run_trace(value), seconds(value.get("end_time")))
+        else:
+            yield Passed("run")
+
+    def calls(self) -> Iterator[Item]:
+        """Give the calls of all runs taken."""
+        yield from map(_run_call, self._tools.values())
 
 
-def _genai_reply(span: Span) -> ParsedReply | None:
-    if (value := span.first(*_RESULT, "traceloop.entity.output")) is not None:
-        return reply(value)
-    if (value := span.first(*_JSON_RESULT)) is not None:
-        return reply(value, is_json=True)
-    if (chosen := span.event("gen_ai.choice")) is not None and "message" in chosen:
-        failed = span.attributes.get("gen_ai.tool.status") == "error"
-        result = reply(chosen["message"], is_json=True)
-        text = result.content if isinstance(result.content, str) else "the tool failed"
-        return ParsedReply(result.content, text if failed else None)
+def _run_call(record: TraceRecord) -> Item:
+    value = record.value
+    extra = object_of(value.get("extra"))
+    metadata = extra.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    span = platform_span(record, _run_trace(value), metadata, text_of(value.get("error")))
+    given, answered = value.get("inputs"), value.get("outputs")
+    if own_spans.is_own(metadata):
+        return own_spans.read_kept_elsewhere(span.line, f"run {span.id}", metadata, given, answered)
+    name = text_of(value.get("name"))
+    if name is None or not span.trace:
+        return UnreadableLine(span.line, f"run {span.id}: a tool run without a {'trace' if name else 'name'}")
+    call_id = text_of(extra.get("tool_call_id"))
+    node = metadata.get("langgraph_node")
+    return seen_call(span, name, arguments(given), _run_reply(decoded(answered)), call_id=call_id, node=node)
+
+
+def _run_reply(output: JsonValue) -> ParsedReply | None:
+    if output is None or output == {}:
+        return None
+    if isinstance(output, dict) and list(output) == ["output"]:
+        return reply(output["output"])
+    return reply(output, is_json=True)
+
+
+def _run_trace(value: Mapping[str, JsonValue]) -> str:
+    """The trace; where it is left out, the root of the dotted order ends with its id."""
+    trace = text_of(value.get("trace_id"))
+    if trace is None and (order := text_of(value.get("dotted_order"))) is not None:
+        trace = order.split(".", 1)[0].partition("Z")[2]
+    return trace or ""
+
+
+_NAME = ("gen_ai.tool.name", "tool.name")
+_ID = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool.id")
+_PREFIXES = ("running tool: ", "execute_tool ")
+_KINDS = (
+    *("SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING"),
+    "GUARDRAIL",
+)
+
+
+def is_observation(value: Mapping[str, JsonValue]) -> bool:
+    """Whether a record is an observation."""
+    return value.get("type") in _KINDS and ("traceId" in value or "parentObservationId" in value)
+
+
+def read_observation(record: TraceRecord) -> Iterator[Item]:
+    """Give what one observation says."""
+    value = record.value
+    metadata = object_of(value.get("metadata"))
+    error = (
+        (text_of(value.get("statusMessage")) or "the tool failed") if value.get("level") == "ERROR" else None
+    )
+    attributes = object_of(metadata.get("attributes"))
+    span = platform_span(record, text_of(value.get("traceId")), attributes, error, "ToolException")
+    given, answered = value.get("input"), value.get("output")
+    named = f"observation {value.get('id')}"
+    if not span.trace:
+        yield UnreadableLine(record.line, f"{named}: without a traceId")
+    elif own_spans.is_own(attributes):
+        if value["type"] == "TOOL" or own_spans.TRANSITION in attributes:
+            yield own_spans.read_kept_elsewhere(record.line, named, attributes, given, answered)
+        else:
+            yield Passed("observation")
+    elif value["type"] == "GENERATION":
+        yield SeenTurn(record.line, span.trace, seconds(value.get("endTime")))
+    elif (name := _observed_tool(span, value, metadata)) is not None:
+        result = None if answered is None else reply(_unquoted(answered), is_json=True)
+        call_id, node = span.text(*_ID), metadata.get("langgraph_node")
+        yield seen_call(span, name, arguments(given), result, call_id=call_id, node=node)
+    else:
+        yield Passed("observation")
+
+
+def _observed_tool(
+    span: Span, value: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]
+) -> str | None:
+    """The name of the tool that ran, or None."""
+    named = span.text(*_NAME)
+    own = text_of(value.get("name"))
+    for prefix in _PREFIXES:
+        own = own.removeprefix(prefix) if own else own
+    if value["type"] == "TOOL" or named is not None:
+        return named or own
+    if metadata.get("langgraph_node") == "tools":
+        message = tool_message(decoded(value.get("output")))
+        return (text_of(message.get("name")) or own) if message is not None else None
     return None
 
 
-def _is_openinference_tool(span: Span) -> bool:
-    """Whether a tool ran in this span."""
-    return span.attributes.get(_OPENINFERENCE_KIND) == "TOOL"
-
-
-def _is_openinference_model(span: Span) -> bool:
-    """Whether a chat model answered in this span."""
-    return span.attributes.get(_OPENINFERENCE_KIND) == "LLM"
-
-
-def _openinference_call(span: Span) -> SeenCall | UnreadableLine:
-    """Read a span of kind TOOL."""
-    name = span.text("tool.name") or span.name
-    if not name:
-        return UnreadableLine(span.line, f"span {span.id}: a tool span without tool.name")
-    read = arguments(span.first("input.value", "tool.parameters"), names=_parameters(span))
-    output = span.first("output.value")
-    is_json = span.attributes.get("output.mime_type") == "application/json"
-    metadata = decoded(span.attributes.get("metadata"))
-    return _seen(
-        span,
-        name,
-        read,
-        None if output is None else reply(output, is_json=is_json),
-        call_id=span.text("tool.id", "tool_call.id"),
-        node=text_of(metadata.get("langgraph_node")) if isinstance(metadata, dict) else None,
-        description=span.text("tool.description") or "",
-    )
-
-
-def _openinference_calls(span: Span) -> tuple[Asked, ...]:
-    """The calls that a model span asks for."""
-    parts: dict[tuple[int, int], dict[str, JsonValue]] = {}
-    for key, value in span.attributes.items():
-        if (match := _ASKED_KEY.fullmatch(key)) is not None:
-            parts.setdefault((int(match[1]), int(match[2])), {})[match[3]] = value
-    return tuple(
-        (text_of(part.get("id")), part["function.name"], arguments(part.get("function.arguments")).args)
-        for _, part in sorted(parts.items())
-        if text_of(part.get("function.name"))
-    )
-
-
-def _is_logged(span: Span) -> bool:
-    """Whether a span's contents are in the bodies of its log events, as AWS' collector leaves them."""
-    return any(event.name.startswith(_LOGGED) and event.body for event in span.events)
-
-
-def _read_logged(span: Span) -> list[SeenCall]:
-    """The tool calls among a span's log events: those that put out a ToolMessage."""
-    calls = []
-    for event in span.events:
-        message = tool_message(decoded(_content(event.body.get("output"))))
-        if message is None or not text_of(message.get("name")):
-            continue
-        args = arguments(_content(event.body.get("input")))
-        calls.append(_seen(span, str(message["name"]), args, reply(dict(message))))
-    return calls
-
-
-def _content(side: JsonValue) -> JsonValue:
-    messages = side.get("messages") if isinstance(side, dict) else None
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    return last.get("content") if isinstance(last, dict) else None
-
-
-def _parameters(span: Span) -> list[str]:
-    """The names of a tool's parameters, where its span has their schema (smolagents)."""
-    schema = decoded(span.attributes.get("tool.parameters"))
-    typed = isinstance(schema, dict) and all(
-        isinstance(spec, dict) and "type" in spec for spec in schema.values()
-    )
-    return list(schema) if typed and isinstance(schema, dict) else []
+def _unquoted(output: JsonValue) -> JsonValue:
+    """Text that was written as JSON, with its quotes, as the text it is."""
+    if isinstance(output, str) and len(output) > 1 and output[0] == output[-1] == '"':
+        quoted = decoded(f"[{output}]")
+        if isinstance(quoted, list) and len(quoted) == 1 and isinstance(quoted[0], str):
+            return quoted[0]
+    return output

@@ -254,7 +254,7 @@ def _lancedb_python(folder: Path) -> Path | None:
 
 def _export(path: Path, store: "object", seed: int, rows: int) -> None:
     """The same rows, questions and vectors, for a Python that has no dreamgym-kit."""
-    from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+    from dreamgym_kit.adapters.embedders.models import HashedEmbedder
     from dreamgym_kit.replay.retrieval import rarest, search_text, terms_of
 
     embedder, rows_with = HashedEmbedder(), store._search._rows_with

@@ -9,8 +9,7 @@ import pytest
 from embedding_server_double import EmbeddingServerDouble, embedding_server
 from ports import own_port
 
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.adapters.embedders.models import EndpointEmbedder, SentenceEmbedder
+from dreamgym_kit.adapters.embedders.models import EndpointEmbedder, HashedEmbedder, SentenceEmbedder
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.interfaces import Embedder
 

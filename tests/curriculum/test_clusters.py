@@ -2,7 +2,7 @@
 
 from curriculum.making_doubles import asking
 
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 from dreamgym_kit.curriculum.task_sampler import Clusters, text_of
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.types import Task

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from curriculum.making_doubles import MakerDouble, asking, bounds, workshop
 
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 from dreamgym_kit.curriculum.making import patterns_of, rejection_reason
 from dreamgym_kit.curriculum.task_sampler import Estimate, Standing
 from dreamgym_kit.interfaces import Pattern

@@ -9,7 +9,7 @@ import pytest
 
 import dreamgym_kit.adapters.pytest_plugin.dream  # noqa: F401
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode
-from dreamgym_kit.adapters.pytest_plugin.options import MARK_KEYS
+from dreamgym_kit.adapters.pytest_plugin.fixture_scope import MARK_KEYS
 from dreamgym_kit.adapters.pytest_plugin.plugin import MODELS, RecordMode
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pytest.md").read_text()

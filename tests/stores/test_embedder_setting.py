@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from dreamgym_kit import errors
 from dreamgym_kit.adapters.embedders.choosing import embedder_of
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
-from dreamgym_kit.adapters.embedders.models import EndpointEmbedder, SentenceEmbedder
+from dreamgym_kit.adapters.embedders.models import EndpointEmbedder, HashedEmbedder, SentenceEmbedder
 from dreamgym_kit.adapters.stores.factory import open_to_search, opened_to_add
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import MissingExtra, StoreError, UserError

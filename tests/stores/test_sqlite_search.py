@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 from dreamgym_kit.adapters.stores import sqlite_search, sqlite_tables
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError

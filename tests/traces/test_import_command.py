@@ -77,10 +77,3 @@ def test_what_cannot_be_done_is_a_line_with_code_2(
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {said}")
     assert "Traceback" not in done.stderr
-
-
-def test_the_names_of_formats_are_those_of_the_importers() -> None:
-    from dreamgym_kit.adapters.traces.importing import Format
-    from dreamgym_kit.cli.importing import FormName
-
-    assert list(map(str, FormName)) == list(map(str, Format))

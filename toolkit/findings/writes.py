@@ -6,7 +6,7 @@ nobody gave, or where a read came too late or not at all.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from dreamgym_kit.canonical import digest
 from dreamgym_kit.findings.case import Case, brief, called, severity_of, timed_out, took_effect
 from dreamgym_kit.findings.text import KnownValues, deed_of, ids, leaves, made_up, negated, stem
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Finding, Transition
+from dreamgym_kit.types import Finding, Transition
 
 _SAME_ANSWERS = 4  # polling three times for something that does not come is patience
 _SAME_ERRORS = 3
@@ -199,48 +199,44 @@ def late_reads(case: Case, step: Transition) -> list[Transition]:
 
 def known_before(case: Case, step: Transition) -> KnownValues:
     """What the agent had been told when it asked for a call; to be read only."""
-    return _once(case.cache, ("known", step.step), lambda: _known_before(case, step))
+
+    def known() -> Iterator[KnownValues | JsonValue]:
+        yield from (case.policy, dict(case.task.input))
+        yield _once(case.shared, "described", lambda: _described(case))
+        for role in ("user", "system"):
+            yield from (text for _, text in case.said(role, before=step))
+        yield from ([interrupt.reply] for interrupt in case.asked if interrupt.after < step.step)
+        yield from (_told_by(case, other) for other in case.seen_before(step))
+
+    return _once(case.cache, ("known", step.step), known)
 
 
-def _once(memory: dict[object, Any], key: object, work_out: Callable[[], KnownValues]) -> KnownValues:
-    if key not in memory:
-        memory[key] = work_out()
-    known: KnownValues = memory[key]
-    return known
-
-
-def _known_before(case: Case, step: Transition) -> KnownValues:
-    known = KnownValues()
-    known.hear(case.policy)
-    known.hear(dict(case.task.input))
-    known.take(_once(case.shared, "described", lambda: _described(case)))
-    for role in ("user", "system"):
-        for _, text in case.said(role, before=step):
-            known.hear(text)
-    for interrupt in case.asked:
-        if interrupt.after < step.step:
-            known.hear([interrupt.reply])
-    for other in case.seen_before(step):
-        known.take(_told_by(case, other))
-    return known
-
-
-def _described(case: Case) -> KnownValues:
+def _described(case: Case) -> Iterator[JsonValue]:
     """What the tools' descriptions told: the same in every episode of a run."""
-    known = KnownValues()
     for spec in case.specs.values():
-        known.hear([spec.description, dict(spec.args_schema)])
-    return known
+        yield [spec.description, dict(spec.args_schema)]
 
 
 def _told_by(case: Case, step: Transition) -> KnownValues:
-    return _once(case.cache, ("told", step.step), lambda: _told_in(step.answer))
+    answer = step.answer
+    values = [answer.content, answer.artifact, answer.error, dict(answer.update or {})]
+    return _once(case.cache, ("told", step.step), lambda: [values])
 
 
-def _told_in(answer: Answer) -> KnownValues:
-    known = KnownValues()
-    known.hear([answer.content, answer.artifact, answer.error, dict(answer.update or {})])
-    return known
+def _once(
+    memory: dict[object, Any], key: object, values: Callable[[], Iterable[KnownValues | JsonValue]]
+) -> KnownValues:
+    """What these values tell, worked out when it is first asked for."""
+    if key not in memory:
+        known = KnownValues()
+        for value in values():
+            if isinstance(value, KnownValues):
+                known.take(value)
+            else:
+                known.hear(value)
+        memory[key] = known
+    known_values: KnownValues = memory[key]
+    return known_values
 
 
 _ADDS = (

@@ -56,12 +56,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """One refusal: what was attempted, by whom."""
+    """One refusal: what was attempted, in which thread."""
 
     event: str  # the audit event, "socket.connect"
     target: str  # "db.internal:5432", "/srv/app.db", "git"
     thread: str
-    traceback_hint: str  # the innermost line that is not a library's: "agent.py:12 in charge"
     message: str = ""
 
 
@@ -160,7 +159,7 @@ class _Guard:
             f"refused to {attempt.deed}: nothing outside is touched in a dream ({by.line}); "
             f"{advice.format_lines(*self._advice(attempt, by))}"
         )
-        trip = Trip(event, attempt.target, threading.current_thread().name, by.line, message)
+        trip = Trip(event, attempt.target, threading.current_thread().name, message)
         self.trips.append(trip)
         try:
             with exempt():
@@ -210,7 +209,7 @@ class _Watch(_Guard):
             f"loading the graph makes it {attempt.deed} ({where}), which a dry run refuses: move that "
             f"to where it is first used, or {allow}"
         )
-        self.trips.append(Trip(event, attempt.target, threading.current_thread().name, where, message))
+        self.trips.append(Trip(event, attempt.target, threading.current_thread().name, message))
 
 
 _SENDS = (
@@ -230,43 +229,38 @@ class _Doors:
     """
 
     def __init__(self) -> None:
-        self.sends: list[tuple[type, str, Any]] = []  # what stood there before
-        self.are_shut = False
+        self.replaced: list[tuple[Any, str, Any]] = []  # where, name, what stood there
         self.exit = os._exit
         self.pid = 0
         self.getaddrinfo = _socket.getaddrinfo
         try:
-            self._posix: dict[str, Any] = vars(importlib.import_module("_posixsubprocess"))
+            self._posix: Any = importlib.import_module("_posixsubprocess")
         except ImportError:  # no such module where processes are not forked
-            self._posix = {}
-        self.fork_exec = self._posix.get("fork_exec")
+            self._posix = None
+        self.fork_exec = getattr(self._posix, "fork_exec", None)
 
     def shut(self) -> None:
-        if self.are_shut:
+        if self.replaced:
             return
-        self.are_shut = True
         self.pid = os.getpid()
-        vars(os)["_exit"] = self._announced_exit
-        vars(_socket)["getaddrinfo"] = self._remembered_getaddrinfo
-        self.sends = [(owner, name, vars(owner).get(name)) for owner, name in _SENDS]
+        self._replace(os, "_exit", self._announced_exit)
+        self._replace(_socket, "getaddrinfo", self._remembered_getaddrinfo)
         for owner, name in _SENDS:
-            setattr(owner, name, _announced_send(getattr(owner, name)))
+            self._replace(owner, name, _announced_send(getattr(owner, name)))
         if self.fork_exec is not None:
-            self._posix["fork_exec"] = self._announced_fork_exec
+            self._replace(self._posix, "fork_exec", self._announced_fork_exec)
+
+    def _replace(self, owner: Any, name: str, announced: Any) -> None:
+        self.replaced.append((owner, name, vars(owner).get(name)))
+        setattr(owner, name, announced)
 
     def reopen(self) -> None:
-        if not self.are_shut:
-            return
-        self.are_shut = False
-        vars(os)["_exit"] = self.exit
-        vars(_socket)["getaddrinfo"] = self.getaddrinfo
-        for owner, name, own in self.sends:
-            if own is not None:
-                setattr(owner, name, own)
-            elif name in vars(owner):
+        for owner, name, before in self.replaced:
+            if before is not None:
+                setattr(owner, name, before)
+            elif name in vars(owner):  # inherited before
                 delattr(owner, name)
-        if self.fork_exec is not None:
-            self._posix["fork_exec"] = self.fork_exec
+        self.replaced.clear()
 
     def _remembered_getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
         resolved = self.getaddrinfo(*args, **kwargs)

@@ -72,7 +72,21 @@ class PairedComparison:
 
     def phrase(self, a: str = "A", b: str = "B") -> str:
         """The sentence with other names for the two."""
-        return _sentence(self, a, b)
+        if self.word is Conclusion.NO_COMMON_TASKS:
+            return _sentence_case(f"{a} and {b} have no task in common.")
+        if not self.tasks:
+            none = f"none of {self.left_out} common tasks is"
+            common = "the only common task is not" if self.left_out == 1 else none
+            return f"It cannot be said: {common} conclusive in both {a} and {b}."
+        interval = f"(95 %: {_points(self.low)} to {_points(self.high)})"
+        text = f"{b} solves {_difference(self.change, a)} on the same {_tasks(self.tasks)} {interval}"
+        neither = _inconclusive(self, a, b)
+        if self.word is Conclusion.NO_DIFFERENCE:
+            return f"No difference can be seen: {text}.{neither}"
+        if self.word is Conclusion.INCONCLUSIVE:
+            bounds = f"between {_points(self.least)} and {_points(self.most)} points, whichever way they went"
+            return f"It cannot be said: {text}, but{neither[:-1]}: {bounds}."
+        return f"{_sentence_case(text)}.{neither}"
 
 
 def beaten(
@@ -111,25 +125,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _sentence(pairs: PairedComparison, a: str, b: str) -> str:
-    if pairs.word is Conclusion.NO_COMMON_TASKS:
-        return _sentence_case(f"{a} and {b} have no task in common.")
-    if not pairs.tasks:
-        common = (
-            "the only common task is" if pairs.left_out == 1 else f"none of {pairs.left_out} common tasks is"
-        )
-        return f"It cannot be said: {common} {'not ' * (pairs.left_out == 1)}conclusive in both {a} and {b}."
-    interval = f"(95 %: {_points(pairs.low)} to {_points(pairs.high)})"
-    text = f"{b} solves {_difference(pairs.change, a)} on the same {_tasks(pairs.tasks)} {interval}"
-    neither = _inconclusive(pairs, a, b)
-    if pairs.word is Conclusion.NO_DIFFERENCE:
-        return f"No difference can be seen: {text}.{neither}"
-    if pairs.word is Conclusion.INCONCLUSIVE:
-        bounds = f"between {_points(pairs.least)} and {_points(pairs.most)} points, whichever way they went"
-        return f"It cannot be said: {text}, but{neither[:-1]}: {bounds}."
-    return f"{_sentence_case(text)}.{neither}"
-
-
 def _sentence_case(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
@@ -159,6 +154,12 @@ def _inconclusive(pairs: PairedComparison, a: str, b: str) -> str:
     return f" {counts} {does} as neither." if counts else ""
 
 
+def _require_pairs(before: Sequence[float], after: Sequence[float]) -> int:
+    if not before or len(before) != len(after):
+        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    return len(before)
+
+
 def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
     """Give the change of a mean share, with its 95 % interval.
 
@@ -177,9 +178,7 @@ def share_change(before: Sequence[float], after: Sequence[float]) -> tuple[float
     Raises:
         ValueError: no tasks, or not as many on both sides.
     """
-    count = len(before)
-    if count == 0 or count != len(after):
-        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    count = _require_pairs(before, after)
     old, new = sum(before) / count, sum(after) / count
     low_1, high_1 = wilson_of_share(old, count)
     low_2, high_2 = wilson_of_share(new, count)
@@ -201,8 +200,7 @@ def mean_change(before: Sequence[float], after: Sequence[float]) -> tuple[float,
     """
     import numpy as np
 
-    if not before or len(before) != len(after):
-        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    _require_pairs(before, after)
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     drawn = np.random.default_rng(_SEED).integers(0, len(differences), (RESAMPLES, len(differences)))
     low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
@@ -240,9 +238,7 @@ def bootstrapped_change(
     """
     import numpy as np
 
-    count = len(before)
-    if count == 0 or count != len(after):
-        raise ValueError("a change needs the same tasks, one or more, on both sides")
+    count = _require_pairs(before, after)
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     change = float(differences.mean())
     pool = np.concatenate([differences, [1.0, -1.0, 0.0]])

@@ -72,28 +72,25 @@ class Promotion:
         return tuple(family for family in self.families if family.worse)
 
 
-def promotion(
-    a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, look: int = 1, seed: int = 0
-) -> Promotion:
+def promotion(a: Sequence[TaskOutcome], b: Sequence[TaskOutcome], *, look: int = 1) -> Promotion:
     """Hold B against A, over the tasks that both tried.
 
     Args:
         a: what is in place, by task.
         b: what is to take its place.
         look: how often this A was looked at, this time included.
-        seed: of the bootstrap.
 
     Raises:
         ValueError: `look` is below 1.
     """
-    whole = beaten(a, b, seed=seed)
-    strict = whole if look == 1 else beaten(a, b, seed=seed, alpha=level_of_look(look))
+    whole = beaten(a, b)
+    strict = whole if look == 1 else beaten(a, b, alpha=level_of_look(look))
     names = sorted({outcome.family for outcome in b if outcome.family})
     families = []
     for name in names if len(names) > 1 else ():
         sides = [[outcome for outcome in side if outcome.family == name] for side in (a, b)]
         luck, alpha = exact_test(*sides), ALPHA / len(names)
-        paired = beaten(*sides, seed=seed, alpha=alpha)
+        paired = beaten(*sides, alpha=alpha)
         lost = luck < ALPHA and not any(outcome.success for outcome in sides[1])
         families.append(FamilyChange(name, paired, luck, lost or luck < GUARD / len(names)))
     return Promotion(whole, strict, tuple(families), look)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.embedders.choosing import embedder_of
-from dreamgym_kit.adapters.embedders.hashed import HashedEmbedder
+from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.references import checkers_of
 from dreamgym_kit.adapters.langgraph.training.rollouts import Rollouts
