@@ -28,6 +28,7 @@ from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.worker_protocol import (
     ANSWER,
+    CANCEL,
     JOBS,
     QUESTION,
     RESULT,
@@ -161,6 +162,7 @@ class EpisodeWorker:
         self._send, self._adopt, self._answer_s = send, adopt, answer_s
         self._numbers = itertools.count(1)
         self._questions: dict[int, Future[bytes]] = {}
+        self._requests: dict[int, Future[bytes]] = {}
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Event
@@ -182,12 +184,18 @@ class EpisodeWorker:
             if (question := self._questions.pop(number, None)) is not None:
                 question.set_result(message)
             return
+        if kind == CANCEL:
+            if (working := self._requests.get(number)) is not None:
+                working.cancel()
+            return
         self._ready.wait()
         working = asyncio.run_coroutine_threadsafe(self._answered(message), self._loop)
+        self._requests[number] = working
         working.add_done_callback(partial(self._send_result, number))
 
     def _send_result(self, number: int, working: "Future[bytes]") -> None:
-        # cancelled: by code of the agent's that cancels every task it finds
+        del self._requests[number]
+        # cancelled: by the driver, or by code of the agent's that cancels every task it finds
         self._send(framed(RESULT, number, _CANCELLED if working.cancelled() else working.result()))
 
     def _ask(self, question: bytes) -> bytes:
