@@ -69,6 +69,8 @@ def unframed(frame: bytes) -> tuple[bytes, int, bytes]:
 class WorkerSpec:
     """What a worker is opened with; plain JSON, the same for all workers of a run, and no secret in it.
 
+    The last five are filled in by `DistributedRunner`.
+
     Attributes:
         opener: "module:function" in the worker's own installation; see `worker.Opener`.
         given: what the opener is given.

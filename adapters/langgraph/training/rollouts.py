@@ -24,7 +24,7 @@ from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, tasks_of
 from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
-from dreamgym_kit.adapters.langgraph.run.worker_spec import (
+from dreamgym_kit.adapters.langgraph.run.workers import (
     check_worker_compatible,
     distributed,
     weights_of,
