@@ -34,6 +34,7 @@ from dreamgym_kit.adapters.trainers.trl_trainers import (
 )
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.training.batching import version_of
 from dreamgym_kit.turns import Batch, Sample
 
 
@@ -78,7 +79,6 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         self.noted: Noted | None = None
         self.lr_scheduler: Any = None
         self.source: Callable[[int], Batch] = _nothing
-        self.version_of: Callable[[int], str] = str
         super().__init__(
             model=model,
             reward_funcs=no_reward,
@@ -115,7 +115,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
     def _take(self) -> None:
         step = self.kit_step + 1
         batch = self.ranks.shared(lambda: self.source(step))
-        self.noted = Noted(batch, self.version_of(step - 1))
+        self.noted = Noted(batch, version_of(step - 1))
         tokens = sum(sample.trained for sample in batch.samples)
         if batch.step != step:
             raise ValueError(f"a batch of step {batch.step} was given for step {step}")
