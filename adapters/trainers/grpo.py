@@ -162,11 +162,13 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
 
     def _logps(self, model: Any, inputs: Mapping[str, Any]) -> Any:
         """Log-probs of what follows the prompts, shape [rows, columns]; 0 where nothing was sampled."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        width = inputs["completion_ids"].size(1)
-        scores = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
-        return scores[0].masked_fill(~inputs["sampled"], 0.0)
+        return self._scores(model, inputs, compute_entropy=True).masked_fill(~inputs["sampled"], 0.0)
+
+    def _scores(self, model: Any, tensors: Mapping[str, Any], **options: Any) -> Any:
+        ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
+        mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
+        width = tensors["completion_ids"].size(1)
+        return self._get_per_token_logps_and_entropies(model, ids, mask, width, **options)[0]
 
     def _tokens_a_share(self, inputs: Mapping[str, Any]) -> Any:
         """What sums over a piece's weighed tokens are divided by: the mean over episodes comes of it."""
@@ -189,14 +191,11 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
 
     def _reference(self, tensors: Mapping[str, Any]) -> Any:
         """Log-probs under the weights that training began with."""
-        ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
-        mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
-        width = tensors["completion_ids"].size(1)
         with torch.no_grad(), self._scoring(tensors):
             if self.ref_model is not None:
-                return self._get_per_token_logps_and_entropies(self.ref_model, ids, mask, width)[0]
+                return self._scores(self.ref_model, tensors)
             with use_adapter(self.accelerator.unwrap_model(self.model), adapter_name=None):
-                return self._get_per_token_logps_and_entropies(self.model, ids, mask, width)[0]
+                return self._scores(self.model, tensors)
 
     # The loss
 

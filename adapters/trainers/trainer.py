@@ -260,34 +260,34 @@ class ExportedWeights:
 
 def export(trainer: TrlTrainer, folder: Path, card: Card) -> ExportedWeights:
     """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces what was there."""
-    steps, by = trainer.step, trainer.algorithm
-    texts = {"README.md": rendered(card, steps=steps, merged=True, algorithm=by)}
-    trainer.write_weights(folder / "merged", texts=texts)
-    texts = {"README.md": rendered(card, steps=steps, merged=False, algorithm=by)}
-    there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=texts)
+    whole, adapter = (
+        {"README.md": rendered(card, steps=trainer.step, merged=merged, algorithm=trainer.algorithm)}
+        for merged in (True, False)
+    )
+    trainer.write_weights(folder / "merged", texts=whole)
+    there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=adapter)
     return ExportedWeights(folder / "merged", folder / ADAPTER if there else None)
 
 
 def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -> str:
     """The card as Markdown; texts in it are data, none of their marks count."""
-    library = "transformers" if merged else "peft"
-    kit = version("dreamgym-kit")
-    kind = "weights" if merged else "a LoRA adapter"
-    lines = [
-        *("---", f"library_name: {library}", f"tags: [dreamgym-kit, {algorithm}, tool-use]", "---", ""),
-        *(f"# {quiet(card.name)}", ""),
-        f"These are {kind}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
-        "",
-        f"- Base: {quiet(card.base)}",
-        f"- Data: {quiet(card.data)}",
-        f"- Seed: {card.seed}",
-        f"- Steps: {steps}",
-        "",
-    ]
+    library, kind = ("transformers", "weights") if merged else ("peft", "a LoRA adapter")
+    text = f"""\
+---
+library_name: {library}
+tags: [dreamgym-kit, {algorithm}, tool-use]
+---
+
+# {quiet(card.name)}
+
+These are {kind}, trained with dreamgym-kit {version("dreamgym-kit")} on rollouts of a LangGraph agent.
+
+- Base: {quiet(card.base)}
+- Data: {quiet(card.data)}
+- Seed: {card.seed}
+- Steps: {steps}
+"""
     if card.scores:
-        lines += ["| measured | result |", "| --- | --- |"]
-        lines += [f"| {quiet(name)} | {quiet(score)} |" for name, score in card.scores.items()]
-        lines.append("")
-    if card.notes:
-        lines += [quiet(card.notes), ""]
-    return "\n".join(lines)
+        rows = (f"| {quiet(name)} | {quiet(score)} |\n" for name, score in card.scores.items())
+        text += "\n| measured | result |\n| --- | --- |\n" + "".join(rows)
+    return text + (f"\n{quiet(card.notes)}\n" if card.notes else "")

@@ -113,13 +113,7 @@ class DistributedRunner:
     async def __aenter__(self) -> "DistributedRunner":
         fills = [asyncio.create_task(self._fill(seat)) for seat in self._seats]
         filling = asyncio.gather(*fills)
-        loop, mine = asyncio.get_running_loop(), asyncio.current_task()
-
-        def heard() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(filling.cancel)
-
-        end_hearing = self._stop.listen(heard)
+        mine, end_listening = asyncio.current_task(), self._stop.listen_on_loop(filling.cancel)
         try:
             await filling
         except BaseException as error:
@@ -135,7 +129,7 @@ class DistributedRunner:
                 raise UserError(f"{error}. Nothing was run.") from None
             raise
         finally:
-            end_hearing()
+            end_listening()
         return self
 
     async def __aexit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
