@@ -165,7 +165,7 @@ def run_folder(settings: "Settings") -> Iterator[Check]:
 def engine(settings: "Settings") -> Check:
     """Whether what settings want of workers can be had; nothing is started or joined."""
     from dreamgym_kit.adapters.engines.ray_cluster import usable
-    from dreamgym_kit.adapters.langgraph.run.worker_spec import check_engine
+    from dreamgym_kit.adapters.langgraph.run.workers import check_engine
 
     check_engine(settings.workers)
     if settings.workers.backend == "ray":

@@ -84,8 +84,7 @@ def _lend_a_hand() -> None:
     import signal
 
     from dreamgym_kit.adapters.models.folders import require_extra
-    from dreamgym_kit.adapters.trainers.distributed import run_rank
-    from dreamgym_kit.adapters.trainers.ranks import FirstStopped
+    from dreamgym_kit.adapters.trainers.ranks import FirstStopped, run_rank
     from dreamgym_kit.rollout.stop import SIGNALS
 
     require_extra("train")

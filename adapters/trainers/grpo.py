@@ -34,6 +34,7 @@ from dreamgym_kit.adapters.trainers.trl_trainers import (
 )
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.training.batching import version_of
 from dreamgym_kit.turns import Batch, Sample
 
 
@@ -78,7 +79,6 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
         self.noted: Noted | None = None
         self.lr_scheduler: Any = None
         self.source: Callable[[int], Batch] = _nothing
-        self.version_of: Callable[[int], str] = str
         super().__init__(
             model=model,
             reward_funcs=no_reward,
@@ -115,7 +115,7 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
     def _take(self) -> None:
         step = self.kit_step + 1
         batch = self.ranks.shared(lambda: self.source(step))
-        self.noted = Noted(batch, self.version_of(step - 1))
+        self.noted = Noted(batch, version_of(step - 1))
         tokens = sum(sample.trained for sample in batch.samples)
         if batch.step != step:
             raise ValueError(f"a batch of step {batch.step} was given for step {step}")
@@ -162,11 +162,13 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
 
     def _logps(self, model: Any, inputs: Mapping[str, Any]) -> Any:
         """Log-probs of what follows the prompts, shape [rows, columns]; 0 where nothing was sampled."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        width = inputs["completion_ids"].size(1)
-        scores = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
-        return scores[0].masked_fill(~inputs["sampled"], 0.0)
+        return self._scores(model, inputs, compute_entropy=True).masked_fill(~inputs["sampled"], 0.0)
+
+    def _scores(self, model: Any, tensors: Mapping[str, Any], **options: Any) -> Any:
+        ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
+        mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
+        width = tensors["completion_ids"].size(1)
+        return self._get_per_token_logps_and_entropies(model, ids, mask, width, **options)[0]
 
     def _tokens_a_share(self, inputs: Mapping[str, Any]) -> Any:
         """What sums over a piece's weighed tokens are divided by: the mean over episodes comes of it."""
@@ -189,14 +191,11 @@ class KitGrpo(SealsCheckpoints, GRPOTrainer):  # type: ignore[misc]  # their typ
 
     def _reference(self, tensors: Mapping[str, Any]) -> Any:
         """Log-probs under the weights that training began with."""
-        ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
-        mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
-        width = tensors["completion_ids"].size(1)
         with torch.no_grad(), self._scoring(tensors):
             if self.ref_model is not None:
-                return self._get_per_token_logps_and_entropies(self.ref_model, ids, mask, width)[0]
+                return self._scores(self.ref_model, tensors)
             with use_adapter(self.accelerator.unwrap_model(self.model), adapter_name=None):
-                return self._get_per_token_logps_and_entropies(self.model, ids, mask, width)[0]
+                return self._scores(self.model, tensors)
 
     # The loss
 

@@ -6,7 +6,7 @@ A model and its trainer are made anew whenever a leg begins or one has failed: w
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -44,7 +44,8 @@ class TrlTrainer:
     """Implements `interfaces.Trainer`.
 
     `model` is only read; checkpoints are kept in `folder`, TensorBoard's files in `logs` or below `folder`.
-    `version_of` names the weights after so many steps, as samples name those that sampled them.
+    `learning` is entered with the number of steps around each `fit`, where other processes learn along; it
+    may ask whether what ended the training was told to them.
 
     Raises:
         MissingExtra: the packages of the extra `train` are not installed.
@@ -58,15 +59,15 @@ class TrlTrainer:
         options: GrpoOptions = _DEFAULTS,
         *,
         logs: Path | None = None,
-        version_of: Callable[[int], str] = "step-{:06d}".format,
+        learning: Callable[[int, Callable[[], bool]], AbstractContextManager[None]] | None = None,
     ) -> None:
         require_extra("training")
         options.check()
-        self._model, self._options, self._logs, self._version_of = model, options, logs, version_of
+        self._model, self._options, self._logs, self._learning = model, options, logs, learning
         self._checkpoints = Checkpoints(folder, keep=options.keep)
         self.ignored: tuple[Path, ...] = ()  # folders of checkpoints that are none
         self._used = False
-        self.others_know = True  # whether what ended the last `fit` was told to the other processes
+        self._others_know = True  # whether what ended the last `fit` was told to the other processes
         self._open()
 
     @property
@@ -97,6 +98,11 @@ class TrlTrainer:
         Raises:
             TrainingStopped: the loss or a gradient is no finite number; that step is not kept.
         """
+        together = self._learning(steps, lambda: self._others_know) if self._learning else nullcontext()
+        with together:
+            self._fit(source, steps, after)
+
+    def _fit(self, source: Callable[[int], Batch], steps: int, after: Callable[[UpdateFacts], None]) -> None:
         if self._used:
             self._open()
         if steps <= self.step:
@@ -106,7 +112,6 @@ class TrlTrainer:
         trl = self._trl
         listener = Listener(trl, after, self._kl)
         trl.source = lambda step: listener.began(source(step))
-        trl.version_of = self._version_of
         trl.args.max_steps = steps * self._options.minibatches
         trl.add_callback(listener)
         self._used = True
@@ -115,7 +120,7 @@ class TrlTrainer:
                 trl.train(resume_from_checkpoint=str(self._last.folder) if self._last else None)
         except BaseException as error:
             # an update that is no number is found by all alike
-            self.others_know = trl.ranks.shared_failure is error or isinstance(error, TrainingStopped)
+            self._others_know = trl.ranks.shared_failure is error or isinstance(error, TrainingStopped)
             with suppress(UserError):  # what ended the training says more
                 self._open()
             raise
@@ -255,34 +260,34 @@ class ExportedWeights:
 
 def export(trainer: TrlTrainer, folder: Path, card: Card) -> ExportedWeights:
     """Write `merged` and, for LoRA, `adapter` below `folder`, each with the card; replaces what was there."""
-    steps, by = trainer.step, trainer.algorithm
-    texts = {"README.md": rendered(card, steps=steps, merged=True, algorithm=by)}
-    trainer.write_weights(folder / "merged", texts=texts)
-    texts = {"README.md": rendered(card, steps=steps, merged=False, algorithm=by)}
-    there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=texts)
+    whole, adapter = (
+        {"README.md": rendered(card, steps=trainer.step, merged=merged, algorithm=trainer.algorithm)}
+        for merged in (True, False)
+    )
+    trainer.write_weights(folder / "merged", texts=whole)
+    there = trainer.write_adapter(folder / ADAPTER, base=card.base, texts=adapter)
     return ExportedWeights(folder / "merged", folder / ADAPTER if there else None)
 
 
 def rendered(card: Card, *, steps: int, merged: bool, algorithm: str = "grpo") -> str:
     """The card as Markdown; texts in it are data, none of their marks count."""
-    library = "transformers" if merged else "peft"
-    kit = version("dreamgym-kit")
-    kind = "weights" if merged else "a LoRA adapter"
-    lines = [
-        *("---", f"library_name: {library}", f"tags: [dreamgym-kit, {algorithm}, tool-use]", "---", ""),
-        *(f"# {quiet(card.name)}", ""),
-        f"These are {kind}, trained with dreamgym-kit {kit} on rollouts of a LangGraph agent.",
-        "",
-        f"- Base: {quiet(card.base)}",
-        f"- Data: {quiet(card.data)}",
-        f"- Seed: {card.seed}",
-        f"- Steps: {steps}",
-        "",
-    ]
+    library, kind = ("transformers", "weights") if merged else ("peft", "a LoRA adapter")
+    text = f"""\
+---
+library_name: {library}
+tags: [dreamgym-kit, {algorithm}, tool-use]
+---
+
+# {quiet(card.name)}
+
+These are {kind}, trained with dreamgym-kit {version("dreamgym-kit")} on rollouts of a LangGraph agent.
+
+- Base: {quiet(card.base)}
+- Data: {quiet(card.data)}
+- Seed: {card.seed}
+- Steps: {steps}
+"""
     if card.scores:
-        lines += ["| measured | result |", "| --- | --- |"]
-        lines += [f"| {quiet(name)} | {quiet(score)} |" for name, score in card.scores.items()]
-        lines.append("")
-    if card.notes:
-        lines += [quiet(card.notes), ""]
-    return "\n".join(lines)
+        rows = (f"| {quiet(name)} | {quiet(score)} |\n" for name, score in card.scores.items())
+        text += "\n| measured | result |\n| --- | --- |\n" + "".join(rows)
+    return text + (f"\n{quiet(card.notes)}\n" if card.notes else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import Phase, given, settings
-from training.conversations import several
+from training.conversations import merged, several
 
 from dreamgym_kit.interfaces import Group, Rollout
 from dreamgym_kit.training import batching, samples
@@ -40,7 +40,7 @@ def count(figures: Figures, turns: list[Turn]) -> None:
     batch, _ = batching.batch_of(1, [Group("t", tuple(rollouts))])
     figures.lists += 1
     if len(names) < 2:
-        made = list(samples.merge(turns)[0])
+        made = merged(turns)[0]
     else:
         made = list(batch.samples)
         weights = Counter[str]()
@@ -93,8 +93,8 @@ def test_no_token_is_trained_that_the_policy_did_not_sample() -> None:
 
 
 def given_tokens_are_learned_from(real: Callable[..., object]) -> Callable[..., object]:
-    def made(self: object) -> Sample:
-        sample = real(self)
+    def made(*given: object) -> Sample:
+        sample = real(*given)
         assert isinstance(sample, Sample)
         return replace(sample, mask=(1,) * len(sample.mask))
 
@@ -102,7 +102,7 @@ def given_tokens_are_learned_from(real: Callable[..., object]) -> Callable[..., 
 
 
 def any_prompt_goes_on(real: Callable[..., object]) -> Callable[..., object]:
-    return lambda self, turn: len(turn.prompt_ids) >= len(self.ids)
+    return lambda sample, turn: len(turn.prompt_ids) >= len(sample.ids)
 
 
 def nothing_is_unfit(real: Callable[..., object]) -> Callable[..., object]:
@@ -113,8 +113,8 @@ def nothing_is_unfit(real: Callable[..., object]) -> Callable[..., object]:
 @pytest.mark.parametrize(
     ("owner", "name", "mutant", "shows"),
     [
-        (samples._Stream, "sample", given_tokens_are_learned_from, "foreign"),
-        (samples._Stream, "leads_to", any_prompt_goes_on, "askew"),
+        (samples, "extend", given_tokens_are_learned_from, "foreign"),
+        (samples, "is_extended", any_prompt_goes_on, "askew"),
         (samples, "why_unfit", nothing_is_unfit, "foreign"),
     ],
 )

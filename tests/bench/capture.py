@@ -20,13 +20,13 @@ sys.path.append(str(Path(__file__).parents[1]))  # `nano_double` and `shapes` li
 from capture_shapes import SHAPES, SteeredPolicyDouble, made
 from nano_double import write_double
 from shapes.stage import ScriptedExperienceDouble
+from training.conversations import merged
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.chat import SampledTokens
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Sample
 from dreamgym_kit.types import Task
 
@@ -55,13 +55,13 @@ def quick(seed: int) -> list[tuple[str, float, str]]:
 def _figures(seed: int, shapes: tuple[str, ...], episodes: int) -> list[tuple[str, float, str]]:
     sampled: list[SampledTokens] = []
     samples: list[Sample] = []
-    counts = MergeCounts()
+    turns = forks = merges = 0
     with tempfile.TemporaryDirectory() as scratch:
         for number, shape in enumerate(shapes):
             for streaming in (False, True):
                 folder = Path(scratch) / f"{number}{streaming}"
                 came, said = collected(shape, folder, seed, episodes, streaming=streaming)
-                some, counted = merge(turn for group in came for one in group.rollouts for turn in one.turns)
+                some, counted = merged(turn for group in came for one in group.rollouts for turn in one.turns)
                 unfinished = [
                     one.episode.reason
                     for group in came
@@ -72,15 +72,15 @@ def _figures(seed: int, shapes: tuple[str, ...], episodes: int) -> list[tuple[st
                     raise AssertionError(f"{shape}: {unfinished[0]}")
                 samples += some
                 sampled += said
-                counts += counted
+                turns, forks, merges = turns + counted.turns, forks + counted.forks, merges + counted.merged
     lost, foreign = held_against(samples, sampled)
     return [
         ("lost_tokens", lost, "tokens"),
         ("foreign_tokens", foreign, "tokens"),
         ("sampled_tokens", sum(len(one.ids) for one in sampled), "tokens"),
-        ("turns", counts.turns, "turns"),
-        ("merged", counts.merged, "turns"),
-        ("forks", counts.forks, "turns"),
+        ("turns", turns, "turns"),
+        ("merged", merges, "turns"),
+        ("forks", forks, "turns"),
         ("samples", len(samples), "samples"),
     ]
 

@@ -19,8 +19,9 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.append(str(Path(__file__).parents[1]))  # `nano_double` lies beside this folder
 
+from training.conversations import merged
+
 from dreamgym_kit.chat import ChatMessage, ChatRequest
-from dreamgym_kit.training.samples import MergeCounts, merge
 from dreamgym_kit.turns import Sample, Turn
 
 EPISODES = 200  # at each temperature
@@ -51,25 +52,25 @@ def _figures(seed: int, episodes: int) -> list[tuple[str, float, str]]:
     from dreamgym_kit.adapters.models.local import open_local
 
     torch.set_num_threads(1)
-    counts, worst, total, tokens, samples = MergeCounts(), 0.0, 0.0, 0, 0
+    worst, total, tokens, samples, forks, merges = 0.0, 0.0, 0, 0, 0, 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = _model(Path(scratch) / "model", seed)
         for temperature in TEMPERATURES:
             policy = open_local(folder)
             turns = asyncio.run(_played(policy, seed, episodes, temperature))
             policy.close()
-            merged, counted = merge(turns)
-            counts += counted
-            for gap in _gaps(folder, merged, temperature):
+            rows, counted = merged(turns)
+            forks, merges = forks + counted.forks, merges + counted.merged
+            for gap in _gaps(folder, rows, temperature):
                 worst, total, tokens = max(worst, gap), total + gap, tokens + 1
-            samples += len(merged)
+            samples += len(rows)
     return [
         ("max_abs_diff", worst, "nats"),
         ("mean_abs_diff", total / max(1, tokens), "nats"),
         ("samples", samples, "samples"),
         ("tokens", tokens, "sampled tokens"),
-        ("forks", counts.forks, "samples that began anew"),
-        ("merged", counts.merged, "turns that went on"),
+        ("forks", forks, "samples that began anew"),
+        ("merged", merges, "turns that went on"),
     ]
 
 

@@ -9,12 +9,12 @@ from capture.policy_server_double import PolicyServerDouble, calls, said_in, say
 from shapes.agents import MAKES, STREAM_MODES
 from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from shapes.tools import add_tool
+from training.conversations import merged
 
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.adapters.langgraph.policy.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.errors import EndpointError, EpisodeStop
 from dreamgym_kit.routing.process import entered
-from dreamgym_kit.training.samples import merge
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_every_turn_of_an_unchanged_graph_is_kept_and_extends_the_last(kind: str
     assert [turn.index for turn in turns] == [0, 1, 2]
     assert [message.content for message in tool_messages(result)] == [DREAMT] * 3
     assert result["messages"][-1].content == "It is 42."
-    samples, counts = merge(turns)
+    samples, counts = merged(turns)
     assert (len(samples), counts.merged, counts.forks) == (1, 2, 0)
 
 

@@ -23,12 +23,12 @@ from pydantic import BaseModel
 from shapes.models import ScriptedModelDouble, StreamingModelDouble
 from shapes.stage import HELLO, dream
 from shapes.tools import add_tool
+from training.conversations import merged
 
 from dreamgym_kit.adapters.langgraph.intercept.install import install, uninstall
 from dreamgym_kit.adapters.langgraph.policy.capture import Capture, ModelPolicy, captured
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.routing.process import entered
-from dreamgym_kit.training.samples import merge
 from dreamgym_kit.turns import Turn
 
 
@@ -186,7 +186,7 @@ def test_a_retry_of_middleware_is_a_turn_of_its_own() -> None:
     _, turns = run(PolicyServerDouble(whoever), lambda: graph.ainvoke(HELLO))
     assert [turn.prompt_ids for turn in turns] == [turns[0].prompt_ids] * 3
     assert len({said_in(turn.ids) for turn in turns}) == 3
-    _, counts = merge(turns)
+    _, counts = merged(turns)
     assert (counts.turns, counts.forks) == (3, 2)
 
 
@@ -220,7 +220,7 @@ def test_a_history_that_middleware_summarises_forks() -> None:
     middleware = SummarizationMiddleware(own(), trigger=("messages", 4), keep=("messages", 2))
     graph = create_agent(own(), [add_tool()], middleware=[middleware])
     _, turns = run(server, lambda: graph.ainvoke(HELLO))
-    _, counts = merge(turns)
+    _, counts = merged(turns)
     assert counts.forks > 0
     assert counts.turns == len(server.asked) == counts.merged + counts.forks + 1
     assert any("Summarization" in (turn.node or "") for turn in turns)
@@ -261,7 +261,7 @@ def test_structured_output_by_a_tool_is_tried_again_where_it_does_not_fit() -> N
     result, turns = run(server, lambda: graph.ainvoke(HELLO), structured=frozenset({"Verdict"}))
     assert result["structured_response"] == Verdict(order="o1", fine=True)
     assert [request.tool_choice for request in server.asked] == ["required"] * 3
-    samples, counts = merge(turns)
+    samples, counts = merged(turns)
     assert (len(samples), counts.merged) == (1, 2)
 
 

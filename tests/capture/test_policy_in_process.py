@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nano_double import write_double
+from training.conversations import merged
 from vllm_double import VllmDouble
 
 from dreamgym_kit import simulate
@@ -19,7 +20,6 @@ from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.training.samples import merge
 from dreamgym_kit.types import Task
 
 pytestmark = pytest.mark.slow
@@ -109,7 +109,7 @@ def test_rollouts_in_lockstep_are_the_same_to_the_last_bit(folder: Path, model: 
         policy.close()
     assert turns(once) == turns(again)
     assert turns(once) != turns(later)
-    samples, counts = merge([turn for group in once for one in group.rollouts for turn in one.turns])
+    samples, counts = merged([turn for group in once for one in group.rollouts for turn in one.turns])
     assert (len(samples), counts.unfit, counts.trained) == (12, {}, counts.sampled)
 
 

@@ -46,7 +46,7 @@ AGENTS_OWN = {"agent", "langchain", "langchain_core", "langgraph"}
 UNUSED = (
     *("adapters.distilling", "adapters.embedders.models"),
     *("adapters.engines", "adapters.langgraph.deploy"),
-    *("adapters.langgraph.run.worker_spec", "adapters.models.endpoint", "adapters.models.http"),
+    *("adapters.langgraph.run.workers", "adapters.models.endpoint", "adapters.models.http"),
     *("adapters.models.local", "adapters.models.remote", "adapters.models.vllm", "adapters.otel"),
     *("adapters.plots", "adapters.pytest_plugin", "adapters.stores.sqlite_search"),
     *("adapters.stores.weaviate", "adapters.traces.", "curriculum", "dream.drafting"),

@@ -90,6 +90,14 @@ async def hangs(_: RunnerDouble, job: Job) -> None:
     await asyncio.sleep(3600)
 
 
+async def hangs_and_tells(_: RunnerDouble, job: Job) -> None:
+    """Leaves another file when it is cancelled."""
+    try:
+        await hangs(_, job)
+    finally:
+        Path(str(job.task.meta["begun"]), f"{job.episode}-ended").touch()
+
+
 async def stubborn(runner: RunnerDouble, job: Job) -> None:
     """Takes its cancellation for an error, for as long as the run lasts."""
     await begin(job)
@@ -237,7 +245,7 @@ ACTS: Mapping[str, Callable[[RunnerDouble, Job], Awaitable[Any]]] = {
             dies,
             blocks,
         ),
-        *(holds_the_interpreter, pays_on),
+        *(holds_the_interpreter, pays_on, hangs_and_tells),
     )
 }
 

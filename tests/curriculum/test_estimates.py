@@ -35,7 +35,7 @@ def test_one_success_that_a_checker_vouches_for_is_no_impossible_task() -> None:
 
 
 def test_under_a_judge_that_errs_a_few_successes_prove_nothing() -> None:
-    erring = Doubt(false_success=0.05, false_failure=0.05, impossible=0.3)
+    erring = Doubt(error=0.05, impossible=0.3)
     assert estimated(SeenOutcomes(1, 7), NOBODY, erring).impossible > 0.3
     assert estimated(SeenOutcomes(4, 36), NOBODY, erring).impossible > 0.3
     assert estimated(SeenOutcomes(5, 3), NOBODY, erring).impossible < 0.01
@@ -44,7 +44,7 @@ def test_under_a_judge_that_errs_a_few_successes_prove_nothing() -> None:
 
 def test_what_a_judges_errors_explain_is_worth_little() -> None:
     evidence = SeenOutcomes(4, 76)
-    told = estimated(evidence, NOBODY, Doubt(0.05, 0.05))
+    told = estimated(evidence, NOBODY, Doubt(0.05))
     untold = estimated(evidence, NOBODY, Doubt())
     assert told.value < untold.value / 3
 
@@ -75,9 +75,7 @@ def test_a_clusters_evidence_is_the_sum_of_its_tasks() -> None:
 def test_an_estimate_is_always_a_share(
     success: int, failure: int, error: float, impossible: float, others: int, more: int
 ) -> None:
-    found = estimated(
-        SeenOutcomes(success, failure), SeenOutcomes(others, more), Doubt(error, error, impossible)
-    )
+    found = estimated(SeenOutcomes(success, failure), SeenOutcomes(others, more), Doubt(error, impossible))
     assert 0 <= found.mean <= 1
     assert 0 <= found.impossible <= 1
     assert 0 <= found.value <= 0.25 + 1e-9

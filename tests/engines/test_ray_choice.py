@@ -12,7 +12,7 @@ from dreamgym_kit import errors
 from dreamgym_kit.adapters.engines.ray_cluster import checked_address, usable
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.run import run
-from dreamgym_kit.adapters.langgraph.run.worker_spec import host_of
+from dreamgym_kit.adapters.langgraph.run.workers import host_of
 from dreamgym_kit.errors import MissingExtra, UserError
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.settings.load import parse_settings

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-from dreamgym_kit.adapters.langgraph.run.worker import settings_of
-from dreamgym_kit.adapters.langgraph.run.worker_spec import check_worker_compatible, worker_facts
+from dreamgym_kit.adapters.langgraph.run.workers import check_worker_compatible, settings_of, worker_facts
 from dreamgym_kit.adapters.models.named_models import NamedPolicy
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore

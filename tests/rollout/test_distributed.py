@@ -388,6 +388,44 @@ async def test_a_worker_whose_task_is_cancelled_says_so() -> None:
     assert read(told)["error"] == "its task in the worker was cancelled"
 
 
+async def test_a_call_that_is_cancelled_cancels_its_episode_in_the_worker(
+    host: Processes, tmp_path: Path
+) -> None:
+    worker = await started(host)
+    spec = WorkerSpec(OPENER, {}, paths=tuple(sys.path), kit=kit_version())
+    await worker.call(open_request(spec))
+    meta = {"act": "hangs_and_tells", "begun": str(tmp_path)}
+    calling = asyncio.create_task(worker.call(episode_request(Job(Task("t0", {}, meta=meta), 1))))
+    await wait_until_async((tmp_path / "t0.1").exists, "the episode to begin")
+    calling.cancel()
+    await wait_until_async((tmp_path / "t0.1-ended").exists, "the episode to be cancelled")
+    assert "error" not in read(await worker.call(request("prepare")))  # its worker lives on
+    await worker.end()
+
+
+async def test_a_worker_that_takes_no_frames_holds_up_no_timeout() -> None:
+    class Deaf:
+        name, pid, origin, lacks = "worker 1", 1, (), ()
+        sent = 0
+
+        async def send(self, _: object) -> None:
+            self.sent += 1
+            if self.sent > 1:  # the request was taken, and that it is cancelled is not
+                await asyncio.Event().wait()
+
+        async def receive(self) -> list[bytes]:
+            return await asyncio.Event().wait() and []
+
+        async def end(self) -> None:
+            pass
+
+    worker = WorkerLink(channel := Deaf(), BudgetServer(RunBudget()))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(worker.call(request("prepare")), 0.01)
+    await asyncio.wait_for(worker.end(), 60)
+    assert channel.sent == 2
+
+
 async def test_a_question_that_nobody_answers_is_no_yes() -> None:
     worker = EpisodeWorker(lambda _: None, answer_s=0.01)
     budget = RemoteBudget(worker._ask, calls=3, usd=None)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from served.starter import POLICY, remote
+from training.conversations import merged
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
@@ -13,7 +14,6 @@ from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.settings.load import parse_settings
-from dreamgym_kit.training.samples import merge
 from dreamgym_kit.types import Task
 
 pytestmark = pytest.mark.vllm
@@ -66,7 +66,7 @@ def test_a_streaming_agents_turns_are_captured_from_a_real_server(
     assert len(rollouts) == 8
     assert all(one.turns for one in rollouts)  # one, or more where the model made a call
     turns = [turn for one in rollouts for turn in one.turns]
-    _, counts = merge(turns)
+    _, counts = merged(turns)
     assert (counts.unfit, counts.trained) == ({}, counts.sampled)
     local = open_local(POLICY)
     try:

@@ -6,11 +6,14 @@ token went, and with what, can be read off the ids.
 
 import itertools
 import math
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from dreamgym_kit.turns import Turn
+from dreamgym_kit.training.samples import merge
+from dreamgym_kit.turns import Sample, Turn
 
 SAMPLED = 1000
 ODDITIES = ("aborted", "short", "long", "nan", "inf", "positive", "empty", "no prompt", "constrained")
@@ -82,3 +85,33 @@ def spoiled(turn: Turn, odd: str) -> Turn:
         "constrained": {"unfit": "a grammar chose among the tokens"},
     }
     return replace(turn, **changes[odd])
+
+
+@dataclass
+class Merged:
+    """What became of the turns of any number of episodes."""
+
+    turns: int = 0
+    forks: int = 0  # began a sample though their episode had one
+    merged: int = 0  # went on in an earlier turn's sample
+    sampled: int = 0  # tokens that the policy sampled, those of unfit turns among them
+    trained: int = 0  # tokens that are learned from
+    unfit: Counter[str] = field(default_factory=Counter)
+
+
+def merged(turns: Iterable[Turn]) -> tuple[list[Sample], Merged]:
+    """Merge episode by episode, as the episodes first appear, and count."""
+    episodes: dict[str, list[Turn]] = {}
+    for turn in turns:
+        episodes.setdefault(turn.episode, []).append(turn)
+    made, counts = list[Sample](), Merged()
+    for own in episodes.values():
+        samples, unfit = merge(own)
+        made += samples
+        counts.turns += len(own)
+        counts.forks += max(0, len(samples) - 1)
+        counts.unfit += unfit
+        counts.sampled += sum(len(turn.ids) for turn in own)
+        counts.trained += sum(sample.trained for sample in samples)
+    counts.merged = counts.turns - counts.unfit.total() - len(made)
+    return made, counts

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training.conversations import ODDITIES, SAMPLED, conversation, logprob_of, several, spoiled
+from training.conversations import ODDITIES, SAMPLED, logprob_of, merged, several, spoiled
 
-from dreamgym_kit.training.samples import MergeCounts, merge, why_unfit
+from dreamgym_kit.training.samples import why_unfit
 from dreamgym_kit.turns import Sample, Turn
 
 
@@ -24,7 +24,7 @@ def learned(samples: list[Sample]) -> list[int]:
 @given(several())
 def test_every_sampled_token_of_a_fit_turn_is_learned_from_once_and_no_other_is(turns: list[Turn]) -> None:
     fit = [token for one in turns if not why_unfit(one) for token in one.ids]
-    samples, counts = merge(turns)
+    samples, counts = merged(turns)
     assert Counter(learned(samples)) == Counter(fit)
     assert counts.trained == len(fit)
     assert counts.sampled == sum(len(one.ids) for one in turns)
@@ -33,7 +33,7 @@ def test_every_sampled_token_of_a_fit_turn_is_learned_from_once_and_no_other_is(
 @pytest.mark.slow
 @given(several())
 def test_log_probs_stay_with_their_tokens(turns: list[Turn]) -> None:
-    for sample in merge(turns)[0]:
+    for sample in merged(turns)[0]:
         rows = zip(sample.ids[sample.start :], sample.mask, sample.logprobs, strict=True)
         assert all(logprob == (logprob_of(token) if kept else 0.0) for token, kept, logprob in rows)
 
@@ -46,7 +46,7 @@ def test_what_comes_before_a_sampled_token_is_what_its_sampler_read(turns: list[
         if not why_unfit(one)
         for place, token in enumerate(one.ids)
     }
-    for sample in merge(turns)[0]:
+    for sample in merged(turns)[0]:
         for place, kept in enumerate(sample.mask, start=sample.start):
             if kept:
                 assert sample.ids[:place] == read[sample.ids[place]]
@@ -54,7 +54,7 @@ def test_what_comes_before_a_sampled_token_is_what_its_sampler_read(turns: list[
 
 @given(several())
 def test_a_sample_begins_and_ends_with_a_token_that_is_learned_from(turns: list[Turn]) -> None:
-    for sample in merge(turns)[0]:
+    for sample in merged(turns)[0]:
         assert sample.start >= 1
         assert (sample.mask[0], sample.mask[-1]) == (1, 1)
         assert sample.trained == sum(sample.mask)
@@ -62,7 +62,7 @@ def test_a_sample_begins_and_ends_with_a_token_that_is_learned_from(turns: list[
 
 @given(several())
 def test_every_turn_is_counted_once_as_a_start_a_merge_or_unfit(turns: list[Turn]) -> None:
-    samples, counts = merge(turns)
+    samples, counts = merged(turns)
     assert counts.turns == len(turns) == len(samples) + counts.merged + sum(counts.unfit.values())
     assert counts.forks == len(samples) - len({sample.episode for sample in samples})
     assert sorted((sample.episode, index) for sample in samples for index in sample.turns) == sorted(
@@ -74,13 +74,13 @@ def test_every_turn_is_counted_once_as_a_start_a_merge_or_unfit(turns: list[Turn
 def test_the_order_in_which_turns_are_given_changes_nothing(turns: list[Turn], chance) -> None:
     order = {one.episode: place for place, one in enumerate(turns)}
     shuffled = sorted(chance.sample(turns, len(turns)), key=lambda one: order[one.episode])
-    assert merge(shuffled) == merge(turns)
+    assert merged(shuffled) == merged(turns)
 
 
 @given(several())
 def test_merging_what_was_merged_changes_nothing(turns: list[Turn]) -> None:
-    samples, _ = merge(turns)
-    assert [bare(one) for one in merge(as_turns(samples))[0]] == [bare(one) for one in samples]
+    samples, _ = merged(turns)
+    assert [bare(one) for one in merged(as_turns(samples))[0]] == [bare(one) for one in samples]
 
 
 def as_turns(samples: list[Sample]) -> list[Turn]:
@@ -106,15 +106,10 @@ def bare(sample: Sample) -> Sample:
     return replace(sample, turns=(), versions=())
 
 
-@given(st.lists(conversation(), min_size=1, max_size=3))
-def test_counts_of_episodes_add_up(episodes: list[list[Turn]]) -> None:
-    named = [[replace(one, episode=f"t.{at}") for one in turns] for at, turns in enumerate(episodes)]
-    parts = [merge(turns)[1] for turns in named]
-    assert sum(parts, MergeCounts()) == merge([one for turns in named for one in turns])[1]
-
-
 def test_turns_that_extend_each_other_are_one_sample_and_what_lies_between_is_masked() -> None:
-    samples, counts = merge([turn(0, (1, 2), (1000, 1001)), turn(1, (1, 2, 1000, 1001, 3, 3), (1002,), "w1")])
+    samples, counts = merged(
+        [turn(0, (1, 2), (1000, 1001)), turn(1, (1, 2, 1000, 1001, 3, 3), (1002,), "w1")]
+    )
     assert samples == [
         Sample(
             "t.1",
@@ -130,7 +125,7 @@ def test_turns_that_extend_each_other_are_one_sample_and_what_lies_between_is_ma
 
 
 def test_a_rewritten_history_forks() -> None:
-    samples, counts = merge([turn(0, (1, 2), (1000,)), turn(1, (1, 3, 1000, 2), (1001,))])
+    samples, counts = merged([turn(0, (1, 2), (1000,)), turn(1, (1, 3, 1000, 2), (1001,))])
     assert [sample.turns for sample in samples] == [(0,), (1,)]
     assert samples[1].ids == (1, 3, 1000, 2, 1001)
     assert samples[1].mask == (1,)
@@ -139,7 +134,7 @@ def test_a_rewritten_history_forks() -> None:
 
 def test_two_answers_to_the_same_prompt_fork_and_the_history_goes_on_in_its_own() -> None:
     said, other = turn(0, (1,), (1000,)), turn(1, (1,), (1001,))
-    samples, counts = merge([said, other, turn(2, (1, 1001, 2), (1002,))])
+    samples, counts = merged([said, other, turn(2, (1, 1001, 2), (1002,))])
     assert [sample.turns for sample in samples] == [(0,), (1, 2)]
     assert counts.forks == 1
 
@@ -149,7 +144,7 @@ def test_an_unfit_turn_is_counted_and_stands_in_later_prompts_only(odd: str) -> 
     first = turn(0, (1,), (1000,))
     unfit = spoiled(turn(1, (1, 1000, 2), (1001, 1002)), odd)
     after = turn(2, (1, 1000, 2, 1001, 1002, 3), (1003,))
-    samples, counts = merge([first, unfit, after])
+    samples, counts = merged([first, unfit, after])
     assert [sample.ids for sample in samples] == [(1, 1000, 2, 1001, 1002, 3, 1003)]
     assert samples[0].mask == (1, 0, 0, 0, 0, 1)
     assert samples[0].turns == (0, 2)
@@ -159,17 +154,17 @@ def test_an_unfit_turn_is_counted_and_stands_in_later_prompts_only(odd: str) -> 
 
 def test_a_turn_that_is_asked_again_after_an_abort_goes_on_where_it_would_have() -> None:
     first, broken = turn(0, (1,), (1000,)), spoiled(turn(1, (1, 1000, 2), (1001,)), "aborted")
-    samples, counts = merge([first, broken, turn(2, (1, 1000, 2), (1002,))])
+    samples, counts = merged([first, broken, turn(2, (1, 1000, 2), (1002,))])
     assert [sample.ids for sample in samples] == [(1, 1000, 2, 1002)]
     assert counts.forks == 0
 
 
 def test_an_episode_of_unfit_turns_alone_has_no_sample() -> None:
-    samples, counts = merge([spoiled(turn(0, (1,), (SAMPLED,)), "nan")])
+    samples, counts = merged([spoiled(turn(0, (1,), (SAMPLED,)), "nan")])
     assert samples == []
     assert (counts.turns, counts.trained, counts.sampled) == (1, 0, 1)
 
 
 def test_two_turns_of_the_same_index_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'t\.1' has two turns of the same index"):
-        merge([turn(0, (1,), (1000,)), turn(0, (1,), (1001,))])
+        merged([turn(0, (1,), (1000,)), turn(0, (1,), (1001,))])

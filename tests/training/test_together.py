@@ -15,7 +15,7 @@ pytest.importorskip("trl", reason="the extra train is not installed", exc_type=I
 from trainers.bare_loop import furthest
 
 from dreamgym_kit.adapters.models.folders import load_model
-from dreamgym_kit.adapters.trainers.distributed import _learn
+from dreamgym_kit.adapters.trainers.ranks import _learn
 from dreamgym_kit.errors import TrainingStopped
 
 pytestmark = pytest.mark.slow

@@ -195,7 +195,7 @@ class Curriculum:
         for task in self._pool(step):
             mine, error = own.get(task.id, SeenOutcomes()), plan.error(task)
             theirs = likes.get(clusters[task.id], SeenOutcomes()) - mine
-            doubt = Doubt(error, error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
+            doubt = Doubt(error, MADE_IMPOSSIBLE if task.id in made else GIVEN_IMPOSSIBLE)
             if error:  # where none of its likes was ever done, one more that looks done proves little
                 never = estimated(theirs, SeenOutcomes(), doubt).impossible
                 doubt = replace(doubt, impossible=max(doubt.impossible, never))

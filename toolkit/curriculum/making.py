@@ -65,7 +65,7 @@ def rejection_reason(task: Task, pattern: Pattern, taken: Iterable[Task], bounds
     """Why a made task is not taken, "" where nothing speaks against it; `taken`: all tasks so far."""
     if not _well_formed(task, pattern):
         return MALFORMED
-    known = set(_words(bounds.known(task.environment)))
+    known = {word for value in bounds.known(task.environment) for word in _WORD.findall(value)}
     spoken = _ids(text_of(pattern.task)) if task.environment == pattern.task.environment else set()
     if _ids(text_of(task)) - spoken - known:
         return UNKNOWN
@@ -107,10 +107,6 @@ def _shape(value: JsonValue) -> JsonValue:
 
 def _ids(text: str) -> set[str]:
     return {word for word in _WORD.findall(text) if any(sign.isdigit() for sign in word)}
-
-
-def _words(values: Collection[str]) -> Iterable[str]:
-    return (word for value in values for word in _WORD.findall(value))
 
 
 def _held_out(task: Task, known: Collection[str], bounds: TaskBounds) -> bool:
@@ -181,7 +177,7 @@ class Workshop:
         made: list[Made] = []
         refused: Counter[str] = Counter()
         for pattern in patterns:
-            here = pattern.task.environment
+            here, root = pattern.task.environment, pattern.task.id.partition(MARK)[0]
             environments = dict.fromkeys([here, *(task.environment for task in self.bounds.given)])
             known = replace(
                 pattern,
@@ -197,7 +193,7 @@ class Workshop:
                     if fit is None:
                         refused[wrong] += 1
                     else:
-                        named = replace(fit, id=f"{_root(pattern.task.id)}{MARK}{step}.{len(made) + 1}")
+                        named = replace(fit, id=f"{root}{MARK}{step}.{len(made) + 1}")
                         made.append(Made(named, pattern.task.id, maker.how))
         draw = Draw(0, made=tuple(made), refused=dict(sorted(refused.items())))
         self.folder.mkdir(exist_ok=True)
@@ -256,14 +252,8 @@ def patterns_of(
 
 def _whole(counts: Mapping[str, float]) -> dict[str, int]:
     """Most first; faded counts as whole ones, at least 1."""
-    return {
-        place: max(1, round(often))
-        for place, often in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    }
-
-
-def _root(identity: str) -> str:
-    return identity.partition(MARK)[0]
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return {place: max(1, round(often)) for place, often in ranked}
 
 
 def _read(path: Path) -> Draw | None:

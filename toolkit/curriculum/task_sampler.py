@@ -10,10 +10,11 @@ little alone: a group of eight says "all equal" of a task with p = 0.1 in 43 % o
 so the running estimate decides, and never the last group (arXiv 2511.03773, equation 6, has the last group).
 The success rate p is held as a posterior on a grid. Counts fade with the steps since they were seen, for the
 policy moves; the prior is what the task's cluster did. A judge that errs is in the likelihood: a success is
-seen with `a + (1 - a - b) p`, so what an impossible task is credited with by mistake makes it no learnable
+seen with `e + (1 - 2 e) p`, so what an impossible task is credited with by mistake makes it no learnable
 one. One extra point stands for p = 0, impossible, which no prior of rates can tell from very hard.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,13 +60,11 @@ class Doubt:
     """What verdicts are worth.
 
     Attributes:
-        false_success: share of failures that are called a success.
-        false_failure: share of successes that are called a failure.
+        error: share of failures that are called a success, and of successes that are called a failure.
         impossible: how likely a task is one that nobody can do, before anything was seen of it.
     """
 
-    false_success: float = 0.0
-    false_failure: float = 0.0
+    error: float = 0.0
     impossible: float = 0.05
 
 
@@ -87,7 +86,7 @@ def estimated(evidence: SeenOutcomes, likes: SeenOutcomes, doubt: Doubt) -> Esti
         likes: of the others of its cluster.
         doubt: how its verdicts err, and how likely it is impossible to begin with.
     """
-    success, failure = _logs(doubt.false_success, doubt.false_failure)
+    success, failure = _logs(doubt.error)
     weight = min(_MAX_WEIGHT, _OWN_WEIGHT + likes.episodes / 16)
     mean = (likes.success + 1) / (likes.episodes + 2)
     grid = _grid()
@@ -137,10 +136,10 @@ def _grid() -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=64)
-def _logs(false_success: float, false_failure: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _logs(error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Log-probability that an episode is called a success, and a failure, at each rate; first of them 0."""
     rates = np.concatenate(([0.0], _grid()))
-    called = false_success + (1 - false_success - false_failure) * rates
+    called = error + (1 - error - error) * rates
     with np.errstate(divide="ignore"):
         return np.log(called), np.log1p(-called)
 
@@ -260,7 +259,7 @@ class Clusters:
         self._named: dict[str, int] = {}
         self._first: NDArray[np.float32] | None = None  # of each cluster of words: its vector, a row each
         self._numbers: list[int] = []  # of these rows
-        self._count = 0
+        self._unused = itertools.count()
 
     @property
     def of(self) -> Mapping[str, int]:
@@ -281,7 +280,7 @@ class Clusters:
             elif self._field is not None and self._field in task.meta:
                 self._of[task.id] = self._called(canonical(task.meta[self._field]))
             else:
-                self._of[task.id] = self._next()
+                self._of[task.id] = next(self._unused)
 
     def _led(self, row: NDArray[np.float32]) -> int:
         if self._first is not None:
@@ -290,17 +289,13 @@ class Clusters:
             if likeness[best] >= ALIKE:
                 return self._numbers[best]
         self._first = row[None] if self._first is None else np.vstack([self._first, row])
-        self._numbers.append(self._next())
+        self._numbers.append(next(self._unused))
         return self._numbers[-1]
 
     def _called(self, name: str) -> int:
         if name not in self._named:
-            self._named[name] = self._next()
+            self._named[name] = next(self._unused)
         return self._named[name]
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count - 1
 
 
 def text_of(task: Task) -> str:

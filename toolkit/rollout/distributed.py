@@ -21,6 +21,7 @@ from dreamgym_kit.interfaces import EventSink, WorkerHost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.jobs import Job, WorkerReports, ended
 from dreamgym_kit.rollout.stop import StopSwitch
+from dreamgym_kit.rollout.worker import kit_version
 from dreamgym_kit.rollout.worker_protocol import (
     BudgetServer,
     WorkerLink,
@@ -93,7 +94,15 @@ class DistributedRunner:
             raise ValueError("workers are 1 or more")
         self.reports = WorkerReports()
         self.events, self.on_turns, self.gone, self.on_executed = events, on_turns, gone, on_executed
-        self._spec = replace(spec, every_call=not repeatable, paths=tuple(sys.path))
+        calls, usd = budget.limits
+        self._spec = replace(
+            spec,
+            paths=tuple(sys.path),
+            kit=spec.kit or kit_version(),
+            calls_limit=calls,
+            usd_limit=usd,
+            every_call=not repeatable,
+        )
         self._host, self._budget, self._stop = host, budget, stop
         self._repeatable = repeatable
         self._seats = [_Seat(number) for number in range(1, workers + 1)]
@@ -104,13 +113,7 @@ class DistributedRunner:
     async def __aenter__(self) -> "DistributedRunner":
         fills = [asyncio.create_task(self._fill(seat)) for seat in self._seats]
         filling = asyncio.gather(*fills)
-        loop, mine = asyncio.get_running_loop(), asyncio.current_task()
-
-        def heard() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(filling.cancel)
-
-        end_hearing = self._stop.listen(heard)
+        mine, end_listening = asyncio.current_task(), self._stop.listen_on_loop(filling.cancel)
         try:
             await filling
         except BaseException as error:
@@ -126,7 +129,7 @@ class DistributedRunner:
                 raise UserError(f"{error}. Nothing was run.") from None
             raise
         finally:
-            end_hearing()
+            end_listening()
         return self
 
     async def __aexit__(self, _type: object, error: BaseException | None, _trace: object) -> None:

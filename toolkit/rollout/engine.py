@@ -117,14 +117,13 @@ class _Run:
     async def go(self, concurrency: int) -> None:
         """Run the lanes to their end, or until the switch cancels or one of them fails."""
         cancelled = asyncio.Event()
-        loop = asyncio.get_running_loop()
 
         def heard() -> None:
             self._say_stopping()
             if self._stop.cancelled:
                 cancelled.set()
 
-        end_listening = self._stop.listen(lambda: _call_soon(loop, heard))
+        end_listening = self._stop.listen_on_loop(heard)
         heard()
         pace, number = SlotStagger(), min(concurrency, len(self._todo))
         lanes = [asyncio.create_task(self._lane(pace, place)) for place in range(number)]
@@ -253,8 +252,3 @@ async def _first_of(lanes: Sequence[asyncio.Task[None]], cancelled: asyncio.Even
                 pending.discard(lane)
     finally:
         called_off.cancel()
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, heard: Callable[[], None]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(heard)

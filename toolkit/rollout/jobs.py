@@ -123,8 +123,10 @@ async def run_bounded(
     running = asyncio.create_task(_guarded(runner, job, stop))
     try:
         await asyncio.wait({running}, timeout=backstop_s)
+        if running.cancelled():  # not by us: the agent's own code cancelled the task that it ran in
+            return ended(job, "its runner failed: it cancelled itself", "error")
         if running.done():
-            return _result(running, job)
+            return running.result()
     finally:
         if not running.done():
             await _end(running)
@@ -167,12 +169,6 @@ def _checked(episode: Episode, job: Job) -> Episode:
     if episode.id != job.episode:
         raise ValueError(f"the runner gave episode {episode.id!a} instead of {job.episode!a}")
     return episode
-
-
-def _result(running: asyncio.Task[Episode], job: Job) -> Episode:
-    if running.cancelled():  # not by us: the agent's own code cancelled the task that it ran in
-        return ended(job, "its runner failed: it cancelled itself", "error")
-    return running.result()
 
 
 def _stop_word(error: EpisodeStop) -> str:

@@ -6,6 +6,7 @@ Anyone may press it, from any thread and from a signal handler, so it holds no l
 attributes (one at a time, each complete) and calls listeners that must return at once.
 """
 
+import asyncio
 import os
 import signal
 import sys
@@ -88,6 +89,16 @@ class StopSwitch:
             self._listeners = tuple(other for other in self._listeners if other is not listener)
 
         return end
+
+    def listen_on_loop(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """The same, where `listener` has to be called on the event loop that runs now."""
+        loop = asyncio.get_running_loop()
+
+        def soon() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(listener)
+
+        return self.listen(soon)
 
     def _tell(self) -> None:
         for listener in self._listeners:

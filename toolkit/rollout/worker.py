@@ -28,6 +28,7 @@ from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.worker_protocol import (
     ANSWER,
+    CANCEL,
     JOBS,
     QUESTION,
     RESULT,
@@ -45,7 +46,6 @@ from dreamgym_kit.rollout.worker_protocol import (
     unframed,
 )
 from dreamgym_kit.serialization import JsonValue, to_json
-from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, error_line
 
 
@@ -69,24 +69,12 @@ class WorkerContext:
     runner: EpisodeRunner
     warnings: Sequence[str] = ()
 
-    def turns(self, episode: str) -> tuple[Turn, ...]:  # noqa: ARG002
-        """Give and forget what the policy said in an episode."""
-        return ()
-
-    def notes(self) -> Sequence[str]:
-        """What a person should know by now."""
-        return ()
-
-    def strays(self) -> Sequence[str]:
-        """Give and forget the refused calls that belonged to no episode."""
-        return ()
-
-    def gone(self) -> tuple[str, ...]:
-        """Why the policy's server is there no more: (kind, text); else empty."""
-        return ()
+    def report(self, episode: str) -> Mapping[str, Any]:  # noqa: ARG002
+        """Give and forget what goes with an episode's result: its turns, strays, notes and gone."""
+        return {}
 
     def last(self) -> Mapping[str, JsonValue]:
-        """Facts that the driver wants when all is done."""
+        """Facts that the driver wants when all is done; strays and notes among them."""
         return {}
 
     async def prepare(self, message: Mapping[str, Any]) -> None:
@@ -161,6 +149,7 @@ class EpisodeWorker:
         self._send, self._adopt, self._answer_s = send, adopt, answer_s
         self._numbers = itertools.count(1)
         self._questions: dict[int, Future[bytes]] = {}
+        self._requests: dict[int, Future[bytes]] = {}
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Event
@@ -182,12 +171,18 @@ class EpisodeWorker:
             if (question := self._questions.pop(number, None)) is not None:
                 question.set_result(message)
             return
+        if kind == CANCEL:
+            if (working := self._requests.get(number)) is not None:
+                working.cancel()
+            return
         self._ready.wait()
         working = asyncio.run_coroutine_threadsafe(self._answered(message), self._loop)
+        self._requests[number] = working
         working.add_done_callback(partial(self._send_result, number))
 
     def _send_result(self, number: int, working: "Future[bytes]") -> None:
-        # cancelled: by code of the agent's that cancels every task it finds
+        del self._requests[number]
+        # cancelled: by the driver, or by code of the agent's that cancels every task it finds
         self._send(framed(RESULT, number, _CANCELLED if working.cancelled() else working.result()))
 
     def _ask(self, question: bytes) -> bytes:
@@ -284,11 +279,8 @@ class _Open:
         result = EpisodeResult(
             episode=episode,
             events=self._events.take(job.episode),
-            turns=context.turns(job.episode),
-            strays=tuple(context.strays()),
-            notes=tuple(context.notes()),
             interrupted=stop.requested,
-            gone=context.gone(),
+            **context.report(job.episode),
         )
         try:
             return result_to_bytes(result)
@@ -307,11 +299,9 @@ class _Open:
                 self._variables = contextvars.copy_context()
                 self._ready.set_result(context)
                 await self._closing.wait()
-                self._last = dict(context.last(), strays=[*context.strays()], notes=[*context.notes()])
+                self._last = dict(context.last())
         except BaseException as error:  # noqa: BLE001  whoever waits for it hears of it
             if not self._ready.done():
-                told = isinstance(
-                    error, UserError
-                )  # a future takes no StopIteration, and what is no Exception
-                text = f"a worker could not be opened: {error_line(error)}"
-                self._ready.set_exception(error if told else RuntimeError(text))
+                # in another error's place: a future takes no StopIteration, nor what is no Exception
+                failed = RuntimeError(f"a worker could not be opened: {error_line(error)}")
+                self._ready.set_exception(error if isinstance(error, UserError) else failed)

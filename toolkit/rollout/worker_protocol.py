@@ -1,7 +1,8 @@
 """What a driver and its workers say to each other: frames over a channel, whatever carries them.
 
-A frame is a kind, a number and a message: a request of the driver's and the worker's answer to it, or a
-question of the worker's and the driver's answer. A message is JSON:
+A frame is a kind, a number and a message: a request of the driver's and the worker's answer to it, a
+question of the worker's and the driver's answer, or the driver's word that it no longer waits for the answer
+to a request, which ends the episode. A message is JSON:
 
     open     the spec: who opens what a runner stands on, with which facts      -> facts of the worker
     episode  a task, its sibling's number and attempt                           -> `EpisodeResult`
@@ -26,6 +27,7 @@ import json
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +46,7 @@ from dreamgym_kit.types import Call, Episode, ToolSpec
 
 REQUEST, RESULT = b"c", b"r"
 QUESTION, ANSWER = b"a", b"b"
+CANCEL = b"x"
 _HEAD = struct.Struct(">cQ")
 Event = tuple[str, Mapping[str, JsonValue]]
 Ask = Callable[[bytes], bytes]
@@ -65,6 +68,8 @@ def unframed(frame: bytes) -> tuple[bytes, int, bytes]:
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """What a worker is opened with; plain JSON, the same for all workers of a run, and no secret in it.
+
+    The last five are filled in by `DistributedRunner`.
 
     Attributes:
         opener: "module:function" in the worker's own installation; see `worker.Opener`.
@@ -182,9 +187,10 @@ class WorkerLink:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._lost = ""
         self._reading = asyncio.create_task(self._read())
+        self._cancelling: set[asyncio.Task[None]] = set()  # a loop holds its tasks only weakly
 
     async def call(self, request: bytes) -> bytes:
-        """Put a request and wait for its answer; any number at once.
+        """Put a request and wait for its answer; any number at once. Cancelled, it is cancelled there, too.
 
         Raises:
             WorkerLost: it is no more, or cannot be reached; what it was asked may or may not have been done.
@@ -197,8 +203,18 @@ class WorkerLink:
         try:
             await self.channel.send([framed(REQUEST, number, request)])
             return await answer
+        except asyncio.CancelledError:
+            # not waited for: the caller's time may be up, and a worker that hangs takes no frames
+            cancelling = asyncio.create_task(self._cancel(number))
+            self._cancelling.add(cancelling)
+            cancelling.add_done_callback(self._cancelling.discard)
+            raise
         finally:
             del self._waiting[number]
+
+    async def _cancel(self, number: int) -> None:
+        with suppress(WorkerLost):
+            await self.channel.send([framed(CANCEL, number, b"")])
 
     async def facts(self, request: bytes, limit_s: float, origin: Sequence[str] = ()) -> dict[str, Any]:
         """The facts of an answer that is no episode; `origin`: lines that end an error.
@@ -222,8 +238,10 @@ class WorkerLink:
         """
         self.budget.close()
         await self.channel.end()
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        tasks = [self._reading, *self._cancelling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self) -> None:
         why = f"{self.channel.name} was ended"

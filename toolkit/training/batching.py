@@ -7,13 +7,14 @@ loss, however many tokens and samples it has: each of its tokens gets `T / (E * 
 episodes in the batch and n tokens of its own.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, fsum, isfinite
 
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.interfaces import Group
-from dreamgym_kit.training.samples import GRPO, Judged, MergeCounts, dead, lessons_of, merge
+from dreamgym_kit.training.samples import GRPO, Judged, dead, lessons_of, merge
 from dreamgym_kit.turns import Batch, Sample
 from dreamgym_kit.types import Episode, Verdict
 
@@ -71,13 +72,14 @@ def batch_of(
     Raises:
         TrainingStopped: a reward is no finite number.
     """
-    facts, counts = _facts(step, groups), MergeCounts()
+    facts, unfit, turns, forks = _facts(step, groups), Counter[str](), 0, 0
     rows: list[list[Sample]] = []
     for place, group in enumerate(groups):
         decided: list[Judged] = []
         for rollout in group.rollouts:
-            samples, counted = merge(rollout.turns)
-            counts += counted
+            samples, left_behind = merge(rollout.turns)
+            unfit, turns = unfit + left_behind, turns + len(rollout.turns)
+            forks += max(0, len(samples) - 1)
             if rollout.episode.verdict.conclusive:
                 passed = rollout.episode.verdict is Verdict.PASSED
                 trained = [sample for sample in samples if sample.trained]
@@ -95,9 +97,9 @@ def batch_of(
     learned = _weighed(rows)
     facts = replace(
         facts,
-        turns=counts.turns,
-        unfit=dict(counts.unfit),
-        forks=counts.forks,
+        turns=turns,
+        unfit=dict(unfit),
+        forks=forks,
         samples=len(learned),
         tokens=sum(sample.trained for sample in learned),
     )

@@ -174,20 +174,12 @@ def read_steps(folder: Path) -> list[StepRecord]:
 
 
 def read_evaluations(folder: Path) -> list[EvaluationRecord]:
-    """The evaluations of a training's run directory, in order.
-
-    Raises:
-        RunDirectoryError: a line is no record of an evaluation; names it.
-    """
+    """The evaluations of a training's run directory, as `read_steps`."""
     return _read(folder / EVALUATIONS, _EVALUATIONS)
 
 
 def read_courses(folder: Path) -> list[CourseRecord]:
-    """What the choosing of tasks has to remember of each step, in order; none where they go in turn.
-
-    Raises:
-        RunDirectoryError: a line is no such record; names it.
-    """
+    """What the choosing of tasks has to remember of each step; none where they go in turn."""
     return _read(folder / COURSES, _COURSES)
 
 

@@ -17,8 +17,8 @@ Inconclusive episodes are in none of them. How the weights follow from it is the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import fsum, isfinite, sqrt
 
 from dreamgym_kit.turns import Sample, Turn
@@ -38,47 +38,31 @@ BY_RATIO = frozenset({GRPO, PPO})
 _ROUNDING = 1e-4  # a log-prob is never above 0, but for the last bits of a float
 
 
-@dataclass(frozen=True, slots=True)
-class MergeCounts:
-    """What became of the turns."""
+def merge(turns: Iterable[Turn]) -> tuple[list[Sample], Counter[str]]:
+    """Put the turns of an episode into samples, in the order of their first turns.
 
-    turns: int = 0
-    merged: int = 0  # went on in an earlier turn's sample
-    forks: int = 0  # began a sample though their episode had one
-    unfit: Mapping[str, int] = field(default_factory=dict)  # why -> turns that are not learned from
-    sampled: int = 0  # tokens that the policy sampled, those of unfit turns among them
-    trained: int = 0  # tokens that are learned from
-
-    def __add__(self, other: "MergeCounts") -> "MergeCounts":
-        return MergeCounts(
-            self.turns + other.turns,
-            self.merged + other.merged,
-            self.forks + other.forks,
-            dict(Counter(self.unfit) + Counter(other.unfit)),
-            self.sampled + other.sampled,
-            self.trained + other.trained,
-        )
-
-
-def merge(turns: Iterable[Turn]) -> tuple[list[Sample], MergeCounts]:
-    """Put the turns of any number of episodes into samples: each sampled token of a fit turn into one.
-
-    Samples come episode by episode as the episodes first appear, and in the order of their first turns.
-    In whatever order an episode's turns are given, they are taken by their index.
+    Each sampled token of a fit turn is in one of them. In whatever order turns are given, they are taken by
+    their index. The counter has why turns are not learned from, and how many.
 
     Raises:
-        ValueError: an episode has two turns of the same index.
+        ValueError: two turns have the same index.
     """
-    episodes: dict[str, list[Turn]] = {}
-    for turn in turns:
-        episodes.setdefault(turn.episode, []).append(turn)
+    ordered = sorted(turns, key=lambda turn: turn.index)
+    if len({turn.index for turn in ordered}) != len(ordered):
+        raise ValueError(f"episode {ordered[0].episode!r} has two turns of the same index")
     samples: list[Sample] = []
-    counts = MergeCounts()
-    for episode, own in episodes.items():
-        streams, counted = _merge_episode(episode, sorted(own, key=lambda turn: turn.index))
-        samples.extend(stream.sample() for stream in streams)
-        counts += counted
-    return samples, counts
+    unfit = Counter[str]()
+    for turn in ordered:
+        if why := why_unfit(turn):
+            unfit[why] += 1
+            continue
+        extended = [place for place, sample in enumerate(samples) if is_extended(sample, turn)]
+        if extended:
+            longest = max(extended, key=lambda place: len(samples[place].ids))
+            samples[longest] = extend(samples[longest], turn)
+        else:
+            samples.append(first_sample(turn))
+    return samples, unfit
 
 
 def why_unfit(turn: Turn) -> str:
@@ -98,66 +82,34 @@ def why_unfit(turn: Turn) -> str:
     return ""
 
 
-class _Stream:
-    """Turns that extend each other, on their way to a sample."""
-
-    def __init__(self, first: Turn) -> None:
-        self.ids = first.prompt_ids + first.ids
-        self._start = len(first.prompt_ids)
-        self._mask = [1] * len(first.ids)
-        self._logprobs = list(first.logprobs)
-        self._turns = [first]
-
-    def leads_to(self, turn: Turn) -> bool:
-        return turn.prompt_ids[: len(self.ids)] == self.ids
-
-    def go_on(self, turn: Turn) -> None:
-        given = len(turn.prompt_ids) - len(self.ids)
-        self._mask += [0] * given + [1] * len(turn.ids)
-        self._logprobs += [0.0] * given + list(turn.logprobs)
-        self.ids = turn.prompt_ids + turn.ids
-        self._turns.append(turn)
-
-    def sample(self) -> Sample:
-        return Sample(
-            episode=self._turns[0].episode,
-            ids=self.ids,
-            start=self._start,
-            mask=tuple(self._mask),
-            logprobs=tuple(self._logprobs),
-            turns=tuple(turn.index for turn in self._turns),
-            versions=tuple(dict.fromkeys(turn.version for turn in self._turns)),
-        )
+def is_extended(sample: Sample, turn: Turn) -> bool:
+    """Whether a turn's prompt begins with all of a sample."""
+    return turn.prompt_ids[: len(sample.ids)] == sample.ids
 
 
-def _merge_episode(episode: str, turns: Sequence[Turn]) -> tuple[list[_Stream], MergeCounts]:
-    if len({turn.index for turn in turns}) != len(turns):
-        raise ValueError(f"episode {episode!r} has two turns of the same index")
-    streams: list[_Stream] = []
-    unfit: Counter[str] = Counter()
-    merged = 0
-    for turn in turns:
-        why = why_unfit(turn)
-        if why:
-            unfit[why] += 1
-            continue
-        earlier = max(
-            (stream for stream in streams if stream.leads_to(turn)),
-            key=lambda stream: len(stream.ids),
-            default=None,
-        )
-        if earlier is None:
-            streams.append(_Stream(turn))
-        else:
-            earlier.go_on(turn)
-            merged += 1
-    return streams, MergeCounts(
-        turns=len(turns),
-        merged=merged,
-        forks=max(0, len(streams) - 1),
-        unfit=dict(unfit),
-        sampled=sum(len(turn.ids) for turn in turns),
-        trained=sum(len(turn.ids) for turn in turns if not why_unfit(turn)),
+def first_sample(turn: Turn) -> Sample:
+    """The sample that a turn begins."""
+    return Sample(
+        episode=turn.episode,
+        ids=turn.prompt_ids + turn.ids,
+        start=len(turn.prompt_ids),
+        mask=(1,) * len(turn.ids),
+        logprobs=turn.logprobs,
+        turns=(turn.index,),
+        versions=(turn.version,),
+    )
+
+
+def extend(sample: Sample, turn: Turn) -> Sample:
+    """The sample with a turn that extends it."""
+    given = len(turn.prompt_ids) - len(sample.ids)
+    return replace(
+        sample,
+        ids=turn.prompt_ids + turn.ids,
+        mask=sample.mask + (0,) * given + (1,) * len(turn.ids),
+        logprobs=sample.logprobs + (0.0,) * given + turn.logprobs,
+        turns=(*sample.turns, turn.index),
+        versions=tuple(dict.fromkeys((*sample.versions, turn.version))),
     )
 
 

@@ -149,17 +149,17 @@ async def run(
             servers_watched(settings, request.mode, chat=sources.chat, policy=request.policy is not None)
         )
         if settings.workers.elsewhere:
-            from dreamgym_kit.adapters.langgraph.run import worker_spec
+            from dreamgym_kit.adapters.langgraph.run.workers import distributed, take_added, worker_facts
 
-            given = worker_spec.worker_facts(
+            given = worker_facts(
                 request, tasks, folder=directory.path, label=label, seed=seed, trials=sources.trials
             )
-            async with worker_spec.distributed(
+            async with distributed(
                 request, given, budget=budget, events=heard, stop=switch, at_once=lanes, on_executed=at_once
             ) as workers:
                 reports = workers.reports
                 totals = await work(workers)
-            worker_spec.take_added(request.store, reports)
+            take_added(request.store, reports)
         else:
             runner = made.runner(events=heard, label=label, seed=seed, policy=policy, on_executed=at_once)
             late_s = LATE_WRITE_S if writes_are_real(request.mode, request.stage) else 0.0
@@ -192,7 +192,7 @@ async def run(
 def _load_early(request: RunRequest) -> None:
     """Import what some runs need while no module of the agent can be found in its place; check workers."""
     if request.settings.workers != WorkersSettings():
-        from dreamgym_kit.adapters.langgraph.run.worker_spec import check_worker_compatible
+        from dreamgym_kit.adapters.langgraph.run.workers import check_worker_compatible
 
         check_worker_compatible(request)
     if request.settings.experience != ExperienceSettings():

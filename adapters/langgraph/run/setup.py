@@ -1,7 +1,7 @@
 """One run, made of parts: the process, the graph, who answers its calls, the policy, the budget, a runner.
 
 Simulating, recording, evaluating (`run.run`), the rollouts of a training or on the way to the real tools
-(`training.rollouts`) and a worker's side of either (`run.worker`) are made of the same. The order of making
+(`training.rollouts`) and a worker's side of either (`run.workers`) are made of the same. The order of making
 matters: the process is armed before the user's module is imported, the graph is read before the first
 episode, and what cannot be simulated is refused by name while nothing has run.
 """

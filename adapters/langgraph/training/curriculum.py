@@ -20,7 +20,7 @@ from dreamgym_kit.curriculum.task_sampler import Clusters
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.guard import egress
-from dreamgym_kit.interfaces import ChatEndpoint, Checker, Judgement, Outcome, TaskMaker, TransitionStore
+from dreamgym_kit.interfaces import ChatEndpoint, Checker, TaskMaker, TransitionStore
 from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
@@ -193,7 +193,10 @@ def _judges(settings: Settings, chat: ChatEndpoint | None) -> dict[str, Checker]
         elif chat is None:
             raise UserError(f"{where}: 'experience' is to judge, and there is none; set experience.urls.")
         else:
-            judges[name] = _by_model(chat)
+            from dreamgym_kit.dream.judge import ModelJudge
+
+            by_model: Any = ModelJudge(chat).judge  # awaited, too
+            judges[name] = by_model
     for name, other in combinations(judges, 2):
         if judges[name] is judges[other]:
             raise UserError(
@@ -202,15 +205,6 @@ def _judges(settings: Settings, chat: ChatEndpoint | None) -> dict[str, Checker]
             )
     agreed: Any = Agreed(judges)  # awaited by whoever asks it, as checkers of a user's may be
     return {AGREED: agreed}
-
-
-def _by_model(endpoint: ChatEndpoint) -> Any:
-    from dreamgym_kit.dream.judge import ModelJudge
-
-    async def verdict(outcome: Outcome) -> Judgement:
-        return await ModelJudge(endpoint).judge(outcome)
-
-    return verdict
 
 
 def _judged(task: Task, settings: Settings, judges: Mapping[str, Checker]) -> Task | None:

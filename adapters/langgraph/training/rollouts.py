@@ -11,7 +11,14 @@ it works while the next step is collected, it does so inside of `aside`.
 
 import shutil
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -24,7 +31,7 @@ from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy
 from dreamgym_kit.adapters.langgraph.run.directory import run_directory
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, tasks_of
 from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
-from dreamgym_kit.adapters.langgraph.run.worker_spec import (
+from dreamgym_kit.adapters.langgraph.run.workers import (
     check_worker_compatible,
     distributed,
     weights_of,
@@ -38,7 +45,7 @@ from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.engine import kept_at_once, run_episodes
 from dreamgym_kit.rollout.events import FanOut, NoEvents
-from dreamgym_kit.rollout.jobs import Job, jobs_for
+from dreamgym_kit.rollout.jobs import Job, ended, jobs_for
 from dreamgym_kit.rollout.journal import JournalReader
 from dreamgym_kit.rollout.rundir import EPISODES, Manifest, RunDirectory, half_made
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -46,7 +53,7 @@ from dreamgym_kit.rollout.tasks import TASKS
 from dreamgym_kit.routing.process import awake, holding
 from dreamgym_kit.routing.router import Mode
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Task, Verdict
+from dreamgym_kit.types import Episode, Task
 
 MAX_AT_ONCE = 256  # episodes; each may hold a thread while it waits for the policy
 
@@ -220,14 +227,12 @@ class Rollouts:
             raise came.gone[0]
         return [_group(task, n, came, self._stop.reason) for task in tasks]
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> AbstractContextManager[None]:
         """In the block, this context and the threads that it starts write and connect as they like.
 
         For a trainer that works while a step is collected; never around code of the agent's.
         """
-        with egress.exempt(threads=True):
-            yield
+        return egress.exempt(threads=True)
 
     async def _run(
         self, jobs: Sequence[Job], directory: RunDirectory, label: str, drawn: int, came: _Step
@@ -351,21 +356,10 @@ def _executed_in(step: Path) -> bool:
 def _group(task: Task, n: int, came: _Step, why: str) -> Group:
     rollouts = []
     for job in jobs_for([task], n):
-        episode = came.episodes.get(job.episode) or _unfinished(job, why)
+        unfinished = ended(job, why or "it was not finished", "cancelled")
+        episode = came.episodes.get(job.episode, unfinished)
         rollouts.append(Rollout(episode, came.turns.get(job.episode, ())))
     return Group(task.id, tuple(rollouts))
-
-
-def _unfinished(job: Job, why: str) -> Episode:
-    return Episode(
-        id=job.episode,
-        task=job.task.id,
-        repeat=job.repeat,
-        environment=job.task.environment,
-        verdict=Verdict.INCONCLUSIVE,
-        reason=why or "it was not finished",
-        stop="cancelled",
-    )
 
 
 def _number(*parts: object) -> int:

@@ -38,7 +38,7 @@ from dreamgym_kit.training.records import write_learned_from
 from dreamgym_kit.types import Task
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.trainers.distributed import Others
+    from dreamgym_kit.adapters.trainers.ranks import Others
     from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
 
 ROLLOUTS, EXAMINED, CHECKPOINTS, LOGS = "rollouts", "evaluations", "checkpoints", "logs"
@@ -79,8 +79,7 @@ def train(
         UserError: something cannot be used as asked; nothing was learned.
     """
     require_extra("train")
-    from dreamgym_kit.adapters.trainers.distributed import leading, run_rank
-    from dreamgym_kit.adapters.trainers.ranks import lends_a_hand
+    from dreamgym_kit.adapters.trainers.ranks import leading, lends_a_hand, run_rank
 
     if lends_a_hand():
         return cast("TrainResult", run_rank())
