@@ -26,7 +26,7 @@ from dreamgym_kit.report.comparing import (
     format_figures,
     left_out,
 )
-from dreamgym_kit.report.page.document import SCHEMA, document
+from dreamgym_kit.report.page.writing import document
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.comparison import Conclusion
 
@@ -43,7 +43,6 @@ def comparison_page(comparison: Comparison) -> str:
 def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
     """Give the data of the page, every judgement in it already made."""
     return {
-        "schema": SCHEMA,
         "kind": "compare",
         "run": {
             "name": "compare",

@@ -46,7 +46,6 @@ from dreamgym_kit.report.headline import (
     word,
 )
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
-from dreamgym_kit.report.page.document import SCHEMA, manifest_rows
 from dreamgym_kit.report.page.gathering import CODES, EpisodeExtras, PageData, faults
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
@@ -81,7 +80,6 @@ def overview(
     order = {line.id: number for number, line in enumerate(summary.episodes)}
     tasks = {name: number for number, name in enumerate(summary.tasks)}
     block: dict[str, JsonValue] = {
-        "schema": SCHEMA,
         "kind": "record" if summary.recorded else "simulate",
         "run": {
             "name": run_title(summary),
@@ -100,7 +98,7 @@ def overview(
         ],
         "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
         "cost": costs(gathered, summary),
-        "manifest": manifest_rows(summary.manifest),
+        "manifest": summary.manifest,
     }
     if summary.executed:
         block["executed"] = [[order[episode], str(call), call.how] for episode, call in summary.executed]

@@ -10,42 +10,27 @@ function strip(one, episode) {
   if (!timed.length || !episode.s) return null;
   const width = 1100,
     x = (seconds) => Math.min(width - 3, (seconds / episode.s) * width);
-  const sums = {dream: 0, fault: 0, real: 0};
-  timed.forEach((step) => {
-    sums[step.source === 'fault' ? 'fault' : step.source === 'real' ? 'real' : 'dream'] += step.dur_s;
-  });
+  const sums = {dream: 0, real: 0, fault: 0};
+  for (const step of timed) sums[step.source in sums ? step.source : 'dream'] += step.dur_s;
   const rest = Math.max(0, episode.s - sums.dream - sums.fault - sums.real);
+  const names = {dream: 'the dream', real: 'real tools', fault: 'planned faults'};
+  const call = (step) => {
+    const title = s('title', {}, `${step.step} ${step.tool}: ${duration(step.dur_s)}`);
+    const left = x(Math.max(0, step.at_s - step.dur_s)),
+      long = Math.max(3, (step.dur_s / episode.s) * width);
+    const bar = rect(left, 3, long, 17, 'f-' + CODE_OF[step.source], {rx: 1});
+    bar.append(title);
+    return s('a', {href: link(episode.id, step.step), tabindex: -1}, bar);
+  };
+  const line = rect(0, 9, width, 5, 'f-line');
   return [
-    svg(
-      width,
-      24,
-      {class: 'strip', preserveAspectRatio: 'none'},
-      s('rect', {x: 0, y: 9, width, height: 5, class: 'f-line'}),
-      timed.map((step) =>
-        s(
-          'a',
-          {href: link(episode.id, step.step), tabindex: -1},
-          s(
-            'rect',
-            {
-              x: x(Math.max(0, step.at_s - step.dur_s)),
-              y: 3,
-              width: Math.max(3, (step.dur_s / episode.s) * width),
-              height: 17,
-              rx: 1,
-              class: 'f-' + CODE_OF[step.source],
-            },
-            s('title', {}, `${step.step} ${step.tool}: ${duration(step.dur_s)}`),
-          ),
-        ),
-      ),
-    ),
+    svg(width, 24, {class: 'strip', preserveAspectRatio: 'none'}, line, timed.map(call)),
     h(
       'div.key.spent',
       h('span', `the agent and its model ${duration(rest)}`),
-      sums.dream ? h('span', `the dream ${duration(sums.dream)}`) : null,
-      sums.real ? h('span', `real tools ${duration(sums.real)}`) : null,
-      sums.fault ? h('span', `planned faults ${duration(sums.fault)}`) : null,
+      Object.entries(names).map(([part, name]) =>
+        sums[part] ? h('span', `${name} ${duration(sums[part])}`) : null,
+      ),
     ),
   ];
 }
@@ -66,10 +51,7 @@ function heading(one, episode) {
     h('p.q', `${episode.id}, environment ${TASKS[episode.task].environment}`),
     h('h1', TASKS[episode.task].text || episode.id),
     h('p.why', word(episode.verdict), ' ', episode.reason),
-    h(
-      'div.meta',
-      facts.filter(Boolean).map((fact) => h('span', fact)),
-    ),
+    h('div.meta', facts.filter(Boolean).map((fact) => h('span', fact))),
   );
 }
 function crumb(episode) {
@@ -85,44 +67,41 @@ function crumb(episode) {
   );
 }
 
+function unknownEpisode(name) {
+  current = null;
+  id('episode').replaceChildren(
+    h('p.crumb', h('a', {href: '#episodes'}, 'All episodes')),
+    h('h1', 'No episode has that name'),
+    h('p', name.slice(0, 200)),
+  );
+  show('episode');
+}
+const NOT_PACKED =
+  'The steps of this episode are not in this page: it would be too large. ' +
+  'dreamgym-kit report --episode shows them.';
 async function openEpisode(name, step) {
-  const box = id('episode'),
-    place = byId.get(name),
+  const place = byId.get(name),
     mine = ++request;
-  if (place === undefined) {
-    current = null;
-    box.replaceChildren(
-      h('p.crumb', h('a', {href: '#episodes'}, 'All episodes')),
-      h('h1', 'No episode has that name'),
-      h('p', name.slice(0, 200)),
-    );
-    show('episode');
-    return;
-  }
+  if (place === undefined) return unknownEpisode(name);
   const episode = E[place],
     repeats = besides(episode);
-  const details = await Promise.all(repeats.near.map((one) => detail(one.i)));
+  const details = await Promise.all(repeats.near.map((repeat) => detail(repeat.i)));
   if (mine !== request) return;
   const fresh = current !== episode,
     one = details[repeats.near.indexOf(episode)];
   current = episode;
   if (fresh) {
-    box.replaceChildren(
+    const rows = one ? one.steps.map((each, at) => stepRow(each, at, episode, one)) : [];
+    const parts = [
       crumb(episode),
       heading(one, episode),
-      repeatLinks(repeats.all, episode) || '',
-      parting(details, repeats.near, episode) || '',
-      ...(one ? [strip(one, episode) || ''].flat() : []),
-      one
-        ? h(
-            'ol.steps',
-            one.steps.map((each, at) => stepRow(each, at, episode, one)),
-          )
-        : h(
-            'p.note',
-            'The steps of this episode are not in this page: it would be too large. dreamgym-kit report --episode shows them.',
-          ),
-    );
+      repeatLinks(repeats.all, episode),
+      parting(details, repeats.near, episode),
+      one ? strip(one, episode) : null,
+      one ? h('ol.steps', rows) : h('p.note', NOT_PACKED),
+    ];
+    id('episode').replaceChildren();
+    fill(id('episode'), parts);
     rename(`${episode.id}, ${D.run.title}`);
   }
   show('episode');
@@ -148,107 +127,66 @@ const stepAt = (at) => {
   return anchor ? parseInt(anchor.textContent, 10) : 0;
 };
 
-/* Repeats: the same task in the same environment, beside each other from the first call in which they differ. */
+/* Repeats: the same task in the same environment, side by side from the first call in which they differ. */
 const MOST_SIBLINGS = 12,
   MOST_PARTED = 12,
   MOST_TEXT = 300;
 
+function partedCall(step) {
+  if (!step) return h('span.faint', '\u2013');
+  const args = Object.values(step.args).map(asText).join(' ');
+  return [
+    h(
+      'div.line',
+      icon(step.effect),
+      h('b.mono', step.tool),
+      step.fault ? h('span.err', words(step.fault)) : null,
+      findingKinds('span', step.findings),
+    ),
+    h('div.kv.pre', cutEnd(args, MOST_TEXT)),
+    h('div.soft.pre', cutEnd(step.error || step.text || 'no answer', MOST_TEXT)),
+  ];
+}
 function parting(details, repeats, me) {
   if (repeats.length < 2 || details.some((one) => !one)) return null;
   const lists = details.map((one) => one.steps.filter((step) => step.kind === 'call'));
-  const same = (place) => lists.every((list) => key(list[place]) === key(lists[0][place]));
   const key = (step) =>
     step ? step.tool + JSON.stringify(step.args) + '\n' + step.text + (step.error || '') : '';
+  const same = (place) => lists.every((list) => key(list[place]) === key(lists[0][place]));
   const longest = Math.max(...lists.map((list) => list.length));
   let first = 0;
   while (first < longest && same(first)) first++;
   if (first === longest) return h('p.soft', 'All repeats made the same calls and got the same answers.');
-  const cell = (step) =>
-    !step
-      ? h('span.faint', '\u2013')
-      : [
-          h(
-            'div.line',
-            icon(step.effect),
-            h('b.mono', step.tool),
-            step.fault ? h('span.err', words(step.fault)) : null,
-            findingKinds('span', step.findings),
-          ),
-          h('div.kv.pre', cutEnd(Object.values(step.args).map(asText).join(' '), MOST_TEXT)),
-          h('div.soft.pre', cutEnd(step.error || step.text || 'no answer', MOST_TEXT)),
-        ];
-  const body = [];
+  const begun = lists[0].slice(0, first).map((step) => step.tool);
+  const shared = h('td.same', {colspan: repeats.length}, 'the same for all: ' + begun.join(', '));
+  const body = first ? [h('tr', shared)] : [];
   for (let place = first; place < Math.min(longest, first + MOST_PARTED); place++) {
-    body.push(
-      h(
-        'tr',
-        {class: place === first ? 'here' : null},
-        lists.map((list, column) =>
-          h('td', {class: repeats[column] === me ? 'me' : null}, cell(list[place])),
-        ),
-      ),
+    const cells = lists.map((list, column) =>
+      h(repeats[column] === me ? 'td.me' : 'td', partedCall(list[place])),
     );
+    body.push(h(place === first ? 'tr.here' : 'tr', cells));
   }
+  const columns = repeats.map((one) => [h('a', {href: link(one.id)}, one.id), ' ', worstSign(one, 11)]);
   return h(
     'details.part',
     {open: true},
     h('summary', first ? `The repeats differ at call ${first + 1}` : 'The repeats differ at the first call'),
-    wide(
-      'Where the repeats differ',
-      h(
-        'table.sibtab',
-        h(
-          'thead',
-          h(
-            'tr',
-            repeats.map((one) =>
-              h(
-                'th',
-                {scope: 'col'},
-                h('a', {href: link(one.id)}, one.id),
-                ' ',
-                sign(one.bad ? 'anomaly' : one.verdict, 11),
-              ),
-            ),
-          ),
-        ),
-        h(
-          'tbody',
-          first
-            ? h(
-                'tr',
-                h(
-                  'td.same',
-                  {colspan: repeats.length},
-                  'the same for all: ' +
-                    lists[0]
-                      .slice(0, first)
-                      .map((step) => step.tool)
-                      .join(', '),
-                ),
-              )
-            : null,
-          body,
-        ),
-      ),
-    ),
+    table('Where the repeats differ', 'table.sibtab', columns, body),
   );
 }
+const worstSign = (episode, size) => sign(episode.bad ? 'anomaly' : episode.verdict, size);
 
 function repeatLinks(repeats, me) {
   if (repeats.length < 2) return null;
-  return h(
-    'nav.sibs',
-    {'aria-label': 'Repeats: the same task in the same environment'},
-    repeats.map((one) =>
-      h(
-        'a.sib',
-        {href: link(one.id), 'aria-current': one === me ? 'page' : null},
-        h('span.word', sign(one.bad ? 'anomaly' : one.verdict), one.id),
-        h('div', path(one)),
-      ),
-    ),
-  );
+  const repeat = (one) =>
+    h(
+      'a.sib',
+      {href: link(one.id), 'aria-current': one === me ? 'page' : null},
+      h('span.word', worstSign(one), one.id),
+      h('div', path(one)),
+    );
+  const label = 'Repeats: the same task in the same environment';
+  return h('nav.sibs', {'aria-label': label}, repeats.map(repeat));
 }
 
 /* Around one episode of many repeats, only its neighbours are laid side by side. */

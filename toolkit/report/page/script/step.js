@@ -45,8 +45,8 @@ function answer(step) {
     step.update ? h('span.soft', 'updates the state') : null,
   );
 }
-const cutAt = (said) =>
-  said.length ? h('p.soft', `cut here; ${whole.format(said.length)} characters in all`) : null;
+const cutAt = ({length}) =>
+  length ? h('p.soft', `cut here; ${whole.format(length)} characters in all`) : null;
 const answerBox = (step, ...before) =>
   h(
     'div.ans',
@@ -55,58 +55,38 @@ const answerBox = (step, ...before) =>
     h('pre', readable(step.text)),
     cutAt(step),
   );
-const said = (who, text, whole) => h('div.say', h('span.who', who), h('span.pre', text), cutAt(whole));
+const speech = (speaker, text, step) =>
+  h('div.say', h('span.who', speaker), h('span.pre', text), cutAt(step));
 function source(step) {
-  const cites = step.cites
-    ? h(
-        'details.cite',
-        h('summary', `rests on ${plural(step.cited, 'recording')}`),
-        step.cites.map((name) => h('div.mono', name)),
-        step.cited > step.cites.length ? h('div', 'and more') : null,
-      )
-    : null;
   const dreamt = !['real', 'fault', 'scripted', 'unanswered'].includes(step.source);
+  const bar = () => [rect(0, 0, 44, 5, 'f-line'), rect(0, 0, 44 * step.confidence, 5, 'f-soft')];
+  const confidence = () => h('span.word', svg(44, 5, {}, bar()), 'confidence ' + step.confidence.toFixed(2));
+  const cites = () =>
+    h(
+      'details.cite',
+      h('summary', `rests on ${plural(step.cited, 'recording')}`),
+      step.cites.map((name) => h('div.mono', name)),
+      step.cited > step.cites.length ? h('div', 'and more') : null,
+    );
   return h(
     'div.foot',
     h('span.word', swatch(CODE_OF[step.source]), step.source),
-    dreamt
-      ? h(
-          'span.word',
-          svg(
-            44,
-            5,
-            {},
-            s('rect', {width: 44, height: 5, class: 'f-line'}),
-            s('rect', {width: 44 * step.confidence, height: 5, class: 'f-soft'}),
-          ),
-          'confidence ' + step.confidence.toFixed(2),
-        )
-      : null,
+    dreamt ? confidence() : null,
     h('span', duration(step.dur_s)),
     step.node ? h('span', 'node ', h('span.mono', step.node)) : null,
-    cites,
+    step.cites ? cites() : null,
   );
 }
-function found(list, episode) {
-  return (list || []).map((one) =>
-    h(
-      'p',
-      {class: one.critical ? 'because' : 'because mild'},
-      findingSign(one),
-      ' ',
-      one.text,
-      one.steps.length > 1
-        ? [
-            ': ',
-            one.steps.map((step, place) => [
-              place ? ', ' : '',
-              h('a', {href: link(episode.id, step)}, 'step ' + step),
-            ]),
-          ]
-        : null,
-    ),
-  );
-}
+const findingLines = (findings = [], episode) =>
+  findings.map((finding) => {
+    const anchors = finding.steps.map((step, place) => [
+      place ? ', ' : '',
+      h('a', {href: link(episode.id, step)}, 'step ' + step),
+    ]);
+    const steps = anchors.length > 1 ? [': ', anchors] : null;
+    const kind = finding.critical ? 'p.because' : 'p.because.mild';
+    return h(kind, findingSign(finding), ' ', finding.text, steps);
+  });
 function callRow(step, episode) {
   return h(
     'div',
@@ -114,10 +94,10 @@ function callRow(step, episode) {
       'div.line',
       icon(step.effect),
       h('span.tn', step.tool),
-      h('span', {class: step.effect === 'destructive' ? 'flag' : 'faint q'}, step.effect),
+      h(step.effect === 'destructive' ? 'span.flag' : 'span.faint.q', step.effect),
       step.fault ? h('span.err', 'planned fault: ' + words(step.fault)) : null,
     ),
-    found(step.findings, episode),
+    findingLines(step.findings, episode),
     pairs(step.args),
     answer(step),
     source(step),
@@ -127,70 +107,48 @@ const PLAYED = {task: 'a reply of the task', script: 'a scripted user', persona:
 const player = (name) => PLAYED[name] || name;
 
 /* Where the graph stopped and waited for a person. */
-const interruptRow = (step) =>
-  h(
-    'div',
-    h(
-      'div.line',
-      sign('inconclusive'),
-      h('b', 'Interrupted: '),
-      h('span.faint.q', 'the graph waits for an answer'),
-    ),
-    answerBox(step),
-    step.reply
-      ? said('told by ' + player(step.by), readable(step.reply.text), step.reply)
-      : h('p.because.mild', 'Nobody answers.'),
-  );
+function interruptRow(step) {
+  const waits = h('span.faint.q', 'the graph waits for an answer');
+  const reply = step.reply
+    ? speech('told by ' + player(step.by), readable(step.reply.text), step.reply)
+    : h('p.because.mild', 'Nobody answers.');
+  const heading = h('div.line', sign('inconclusive'), h('b', 'Interrupted: '), waits);
+  return h('div', heading, answerBox(step), reply);
+}
 function saidRow(step) {
-  if (step.by === 'tool')
-    return h(
-      'div',
-      h(
-        'div.line',
-        h('span.tn', step.tool || 'tool'),
-        h('span.faint.q', 'answered by the framework; no call passed the gate'),
-      ),
-      h('div.ans', h('pre', readable(step.text)), cutAt(step)),
-    );
-  return said([step.by, step.played ? ', ' + player(step.played) : null], step.text, step);
+  if (step.by !== 'tool')
+    return speech([step.by, step.played ? ', ' + player(step.played) : null], step.text, step);
+  const note = h('span.faint.q', 'answered by the framework; no call passed the gate');
+  const text = h('div.ans', h('pre', readable(step.text)), cutAt(step));
+  return h('div', h('div.line', h('span.tn', step.tool || 'tool'), note), text);
 }
 function verdictRow(step, episode, one) {
+  const because = (...text) => h('p.because', sign('anomaly'), text);
   return h(
     'div',
     h('div.line', word(step.verdict), h('span', step.text)),
     step.traceback ? h('div.ans', h('pre', step.traceback.join('\n'))) : null,
-    found(step.findings, episode),
-    (step.executed || []).map((call) => h('p.because', sign('anomaly'), ' executed: ', h('code', call))),
-    (step.violations || []).map((text) => h('p.because', sign('anomaly'), ' refused: ', text)),
+    findingLines(step.findings, episode),
+    (step.executed || []).map((call) => because(' executed: ', h('code', call))),
+    (step.violations || []).map((text) => because(' refused: ', text)),
     one.stop !== 'finished' ? h('p.soft', 'ended by: ' + words(one.stop)) : null,
   );
 }
+const STEP_ROWS = {call: callRow, verdict: verdictRow, interrupt: interruptRow, said: saidRow};
 function stepRow(step, place, episode, one) {
-  const gutter =
-    step.kind === 'call'
-      ? [
-          h('a', {href: link(episode.id, step.step), 'aria-label': 'Link to step ' + step.step}, step.step),
-          step.at_s === undefined ? null : h('div', '+' + duration(step.at_s)),
-        ]
-      : null;
-  const middle =
-    step.kind === 'call'
-      ? callRow(step, episode)
-      : step.kind === 'verdict'
-        ? verdictRow(step, episode, one)
-        : step.kind === 'interrupt'
-          ? interruptRow(step)
-          : saidRow(step);
-  const bad = (step.findings || []).some((found) => found.critical) || step.violations || step.executed;
+  const anchor = {href: link(episode.id, step.step), 'aria-label': 'Link to step ' + step.step};
+  const gutter = () => [
+    h('a', anchor, step.step),
+    step.at_s === undefined ? null : h('div', '+' + duration(step.at_s)),
+  ];
+  const bad =
+    (step.findings || []).some((finding) => finding.critical) || step.violations || step.executed;
+  const kind = 'step k-' + (step.kind === 'said' ? 'said' : 'call') + (bad ? ' bad' : '');
   return h(
     'li',
-    {
-      class: 'step k-' + (step.kind === 'said' ? 'said' : 'call') + (bad ? ' bad' : ''),
-      id: 'row-' + place,
-      tabindex: -1,
-    },
-    h('div.gut', gutter),
-    middle,
+    {class: kind, id: 'row-' + place, tabindex: -1},
+    h('div.gut', step.kind === 'call' ? gutter() : null),
+    STEP_ROWS[step.kind](step, episode, one),
     h('div.led', changed(step.changes)),
   );
 }
