@@ -33,10 +33,7 @@ from dreamgym_kit.report.summary import curve_of, facts_of
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.serialization import JsonValue
 
-SCRIPTS = (
-    *("base", "signs", "verdict", "figures", "episodes", "step"),
-    *("episode", "compare", "training", "routes"),
-)
+SCRIPTS = ("base", "verdict", "figures", "episodes", "episode", "compare", "training", "routes")
 SCHEMA = 2  # of the data of every page; its script reads this one only
 _MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}
