@@ -127,12 +127,10 @@ def write(target: ReportFile, summary: "RunMetrics", directory: Path, *, data: "
         write_page(directory, _file(target))
         return
     look = looker(directory)
-    text = {
-        "xml": lambda: junit(summary, look),
-        "md": lambda: markdown(summary, look),
-        "json": lambda: _json(data if data is not None else summary.to_json()),
-    }[target.format]()
-    _put(target, text)
+    if target.format == "json":
+        _put(target, _json(data if data is not None else summary.to_json()))
+    else:
+        _put(target, (junit if target.format == "xml" else markdown)(summary, look))
 
 
 def looker(directory: Path) -> Callable[[str], str]:
@@ -149,20 +147,20 @@ def write_page(directory: Path, target: Path) -> str:
     """
     from urllib.parse import quote
 
-    from dreamgym_kit.report.page.writing import page_of, write_page
+    from dreamgym_kit.report.page.writing import document, page_of
     from dreamgym_kit.rollout.atomic_files import write_atomically
     from dreamgym_kit.rollout.rundir import TRAINING, RunDirectory
 
     opened, link = RunDirectory.open(directory), target.absolute().as_uri()
     if opened.mode == TRAINING:
-        from dreamgym_kit.report.page.training import training_page
         from dreamgym_kit.report.training import training_of
+        from dreamgym_kit.report.training_curves import training_block
 
-        html = training_page(training_of(opened), name=directory.name)
+        html = document(training_block(training_of(opened), name=directory.name))
         write_atomically(target, html.encode("utf-8"))
         return link
     page = page_of(opened, place=shlex.quote(near(directory)))
-    write_page(page, target)
+    write_atomically(target, page.html.encode("utf-8"))
     for warning in page.warnings:
         tell(f"warning: {one_line(warning)}")
     if page.look_at is None:
@@ -176,7 +174,7 @@ def _write_training(directory: "RunDirectory", targets: Sequence[ReportFile]) ->
 
     for target in targets:
         if target.format == "png":
-            from dreamgym_kit.adapters.plots.training import draw_training
+            from dreamgym_kit.adapters.plots import draw_training
 
             draw_training(training_of(directory), Path(target.place))
         elif target.format == "json":

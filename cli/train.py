@@ -155,7 +155,7 @@ def _going_on(result: "TrainResult") -> list[tuple[str, str, str]]:
 
 def _draw(result: "TrainResult") -> Path | None:
     """Pictures beside the run, where matplotlib is installed."""
-    from dreamgym_kit.adapters.plots.training import draw_training
+    from dreamgym_kit.adapters.plots import draw_training
 
     if not has_extra("plots"):
         return None

@@ -13,7 +13,7 @@ from pages.payloads import HIDDEN, PAYLOADS
 from pages.runs import hostile
 from pages.walking import walked
 
-from dreamgym_kit.report.page import document
+from dreamgym_kit.report.page import writing
 
 pytestmark = pytest.mark.browser
 
@@ -55,13 +55,13 @@ def test_x2_hidden_characters_are_made_visible(open_page: Opener) -> None:  # no
 
 @pytest.mark.nightly
 def test_x2_a_planted_inner_html_is_found(open_page: Opener, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    honest = document.script_text()
+    honest = writing.script_text()
     planted = honest.replace(
         "node.append(child.nodeType ? child : plain(child));",
         "if (child.nodeType) node.append(child); else node.innerHTML += child;",
     )
     assert planted != honest
-    monkeypatch.setattr(document, "script_text", lambda: planted)
+    monkeypatch.setattr(writing, "script_text", lambda: planted)
     added, shown, walk = foreign(open_page, PAYLOADS[:20])
     assert added
     assert any(name.startswith("BAD") for name in walk["found"])

@@ -24,7 +24,7 @@ from pages.runs import hostile, many, run_directory
 from pages.settling import COUNT
 from pages.walking import walked
 
-from dreamgym_kit.report.page.writing import page_of, write_page
+from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.rundir import EPISODES, RunDirectory
 
 LOADS = 5
@@ -84,9 +84,8 @@ def _browser() -> Iterator[Any]:
 
 
 def _page(folder: Path, run: Any) -> Path:
-    write_page(
-        page_of(RunDirectory.open(run_directory(folder, run)), place="runs/a-run"), folder / "page.html"
-    )
+    page = page_of(RunDirectory.open(run_directory(folder, run)), place="runs/a-run")
+    (folder / "page.html").write_text(page.html, "utf-8")
     return folder / "page.html"
 
 

@@ -26,7 +26,7 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
     "traces": ("adapters/traces",),
     "page": ("report/page",),
     "pytest": ("adapters/pytest_plugin",),
-    "plots": ("adapters/plots",),
+    "plots": ("adapters/plots.py",),
     "learned": ("dream/learned",),
     "judge": ("dream/judge.py",),
     "deployment": (

@@ -37,7 +37,7 @@ def test_it_says_what_was_chosen_made_left_out_and_what_fails() -> None:
         "made tasks": "1 by rules, in 25 % of the groups; not taken: 3 twice",
         "fails at": "missing refund 11, extra cancel 1 (episodes)",
     }
-    assert facts.to_json()["failed_at"] == {"missing refund": 11, "extra cancel": 1}
+    assert facts.failed_at == {"missing refund": 11, "extra cancel": 1}
 
 
 def test_without_a_curriculum_nothing_is_said_of_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pages.runs import run_directory
 from pages.settling import COUNT
 
-from dreamgym_kit.report.page.writing import page_of, write_page
+from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.types import Episode
 
@@ -124,7 +124,7 @@ def open_page(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
     def made(run: Iterable[Episode], **matters: Any) -> Path:
         folder = tmp_path / f"run-{len(contexts)}"
         page = page_of(RunDirectory.open(run_directory(folder, run, **matters)), place="runs/a-run")
-        write_page(page, folder / "page.html")
+        (folder / "page.html").write_text(page.html, "utf-8")
         return folder / "page.html"
 
     yield opened

@@ -271,7 +271,7 @@ def test_without_javascript_the_page_says_where_the_figures_are(chromium: object
 def test_episodes_that_the_page_has_no_room_for_say_so(
     open_page: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dreamgym_kit.report.page.document.MAX_BYTES", 10)
+    monkeypatch.setattr("dreamgym_kit.report.page.gathering.MAX_BYTES", 10)
     shown = open_page(small_run(), hash_="#e=refund-1.1")
     assert "not in this page" in shown.text("#episode")
     assert shown.page.locator(".note").count() > 0

@@ -8,7 +8,7 @@ from pages.payloads import HIDDEN, PAYLOADS
 from pages.runs import call, double_refund, episode, hostile, many, run_directory, small_run
 from pages.schema import DETAILS, Report, blocks, unpacked
 
-from dreamgym_kit.report.page.document import Steps, packed
+from dreamgym_kit.report.page.gathering import Steps, packed
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.types import Episode, Verdict

@@ -12,8 +12,9 @@ from pydantic import Field
 from training.loop_doubles import Planted
 from training.trained_runs import trained_run, training_in
 
-from dreamgym_kit.report.page.training import training_page
+from dreamgym_kit.report.page.writing import document
 from dreamgym_kit.report.training import Training
+from dreamgym_kit.report.training_curves import training_block
 from dreamgym_kit.training.batching import StepFacts
 from dreamgym_kit.training.records import EvaluationRecord, StepRecord
 
@@ -72,7 +73,7 @@ class Page(Strict):
 
 
 def page_in(root: Path, training: Training) -> Path:
-    (root / "page.html").write_text(training_page(training, name="runs/a-training"), "utf-8")
+    (root / "page.html").write_text(document(training_block(training, name="runs/a-training")), "utf-8")
     return root / "page.html"
 
 

@@ -92,7 +92,7 @@ def test_an_alarm_is_the_headline_with_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_terminal_json_and_page_tell_the_same_figures(tmp_path: Path) -> None:
-    from dreamgym_kit.report.page.training import training_block
+    from dreamgym_kit.report.training_curves import training_block
 
     training = training_in(trained_run(tmp_path))
     text = " ".join(render_training(training).split())
@@ -121,7 +121,7 @@ def test_curves_leave_gaps_where_nothing_was_measured() -> None:
 @pytest.mark.slow
 def test_pictures_are_drawn_of_any_training(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    from dreamgym_kit.adapters.plots.training import draw_training
+    from dreamgym_kit.adapters.plots import draw_training
 
     for name, training in (
         ("whole", training_in(trained_run(tmp_path))),
@@ -143,7 +143,7 @@ def test_a_training_whose_batches_hung_on_time_says_so() -> None:
 
 def test_one_step_is_drawn_as_wide_as_any_and_steps_are_whole_numbers(tmp_path: Path) -> None:
     figures = pytest.importorskip("matplotlib.figure", reason="the extra train is not installed")
-    from dreamgym_kit.adapters.plots.training import draw_curve
+    from dreamgym_kit.adapters.plots import draw_curve
 
     one = StepRecord(1, StepFacts(groups=1, episodes=2, success=1), seconds={"waited": 2.0, "update": 1.0})
     curves = curves_of(Training(MANIFEST, [one], [evaluation(0, [0.5])], {}))

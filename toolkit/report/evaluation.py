@@ -215,21 +215,13 @@ def beating_to_json(paired: PairedComparison | None) -> JsonValue:
     """Give a comparison as a JSON object; null where there is none."""
     if paired is None:
         return None
+    figures = {name: value for name, value in asdict(paired).items() if not name.endswith(("_a", "_b"))}
+    inconclusive = {"a": paired.inconclusive_a, "b": paired.inconclusive_b}
     return {
         "word": paired.word.value,
         "sentence": paired.sentence,
-        "tasks": paired.tasks,
-        "left_out": paired.left_out,
-        "a": paired.a,
-        "b": paired.b,
-        "change": paired.change,
-        "low": paired.low,
-        "high": paired.high,
-        "better": paired.better,
-        "worse": paired.worse,
-        "inconclusive": {"a": paired.inconclusive_a, "b": paired.inconclusive_b},
-        "least": paired.least,
-        "most": paired.most,
+        **figures,
+        "inconclusive": inconclusive,
     }
 
 

@@ -11,8 +11,9 @@ A name in the gate that fits nothing there is, as a rule with a slip in it would
 the rule and as a warning, never refused: `delete_*` may be there for a tool to come.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import floor
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,7 @@ from dreamgym_kit.settings.schema import GateSettings, declared
 from dreamgym_kit.types import Verdict
 
 if TYPE_CHECKING:
-    from dreamgym_kit.report.metrics import EpisodeLine, FindingGroup, RunMetrics
-
-from collections.abc import Iterable
-from difflib import get_close_matches
+    from dreamgym_kit.report.metrics import FindingGroup, RunMetrics
 
 _CONTRADICTS, _DISAGREE, _DETECTOR_FAILED = "contradicting_answer", "judges_disagree", "detector_failed"
 _CRITICAL = "critical"
@@ -50,6 +48,19 @@ class Rule:
     why: str = ""  # a sentence, where it broke
     at: Places = ()  # (episode, step) where it broke
     broken: Verdict = Verdict.FAILED  # of the run, where it broke
+
+
+def _rule(
+    key: str,
+    passed: bool,
+    measured: str,
+    limit: str,
+    why: str = "",
+    at: Places = (),
+    broken: Verdict = Verdict.FAILED,
+) -> Rule:
+    """A rule that says why and where only if it broke."""
+    return Rule(key, passed, measured, limit, "" if passed else why, () if passed else at, broken)
 
 
 def gate_to_record(gate: GateSettings) -> dict[str, JsonValue]:
@@ -150,75 +161,70 @@ def _finished(summary: "RunMetrics") -> Iterator[Rule]:
 
 
 def _pass_rates(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
-    interval = summary.interval
-    broken = tuple(
+    low = summary.interval and summary.interval[0]
+    failed = tuple(
         (line.id, line.anomaly_step) for line in summary.episodes if line.verdict is Verdict.FAILED
     )
-    wanted = (
+    required = (
         ("min_pass_rate", "the pass rate", gate.min_pass_rate, summary.rate),
-        (
-            "min_pass_rate_low",
-            "the lower bound of the pass rate",
-            gate.min_pass_rate_low,
-            interval and interval[0],
-        ),
+        ("min_pass_rate_low", "the lower bound of the pass rate", gate.min_pass_rate_low, low),
     )
-    for key, label, least, measured in wanted:
+    for key, label, least, measured in required:
         if least is None:
             continue
-        unknown = measured is None or summary.not_run > 0
+        limit, verdict = _percent(least), Verdict.FAILED if summary.not_run <= 0 else Verdict.INCONCLUSIVE
+        if measured is None:
+            text, why, verdict = "no conclusive episode", "no episode is conclusive", Verdict.INCONCLUSIVE
+        else:
+            down = key == "min_pass_rate_low"  # a bound promises no more than is known
+            text = _percent(measured, least, down=down)
+            why = f"{label} is {text}, required is {limit}"
         passed = measured is not None and measured >= least - 1e-12
-        down = key == "min_pass_rate_low"  # a bound promises no more than is known
-        text = "no conclusive episode" if measured is None else _percent(measured, least, down=down)
-        why = "" if passed else f"{label} is {text}, required is {_percent(least)}"
-        why = "no episode is conclusive" if measured is None else why
-        verdict = Verdict.INCONCLUSIVE if unknown else Verdict.FAILED
-        yield Rule(key, passed, text, f"required {_percent(least)}", why, () if passed else broken, verdict)
+        yield _rule(key, passed, text, f"required {limit}", why, failed, verdict)
 
 
 def _verdicts(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
     """Shares of episodes that were not judged."""
+
+    def having(verdict: Verdict) -> Places:
+        return tuple((line.id, None) for line in summary.episodes if line.verdict is verdict)
+
     total = len(summary.episodes)
     if gate.max_inconclusive is not None and total:
         most, count = gate.max_inconclusive, summary.inconclusive
         passed = count <= most * total + 1e-9
         measured = f"{_percent(count / total, most)} of episodes"
-        why = "" if passed else f"{count} of {total} episodes {'is' if count == 1 else 'are'} inconclusive"
-        at = () if passed else _having(summary, Verdict.INCONCLUSIVE)
-        limit = f"at most {_percent(most)} allowed"
-        yield Rule("max_inconclusive", passed, measured, limit, why, at, Verdict.INCONCLUSIVE)
+        why = f"{count} of {total} episodes {'is' if count == 1 else 'are'} inconclusive"
+        limit, at = f"at most {_percent(most)} allowed", having(Verdict.INCONCLUSIVE)
+        yield _rule("max_inconclusive", passed, measured, limit, why, at, Verdict.INCONCLUSIVE)
     most, count = gate.max_errors, summary.errors
-    allowed = most * total if 0 < most < 1 else most
-    passed = count <= allowed + 1e-9
-    limit = f"at most {_percent(most) if 0 < most < 1 else f'{most:g}'} allowed"
-    why = "" if passed else f"{count} of {total} episodes ended with an error"
-    at = () if passed else _having(summary, Verdict.ERROR)
+    shares = 0 < most < 1
+    passed = count <= (most * total if shares else most) + 1e-9
+    limit = f"at most {_percent(most) if shares else f'{most:g}'} allowed"
+    why = f"{count} of {total} episodes ended with an error"
     verdict = Verdict.INCONCLUSIVE if summary.not_run else Verdict.ERROR  # a resume runs them again
-    yield Rule("max_errors", passed, f"{count} of {total} episodes", limit, why, at, verdict)
-
-
-def _having(summary: "RunMetrics", verdict: Verdict) -> Places:
-    return tuple((line.id, None) for line in summary.episodes if line.verdict is verdict)
+    measured = f"{count} of {total} episodes"
+    yield _rule("max_errors", passed, measured, limit, why, having(Verdict.ERROR), verdict)
 
 
 def _contradictions(summary: "RunMetrics", most: int) -> Iterator[Rule]:
     answers = sum(group.count for group in summary.findings if group.kind == _CONTRADICTS)
     judges = summary.counts.get(_DISAGREE, 0)
-    passed = answers + judges <= most
     why = f"{answers} answers contradict the ledger, and the judges disagree {judges} times"
-    at = _places(summary, lambda group: group.kind == _CONTRADICTS) if not passed else ()
-    limit = f"at most {most} allowed"
-    yield Rule("max_contradictions", passed, str(answers + judges), limit, why * (not passed), at)
+    at = _places(summary, lambda group: group.kind == _CONTRADICTS)
+    limit, count = f"at most {most} allowed", answers + judges
+    yield _rule("max_contradictions", count <= most, str(count), limit, why, at)
 
 
 def _forbidden(summary: "RunMetrics", pattern: str) -> Rule:
     used = [(line, tool) for line in summary.episodes for tool in line.uses if fnmatchcase(tool[0], pattern)]
     calls = sum(tool[1] for _, tool in used)
-    names = _some(sorted({tool[0] for _, tool in used}))
-    why = f"the agent called {names} {_times(calls)}, which is forbidden" if calls else ""
-    places = tuple((line.id, tool[2]) for line, tool in used)
+    why = (
+        f"the agent called {_some(sorted({tool[0] for _, tool in used}))} {_times(calls)}, which is forbidden"
+    )
     measured = f"{_format_calls(calls)}{_no_such(summary, pattern, 'tool') if not calls else ''}"
-    return Rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
+    places = tuple((line.id, tool[2]) for line, tool in used)
+    return _rule(f"forbid {pattern}", not calls, measured, "none allowed", why, places)
 
 
 def _some(names: list[str]) -> str:
@@ -233,22 +239,19 @@ def _no_such(summary: "RunMetrics", pattern: str, noun: str) -> str:
 
 
 def _most_calls(summary: "RunMetrics", pattern: str, most: int) -> Rule:
-    counts = {line: _calls(line, pattern) for line in summary.episodes}
-    over = tuple((line.id, _first(line, pattern)) for line, calls in counts.items() if calls > most)
+    counts: dict[str, int] = {}  # by episode
+    over: list[tuple[str, int | None]] = []
+    for line in summary.episodes:
+        used = [(calls, step) for tool, calls, step in line.uses if fnmatchcase(tool, pattern)]
+        counts[line.id] = sum(calls for calls, _ in used)
+        if counts[line.id] > most:
+            over.append((line.id, min(step for _, step in used)))
     highest = max(counts.values(), default=0)
     times = f"{_times(highest)} in one episode; more than {most} in {len(over)} episodes"
-    why = f"the agent called {pattern} {times}" if over else ""
     unknown = _no_such(summary, pattern, "tool") if not highest else ""
-    measured = f"{_format_calls(highest)} in an episode{unknown}"
-    return Rule(f"max_calls_per_tool {pattern}", not over, measured, f"at most {most} allowed", why, over)
-
-
-def _calls(line: "EpisodeLine", pattern: str) -> int:
-    return sum(calls for tool, calls, _ in line.uses if fnmatchcase(tool, pattern))
-
-
-def _first(line: "EpisodeLine", pattern: str) -> int:
-    return min(step for tool, _, step in line.uses if fnmatchcase(tool, pattern))
+    measured, limit = f"{_format_calls(highest)} in an episode{unknown}", f"at most {most} allowed"
+    why = f"the agent called {pattern} {times}"
+    return _rule(f"max_calls_per_tool {pattern}", not over, measured, limit, why, tuple(over))
 
 
 def _kind(summary: "RunMetrics", kind: str) -> Rule:
@@ -273,15 +276,15 @@ def _detectors(summary: "RunMetrics") -> Iterator[Rule]:
 
 def _limits(summary: "RunMetrics", gate: GateSettings) -> Iterator[Rule]:
     if gate.max_usd is not None:
-        passed = summary.spent_usd <= gate.max_usd
         measured, limit = _beside(gate.max_usd, summary.spent_usd, 2), _money(gate.max_usd)
-        why = "" if passed else f"the run cost USD {measured}, the gate allows {limit}"
-        yield Rule("max_usd", passed, f"USD {measured}", f"at most {limit} allowed", why)
+        passed = summary.spent_usd <= gate.max_usd
+        why = f"the run cost USD {measured}, the gate allows {limit}"
+        yield _rule("max_usd", passed, f"USD {measured}", f"at most {limit} allowed", why)
     if gate.max_seconds is not None:
+        measured, limit = _beside(gate.max_seconds, summary.elapsed_s, 0), f"{gate.max_seconds:g}"
         passed = summary.elapsed_s <= gate.max_seconds
-        measured = _beside(gate.max_seconds, summary.elapsed_s, 0)
-        why = "" if passed else f"the run took {measured} s, the gate allows {gate.max_seconds:g}"
-        yield Rule("max_seconds", passed, f"{measured} s", f"at most {gate.max_seconds:g} allowed", why)
+        why = f"the run took {measured} s, the gate allows {limit}"
+        yield _rule("max_seconds", passed, f"{measured} s", f"at most {limit} allowed", why)
 
 
 def _places(summary: "RunMetrics", meant: Callable[["FindingGroup"], bool]) -> Places:
@@ -325,28 +328,17 @@ def _format_calls(count: int) -> str:
 
 def unmatched(gate: GateSettings, tools: Iterable[str], kinds: Iterable[str]) -> list[tuple[str, str]]:
     """The patterns of the gate that fit nothing, each with a sentence that names what may have been meant."""
+    rules = dict.fromkeys(gate.forbid, "forbid")
+    rules |= {name: "max_calls_per_tool" for name in gate.max_calls_per_tool if name not in rules}
     tools, kinds = list(tools), list(kinds)
-    of_tools = [
-        (
-            pattern,
-            f"gate: {_rule(gate, pattern)} '{pattern}' fits no tool of this graph{_near(pattern, tools)}",
+    return [
+        (pattern, f"gate: {rule} '{pattern}' fits no {noun}{_near(pattern, names)}")
+        for rule, pattern, noun, names in (
+            *((rule, pattern, "tool of this graph", tools) for pattern, rule in rules.items()),
+            *(("fail_on", pattern, "kind of finding", kinds) for pattern in gate.fail_on),
         )
-        for pattern in dict.fromkeys([*gate.forbid, *gate.max_calls_per_tool])
-        if not _fits_any(pattern, tools)
+        if not any(fnmatchcase(name, pattern) for name in names)
     ]
-    return of_tools + [
-        (pattern, f"gate: fail_on '{pattern}' fits no kind of finding{_near(pattern, kinds)}")
-        for pattern in gate.fail_on
-        if not _fits_any(pattern, kinds)
-    ]
-
-
-def _rule(gate: GateSettings, pattern: str) -> str:
-    return "forbid" if pattern in gate.forbid else "max_calls_per_tool"
-
-
-def _fits_any(pattern: str, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _near(pattern: str, known: list[str]) -> str:

@@ -21,7 +21,7 @@ from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 EVALUATES = (
     "evaluates"  # in the manifest of an evaluation: "measured" where nothing was required, or "required"
 )
-_TOOLS_NAMED = 5
+_TOOLS_NAMED = 5  # and hosts
 _REASONS = 6  # of unanswered calls
 _SELECTED = 8  # tasks named in a command
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # in TOML
@@ -161,12 +161,16 @@ def format_changes(summary: RunMetrics) -> str:
     changing = [tool for tool in summary.tools if tool.effect.changes_environment and tool.calls]
     if not changing:
         return f"none{' but these' if summary.executed else ''}"
-    named = [f"{one_line(tool.name)} {tool.calls}" for tool in changing[:_TOOLS_NAMED]]
-    if len(changing) > _TOOLS_NAMED:
-        named.append(f"and {len(changing) - _TOOLS_NAMED} more tools")
+    named = _listed([f"{one_line(tool.name)} {tool.calls}" for tool in changing], " tools")
     wrong = sum(tool.wrong for tool in changing)
     made = "made" if summary.recorded else "simulated"
-    return f"{made}: {', '.join(named)}" + (f"; {wrong} of these wrong" if wrong else "")
+    return f"{made}: {named}" + (f"; {wrong} of these wrong" if wrong else "")
+
+
+def _listed(names: Sequence[str], noun: str = "") -> str:
+    """The first few names, and how many more there are."""
+    left = len(names) - _TOOLS_NAMED
+    return ", ".join([*names[:_TOOLS_NAMED], *([f"and {left} more{noun}"] if left > 0 else [])])
 
 
 def format_unaccounted(summary: RunMetrics) -> str:
@@ -175,11 +179,9 @@ def format_unaccounted(summary: RunMetrics) -> str:
     if not isinstance(lost, list) or not lost:
         return ""
     named = [
-        f"{one_line(str(row['tool']))} {row['calls']} in {one_line(str(row['episode']))}"
-        for row in lost[:_TOOLS_NAMED]
+        f"{one_line(str(row['tool']))} {row['calls']} in {one_line(str(row['episode']))}" for row in lost
     ]
-    more = [f"and {len(lost) - _TOOLS_NAMED} more"] if len(lost) > _TOOLS_NAMED else []
-    return f"real writes, done or begun, that no finished episode lists: {', '.join([*named, *more])}"
+    return f"real writes, done or begun, that no finished episode lists: {_listed(named)}"
 
 
 def format_coverage(summary: RunMetrics) -> str:
@@ -274,8 +276,7 @@ def format_reached(summary: RunMetrics) -> str:
         f"{one_line(host)} in {format_count(n, 'episode')}" if n else f"{one_line(host)} outside of episodes"
         for host, n in summary.reached.items()
     ]
-    more = [f"and {len(named) - _TOOLS_NAMED} more hosts"] if len(named) > _TOOLS_NAMED else []
-    return f"for real: {', '.join([*named[:_TOOLS_NAMED], *more])}" if named else ""
+    return f"for real: {_listed(named, ' hosts')}" if named else ""
 
 
 def format_faults(summary: RunMetrics) -> str:

@@ -44,12 +44,15 @@ Fields (schema 2; a later version adds fields and keeps these):
                    "faults": int, "traceback": [text]}]
 """
 
+from collections.abc import Iterable
+
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.report.headline import fidelity_point, headline
 from dreamgym_kit.report.metrics import SUMMARY_SCHEMA, RunMetrics, ToolUse, Unanswered
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import REACHED, Spend, Verdict
 
+_PASS_RATE = {"value": "mean", "low": "low", "high": "high", "all_low": "worst", "all_high": "best"}
 _TOOLS, _UNANSWERED = Codec(ToolUse), Codec(Unanswered)
 
 
@@ -85,7 +88,10 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
                 for point in summary.curve
             ],
         },
-        "findings": _findings(summary),
+        "findings": [
+            _picked(group, "kind", "severity", "tool", "text", "count") | {"at": _places(group.at)}
+            for group in summary.findings
+        ],
         "unanswered": [_UNANSWERED.write(row) for row in summary.unanswered],
         "executed": [
             {"episode": episode, "tool": call.tool, "args": dict(call.args), "how": call.how}
@@ -107,7 +113,13 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
             "seconds": summary.elapsed_s,
             "dream": {part: _spend(spend) for part, spend in summary.dream_spend.items()},
         },
-        "list": _list(summary),
+        "list": [
+            _picked(line, "id", "task", "repeat")
+            | {"verdict": str(line.verdict)}
+            | _picked(line, "reason", "stop", "calls", "anomaly")
+            | {"step": line.anomaly_step, "faults": line.faults, "traceback": list(line.traceback)}
+            for line in summary.episodes
+        ],
     }
 
 
@@ -119,30 +131,14 @@ def verdict_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
         "exit_code": summary.exit_code,
         "headline": headline(summary),
         "gate": [
-            {
-                "key": rule.key,
-                "passed": rule.passed,
-                "verdict": None if rule.passed else str(rule.broken),
-                "measured": rule.measured,
-                "limit": rule.limit,
-                "why": rule.why,
-                "at": [{"episode": episode, "step": step} for episode, step in rule.at],
-            }
+            _picked(rule, "key", "passed")
+            | {"verdict": None if rule.passed else str(rule.broken)}
+            | _picked(rule, "measured", "limit", "why")
+            | {"at": _places(rule.at)}
             for rule in summary.rules()
         ],
-        "counts": {
-            "passed": summary.passed,
-            "failed": summary.failed,
-            "inconclusive": summary.inconclusive,
-            "errors": summary.errors,
-        },
-        "pass_rate": {
-            "value": once and once.mean,
-            "low": once and once.low,
-            "high": once and once.high,
-            "all_low": once and once.worst,
-            "all_high": once and once.best,
-        },
+        "counts": _picked(summary, "passed", "failed", "inconclusive", "errors"),
+        "pass_rate": {name: once and getattr(once, field) for name, field in _PASS_RATE.items()},
     }
 
 
@@ -151,44 +147,13 @@ def _rounded(share: float | None) -> float | None:
 
 
 def _spend(spend: Spend) -> dict[str, JsonValue]:
-    return {
-        "calls": spend.calls,
-        "prompt_tokens": spend.prompt_tokens,
-        "completion_tokens": spend.completion_tokens,
-        "cached_tokens": spend.cached_tokens,
-        "cached_share": _rounded(spend.cached_share),
-        "usd": spend.cost_usd,
-    }
+    counts = _picked(spend, "calls", "prompt_tokens", "completion_tokens", "cached_tokens")
+    return counts | {"cached_share": _rounded(spend.cached_share), "usd": spend.cost_usd}
 
 
-def _findings(summary: RunMetrics) -> list[JsonValue]:
-    return [
-        {
-            "kind": group.kind,
-            "severity": group.severity,
-            "tool": group.tool,
-            "text": group.text,
-            "count": group.count,
-            "at": [{"episode": episode, "step": step} for episode, step in group.at],
-        }
-        for group in summary.findings
-    ]
+def _picked(record: object, *names: str) -> dict[str, JsonValue]:
+    return {name: getattr(record, name) for name in names}
 
 
-def _list(summary: RunMetrics) -> list[JsonValue]:
-    return [
-        {
-            "id": line.id,
-            "task": line.task,
-            "repeat": line.repeat,
-            "verdict": str(line.verdict),
-            "reason": line.reason,
-            "stop": line.stop,
-            "calls": line.calls,
-            "anomaly": line.anomaly,
-            "step": line.anomaly_step,
-            "faults": line.faults,
-            "traceback": list(line.traceback),
-        }
-        for line in summary.episodes
-    ]
+def _places(places: Iterable[tuple[str, int | None]]) -> list[JsonValue]:
+    return [{"episode": episode, "step": step} for episode, step in places]

@@ -4,7 +4,7 @@ Holds one episode at a time and keeps one short line of each. The order in which
 not matter: equal episodes give an equal summary, so a resumed run reports like an unbroken one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import fsum
 
@@ -187,12 +187,7 @@ class Tally:
 
     def summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint] = ()) -> RunMetrics:
         """Say what was counted; `manifest` and `curve` as for `summarise`."""
-        counted = self._summary(manifest, curve)
-        executed = self.executed if counted.really_read else [*self.executed, *self.really]
-        return replace(counted, executed=tuple(sorted(executed, key=lambda pair: natural(pair[0]))))
-
-    def _summary(self, manifest: Mapping[str, JsonValue], curve: Iterable[TrustPoint]) -> RunMetrics:
-        return RunMetrics(
+        counted = RunMetrics(
             manifest=dict(manifest),
             episodes=tuple(sorted(self.lines, key=lambda line: (natural(line.task), line.repeat, line.id))),
             tools=self._tools(),
@@ -210,6 +205,8 @@ class Tally:
             curve=tuple(curve),
             unanswered=self._groups_unanswered(),
         )
+        executed = self.executed if counted.really_read else [*self.executed, *self.really]
+        return replace(counted, executed=tuple(sorted(executed, key=lambda pair: natural(pair[0]))))
 
     def _groups_unanswered(self) -> tuple[Unanswered, ...]:
         groups = [
@@ -241,11 +238,9 @@ def _seconds(manifest: Mapping[str, JsonValue]) -> float:
     return seconds if isinstance(seconds, int | float) else 0.0
 
 
-def _total(spends: Iterable[Spend]) -> Spend:
+def _total(spends: Sequence[Spend]) -> Spend:
     """The sum, the same whatever order the episodes finished in."""
-    listed = list(spends)
-    whole = sum(listed, Spend())
-    return replace(whole, cost_usd=fsum(spend.cost_usd for spend in listed))
+    return replace(sum(spends, Spend()), cost_usd=fsum(spend.cost_usd for spend in spends))
 
 
 def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:
@@ -254,8 +249,10 @@ def _worst_first(group: FindingGroup) -> tuple[bool, int, int, str, str]:
 
 
 def _line(episode: Episode) -> EpisodeLine:
-    worst = _worst(episode)
+    anomaly, anomaly_step = _worst(episode)
     faults = sum(step.answer.source is Source.FAULT for step in episode.transitions)
+    if anomaly is not None and faults:  # in the words of a reason: what is done under a fault is told apart
+        anomaly += f" (with {faults} injected fault{'s' if faults > 1 else ''})"
     return EpisodeLine(
         id=episode.id,
         task=episode.task,
@@ -264,21 +261,14 @@ def _line(episode: Episode) -> EpisodeLine:
         reason=episode.reason,
         stop=episode.stop,
         calls=len(episode.transitions),
-        anomaly=_under_faults(worst[0], faults),
-        anomaly_step=worst[1],
+        anomaly=anomaly,
+        anomaly_step=anomaly_step,
         elapsed_s=episode.elapsed_s,
         cost_usd=episode.cost_usd,
         uses=_uses(episode),
         faults=faults,
         traceback=episode.traceback,
     )
-
-
-def _under_faults(anomaly: str | None, faults: int) -> str | None:
-    """An anomaly with the words that a reason has: what an agent does under a fault is told apart."""
-    if anomaly is None or not faults:
-        return anomaly
-    return f"{anomaly} (with {faults} injected fault{'s' if faults > 1 else ''})"
 
 
 def _uses(episode: Episode) -> tuple[tuple[str, int, int], ...]:

@@ -47,10 +47,6 @@ class CurriculumFacts:
     rests: Mapping[str, int] = field(default_factory=dict)  # why -> tasks, before the last draw
     failed_at: Mapping[str, int] = field(default_factory=dict)  # place -> episodes, most first
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """The same for machines."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Training:
@@ -84,18 +80,8 @@ class Training:
     @property
     def gain(self) -> PairedComparison | None:
         """The last evaluation against the first of its kind, real or dreamed; None where there are no two."""
-        last = self.evaluations[-1] if self.evaluations else None
-        first = next(
-            (
-                evaluation
-                for evaluation in self.evaluations
-                if last is not None and evaluation.real == last.real
-            ),
-            None,
-        )
-        if first is None or last is None or first is last:
-            return None
-        return beaten(outcomes_of(first), outcomes_of(last))
+        alike = [each for each in self.evaluations if each.real == self.evaluations[-1].real]
+        return beaten(outcomes_of(alike[0]), outcomes_of(alike[-1])) if len(alike) > 1 else None
 
     @property
     def stamp(self) -> tuple[str, str]:
@@ -144,6 +130,7 @@ class Training:
     def to_json(self) -> dict[str, JsonValue]:
         """The same for machines."""
         gain = self.gain
+        facts = ("tasks", "change", "low", "high")
         return {
             "kind": TRAINING,
             "manifest": dict(self.manifest),
@@ -151,15 +138,7 @@ class Training:
             "planned": self.planned,
             "sentence": self.sentence,
             "held_out": [evaluation_to_json(evaluation) for evaluation in self.evaluations],
-            "gain": None
-            if gain is None
-            else {
-                "word": str(gain.word),
-                "tasks": gain.tasks,
-                "change": gain.change,
-                "low": gain.low,
-                "high": gain.high,
-            },
+            "gain": gain and {"word": str(gain.word)} | {name: getattr(gain, name) for name in facts},
             "dream": {"first": mean_success(self.steps[:_FEW]), "last": mean_success(self.steps[-_FEW:])},
             "episodes": self.total("episodes"),
             "inconclusive": self.total("inconclusive"),
@@ -171,7 +150,7 @@ class Training:
             "logprob_gap": max((step.logprob_gap or 0.0 for step in self.steps), default=None),
             "canary_gap": max((step.canary_gap or 0.0 for step in self.steps), default=None),
             "seconds": dict(self.seconds()),
-            "curriculum": None if self.curriculum is None else self.curriculum.to_json(),
+            "curriculum": None if self.curriculum is None else asdict(self.curriculum),
             **self.outcome,
         }
 
@@ -227,9 +206,9 @@ def evaluation_to_json(evaluation: EvaluationRecord) -> dict[str, JsonValue]:
         "tasks": len(evaluation.outcomes),
         "decided": evaluation.decided,
         "inconclusive": evaluation.inconclusive,
-        "success": None if share is None else share.mean,
-        "low": None if share is None else share.low,
-        "high": None if share is None else share.high,
+        "success": share and share.mean,
+        "low": share and share.low,
+        "high": share and share.high,
     }
 
 

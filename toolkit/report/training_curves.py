@@ -1,17 +1,34 @@
-"""The curves of a training: what is drawn, in the page and as pictures alike.
+"""The curves of a training: what is drawn, in the page and as pictures alike; and the data of that page.
 
 Each has its steps below it; values that were not measured are gaps, never zeros.
+
+Fields of the page's data (schema 2; a later version adds fields and keeps these):
+
+    schema    2
+    kind      "train"
+    run       {"name", "title", "notes": [text]}
+    training  {"stamp", "sign": a verdict's or "look", "sentence", "facts": [[label, text]],
+              "steps": [step], "curves": [{"key", "title", "note", "share", "stacked", "most",
+              "lines": [{"name", "last", "values": [number or null]}],
+              "marks": [{"step", "at": [low, mean, high], "told"}], "corridor": [low, high] or null}],
+              "alarm": {"name", "text", "step"} or null}
+    manifest  as it was written; the page has it as [[name, text]]
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 
+from dreamgym_kit.report.percent import format_interval, whole_percent
 from dreamgym_kit.report.training import Training, share_of
+from dreamgym_kit.report.training_text import facts_of_training
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.training.alarms import REFERENCE_STEPS
 from dreamgym_kit.training.records import StepRecord
 
-SPLIT = ("waited", "update", "sync", "attest", "checkpoint")
-SPLIT_NAMES = {"waited": "waiting for rollouts"}
+_SPLIT = ("waited", "update", "sync", "attest", "checkpoint")
+_SPLIT_NAMES = {"waited": "waiting for rollouts"}
+_DIGITS = 6
 
 Values = Sequence[float | None]
 
@@ -96,8 +113,8 @@ def curves_of(training: Training) -> tuple[Curve, ...]:
             "Time of a step",
             "Seconds, one part upon the other.",
             tuple(
-                PlottedLine(SPLIT_NAMES.get(phase, phase), [step.seconds.get(phase, 0.0) for step in steps])
-                for phase in SPLIT
+                PlottedLine(_SPLIT_NAMES.get(phase, phase), [step.seconds.get(phase, 0.0) for step in steps])
+                for phase in _SPLIT
             ),
             stacked=True,
         ),
@@ -133,3 +150,71 @@ def _entropy_corridor(training: Training) -> tuple[float | None, float | None] |
         return None
     reference = sum(first) / len(first)
     return low * reference, high * reference
+
+
+def training_block(training: Training, *, name: str) -> dict[str, JsonValue]:
+    """Give the data of the page, every judgement in it already made."""
+    sign, stamp = training.stamp
+    alarm = training.alarm
+    return {
+        "kind": "train",
+        "run": {"name": name, "title": f"{name}, dreamgym-kit", "notes": []},
+        "training": {
+            "stamp": stamp,
+            "sign": sign,
+            "sentence": training.sentence,
+            "facts": list(facts_of_training(training)),
+            "steps": [step.step for step in training.steps],
+            "curves": [_curve(curve) for curve in curves_of(training)],
+            "alarm": alarm
+            and {"name": alarm.get("alarm"), "text": alarm.get("text"), "step": alarm.get("step")},
+        },
+        "manifest": training.manifest,
+    }
+
+
+def _curve(curve: Curve) -> dict[str, JsonValue]:
+    def line(plotted: PlottedLine) -> dict[str, JsonValue]:
+        last = next((value for value in reversed(plotted.values) if value is not None), None)
+        values = [None if value is None else round(value, _DIGITS) for value in plotted.values]
+        return {"name": plotted.name, "last": _format(last, curve), "values": values}
+
+    def mark(mark: Mark) -> dict[str, JsonValue]:
+        when = "before" if mark.step == 0 else f"after step {mark.step}"
+        text = f"{when}: {whole_percent(mark.value)} % ({format_interval(mark.low, mark.high)})"
+        at = [round(value, _DIGITS) for value in (mark.low, mark.value, mark.high)]
+        return {"step": mark.step, "at": at, "told": text}
+
+    return {
+        "key": curve.key,
+        "title": curve.title,
+        "note": curve.note,
+        "share": curve.share,
+        "stacked": curve.stacked,
+        "most": _most(curve),
+        "lines": [line(plotted) for plotted in curve.lines],
+        "marks": [mark(measured) for measured in curve.marks],
+        "corridor": curve.corridor,
+    }
+
+
+def _most(curve: Curve) -> float:
+    """Where the axis ends: 1 for shares, else above the largest value; a bound far off does not count."""
+    if curve.share:
+        return 1.0
+    columns = zip(*(line.values for line in curve.lines), strict=True)
+    if curve.stacked:
+        values = [fsum(value or 0.0 for value in column) for column in columns]
+    else:
+        values = [value for line in curve.lines for value in line.values if value is not None]
+    most = max(values, default=0.0)
+    bound = (curve.corridor or (None, None))[1]
+    if bound is not None and most < bound <= 4 * most:
+        most = bound
+    return round(1.08 * most, _DIGITS) or 1.0
+
+
+def _format(value: float | None, curve: Curve) -> str:
+    if value is None:
+        return ""
+    return f"{whole_percent(value)} %" if curve.share else f"{value:.3g}"

@@ -26,12 +26,11 @@ from dreamgym_kit.report.comparing import (
     format_figures,
     left_out,
 )
-from dreamgym_kit.report.page.document import SCHEMA, document
+from dreamgym_kit.report.page.writing import document
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.comparison import Conclusion
 
 _SIGNS = {Conclusion.BETTER: "passed", Conclusion.WORSE: "failed"}
-_WORDS = ("worse", "unknown", "better", "same")
 _NOTE = 300
 
 
@@ -42,8 +41,8 @@ def comparison_page(comparison: Comparison) -> str:
 
 def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
     """Give the data of the page, every judgement in it already made."""
+    counts = Counter(task.word for task in comparison.tasks)
     return {
-        "schema": SCHEMA,
         "kind": "compare",
         "run": {
             "name": "compare",
@@ -60,7 +59,7 @@ def comparison_block(comparison: Comparison) -> dict[str, JsonValue]:
             "tools": _rows(comparison.tools, share=False),
             "findings": _rows(comparison.findings, share=True, good=False),
             "tasks": [_task(task) for task in comparison.tasks],
-            "counts": _counts(comparison),
+            "counts": {word: counts[word] for word in ("worse", "unknown", "better", "same")},
         },
     }
 
@@ -75,12 +74,15 @@ def _notes(runs: Comparison) -> list[JsonValue]:
 
 
 def _figures(comparison: Comparison) -> list[JsonValue]:
-    rows: list[JsonValue] = []
-    if comparison.pass_rate is not None:
-        rows.append(_row("pass rate", comparison.pass_rate, share=True, good=True, most=1.0))
-    if comparison.inconclusive is not None:
-        rows.append(_row("inconclusive", comparison.inconclusive, share=True, good=False, most=1.0))
     cost = comparison.cost_usd
+    rows: list[JsonValue] = [
+        _row(name, change, share=True, good=good, most=1.0)
+        for name, change, good in (
+            ("pass rate", comparison.pass_rate, True),
+            ("inconclusive", comparison.inconclusive, False),
+        )
+        if change is not None
+    ]
     if cost is not None and (cost.before or cost.after):
         rows.append(_row("USD", cost, share=False, good=False, most=_most([cost])))
     return rows
@@ -114,18 +116,14 @@ def _row(name: str, change: Change, *, share: bool, good: bool | None, most: flo
 
 
 def _task(task: TaskChange) -> dict[str, JsonValue]:
+    before, after = ("" if share is None else f"{share:.0%}" for share in (task.before, task.after))
     moved = "" if task.before is None or task.after is None else f"{100 * (task.after - task.before):+.0f}"
     return {
         "task": task.task,
         "word": task.word,
-        "before": "" if task.before is None else f"{task.before:.0%}",
-        "after": "" if task.after is None else f"{task.after:.0%}",
+        "before": before,
+        "after": after,
         "moved": moved,
         "marks": [task.before_marks, task.after_marks],
         "note": task.note[:_NOTE],
     }
-
-
-def _counts(comparison: Comparison) -> dict[str, JsonValue]:
-    counts = Counter(task.word for task in comparison.tasks)
-    return {word: counts[word] for word in _WORDS}

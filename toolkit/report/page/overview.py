@@ -30,11 +30,10 @@ Fields (schema 2; a later version adds fields and keeps these):
     manifest     [[name, value]]
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import quantiles
 
 from dreamgym_kit.report.executed import what_to_do
-from dreamgym_kit.report.gate_rules import Rule
 from dreamgym_kit.report.headline import (
     causes,
     format_broken,
@@ -46,8 +45,8 @@ from dreamgym_kit.report.headline import (
     word,
 )
 from dreamgym_kit.report.metrics import CRITICAL, MARKS, EpisodeLine, FindingGroup, RunMetrics
-from dreamgym_kit.report.page.document import SCHEMA, manifest_rows
 from dreamgym_kit.report.page.gathering import CODES, EpisodeExtras, PageData, faults
+from dreamgym_kit.report.page.steps import without_none
 from dreamgym_kit.report.percent import duration, format_count, whole_percent
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Verdict
@@ -80,8 +79,7 @@ def overview(
     tools = {tool.name: number for number, tool in enumerate(summary.tools)}
     order = {line.id: number for number, line in enumerate(summary.episodes)}
     tasks = {name: number for number, name in enumerate(summary.tasks)}
-    block: dict[str, JsonValue] = {
-        "schema": SCHEMA,
+    block = {
         "kind": "record" if summary.recorded else "simulate",
         "run": {
             "name": run_title(summary),
@@ -100,12 +98,11 @@ def overview(
         ],
         "episodes": [_episode(line, gathered.lines[line.id], tasks, tools) for line in summary.episodes],
         "cost": costs(gathered, summary),
-        "manifest": manifest_rows(summary.manifest),
+        "manifest": summary.manifest,
+        "executed": [[order[name], str(call), call.how] for name, call in summary.executed] or None,
+        "faults": faults(gathered, summary, tools) or None,
     }
-    if summary.executed:
-        block["executed"] = [[order[episode], str(call), call.how] for episode, call in summary.executed]
-    planned = faults(gathered, summary, tools)
-    return block | ({"faults": planned} if planned else {})
+    return without_none(block)
 
 
 def run_title(summary: RunMetrics) -> str:
@@ -159,55 +156,57 @@ def worst_line(summary: RunMetrics) -> EpisodeLine | None:
 
 
 def _finding(group: FindingGroup, order: dict[str, int]) -> dict[str, JsonValue]:
-    words = group.kind.replace("_", " ")
-    entry: dict[str, JsonValue] = {
+    title = group.kind.replace("_", " ")
+    entry = {
         "kind": group.kind,
-        "title": f"{words[:1].upper()}{words[1:]}",
+        "title": f"{title[:1].upper()}{title[1:]}",
         "text": group.text,
         "critical": group.severity == CRITICAL,
         "count": group.count,
         "at": [[order[episode], step] for episode, step in group.at[:_PLACES]],
+        "tool": group.tool,
     }
-    return entry | ({"tool": group.tool} if group.tool is not None else {})
+    return without_none(entry)
 
 
 def _effects(gathered: PageData, summary: RunMetrics, order: dict[str, int]) -> list[JsonValue]:
-    rows: list[JsonValue] = []
-    for tool in summary.tools:
-        if not tool.effect.changes_environment or not tool.calls:
-            continue
-        sample: list[JsonValue] = [
-            call | {"episode": order[str(call["episode"])]} for call in gathered.uses[tool.name].trim()
-        ]
-        rows.append(
-            {
-                "tool": tool.name,
-                "effect": str(tool.effect),
-                "calls": tool.calls,
-                "episodes": tool.episodes,
-                "wrong": tool.wrong,
-                "sample": sample,
-            }
-        )
-    return rows
-
-
-def _tools(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
-    rows: list[JsonValue] = []
-    for tool in summary.tools:
-        form: dict[str, JsonValue] = {
-            "name": tool.name,
+    return [
+        {
+            "tool": tool.name,
             "effect": str(tool.effect),
             "calls": tool.calls,
             "episodes": tool.episodes,
-            "errors": tool.errors,
-            "dreamt": tool.dreamt,
-            "grounded": tool.grounded,
-            "sources": {CODES[Source(source)]: count for source, count in tool.sources.items()},
+            "wrong": tool.wrong,
+            "sample": [
+                call | {"episode": order[call["episode"]]} for call in gathered.uses[tool.name].trim()
+            ],
         }
-        confidence = gathered.uses[tool.name].confidence()
-        rows.append(form | ({"confidence": confidence} if confidence else {}))
-    return rows
+        for tool in summary.tools
+        if tool.effect.changes_environment and tool.calls
+    ]
+
+
+def _tools(gathered: PageData, summary: RunMetrics) -> list[JsonValue]:
+    return [
+        without_none(
+            {
+                "name": tool.name,
+                "effect": str(tool.effect),
+                "calls": tool.calls,
+                "episodes": tool.episodes,
+                "errors": tool.errors,
+                "dreamt": tool.dreamt,
+                "grounded": tool.grounded,
+                "sources": _by_code(tool.sources),
+                "confidence": gathered.uses[tool.name].confidence() or None,
+            }
+        )
+        for tool in summary.tools
+    ]
+
+
+def _by_code(sources: Mapping[str, int]) -> dict[str, JsonValue]:
+    return {CODES[Source(source)]: count for source, count in sources.items()}
 
 
 def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
@@ -218,54 +217,56 @@ def _trust(summary: RunMetrics) -> dict[str, JsonValue]:
         return tool.grounded / tool.dreamt, -tool.calls, tool.name
 
     dreamt = [number for number, tool in enumerate(summary.tools) if tool.dreamt]
-    curve: list[JsonValue] = [
+    curve = [
         [point.threshold, round(point.answered, 4), None if point.exact is None else round(point.exact, 4)]
         for point in summary.curve
     ]
-    entry: dict[str, JsonValue] = {
+    entry = {
         "text": format_coverage(summary),
         "order": sorted(dreamt, key=weakness),
-        "sources": {CODES[Source(source)]: count for source, count in summary.sources.items()},
+        "sources": _by_code(summary.sources),
+        "curve": curve or None,
     }
-    return entry | ({"curve": curve} if curve else {})
+    return without_none(entry)
 
 
 def _episode(
     line: EpisodeLine, more: EpisodeExtras, tasks: dict[str, int], tools: dict[str, int]
 ) -> dict[str, JsonValue]:
-    entry: dict[str, JsonValue] = {
+    usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
+    least = more.least_confidence
+    entry = {
         "id": line.id,
         "task": tasks[line.task],
         "verdict": str(line.verdict),
         "reason": line.reason[:_REASON],
         "path": " ".join(f"{tools[tool]}{code}{'!' * bad}" for tool, code, bad in more.path),
         "s": round(line.elapsed_s, 3),
+        "bad": 1 if line.mark == "!" else None,
+        "kinds": list(more.kinds) or None,
+        "stop": line.stop if line.stop != "finished" else None,
+        "reward": more.reward if more.reward != usual else None,
+        "confidence": None if least is None else round(least, 3),
+        "usd": round(line.cost_usd, 6) if line.cost_usd else None,
     }
-    entry |= {"bad": 1} if line.mark == "!" else {}
-    entry |= {"kinds": list(more.kinds)} if more.kinds else {}
-    entry |= {"stop": line.stop} if line.stop != "finished" else {}
-    usual = {Verdict.PASSED: 1.0, Verdict.FAILED: 0.0}.get(line.verdict)
-    entry |= {"reward": more.reward} if more.reward != usual else {}
-    entry |= {"confidence": round(more.least_confidence, 3)} if more.least_confidence is not None else {}
-    return entry | ({"usd": round(line.cost_usd, 6)} if line.cost_usd else {})
+    return without_none(entry)
 
 
 def costs(gathered: PageData, summary: RunMetrics) -> dict[str, JsonValue]:
     """Give `{"stats": [{"value", "label"}], "spread": [{"title", "bins", "median", "p95", "most"}]}`."""
-    stats: list[JsonValue] = [
-        {"value": duration(summary.elapsed_s), "label": "from the first start to the last end"},
-        {"value": f"{summary.model_calls:,}", "label": "model calls of the agent"},
+    stats = [
+        (duration(summary.elapsed_s), "from the first start to the last end"),
+        (f"{summary.model_calls:,}", "model calls of the agent"),
     ]
     if summary.tokens:
-        stats.append({"value": f"{summary.tokens:,}", "label": "tokens of the agent"})
+        stats.append((f"{summary.tokens:,}", "tokens of the agent"))
     if summary.cost_usd:
-        stats.append({"value": f"USD {summary.cost_usd:.2f}", "label": "spent"})
+        stats.append((f"USD {summary.cost_usd:.2f}", "spent"))
     for part, spend in summary.dream_spend.items():
-        label = f"tokens of the dream: {part}, {spend.calls:,} answers"
-        stats.append({"value": f"{spend.tokens:,}", "label": label})
+        stats.append((f"{spend.tokens:,}", f"tokens of the dream: {part}, {spend.calls:,} answers"))
         if spend.cached_share is not None:
-            label = f"of the prompts of the {part} came from the prefix cache"
-            stats.append({"value": f"{whole_percent(spend.cached_share)} %", "label": label})
+            share = f"{whole_percent(spend.cached_share)} %"
+            stats.append((share, f"of the prompts of the {part} came from the prefix cache"))
     lines = summary.episodes
     charts = [
         spread("Time per episode", [line.elapsed_s for line in lines], "s"),
@@ -273,7 +274,10 @@ def costs(gathered: PageData, summary: RunMetrics) -> dict[str, JsonValue]:
         spread("Tokens per episode", [gathered.lines[line.id].tokens for line in lines], ""),
         spread("Cost per episode", [line.cost_usd for line in lines], "USD"),
     ]
-    return {"stats": stats, "spread": [chart for chart in charts if chart]}
+    return {
+        "stats": [{"value": value, "label": label} for value, label in stats],
+        "spread": [chart for chart in charts if chart],
+    }
 
 
 def spread(title: str, values: Sequence[float], unit: str) -> dict[str, JsonValue]:
@@ -305,29 +309,20 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:,.0f}"
 
 
-def rules_to_json(summary: RunMetrics) -> list[JsonValue]:
+def rules_to_json(summary: RunMetrics) -> list[dict[str, JsonValue]]:
     """Give every rule of `Summary.rules` as the page holds it; one not asked for passes neither nor fails."""
+    names = ("key", "passed", "verdict", "measured", "limit", "why")
     rules = summary.rules()
-    rows: list[JsonValue] = [_rule(rule) for rule in rules]
+    rows: list[tuple[JsonValue, ...]] = []
     if summary.recorded:
         ran = f"{summary.real_calls} of {summary.calls} calls"
-        rows.insert(0, _noted("real tools ran", ran, "none", "This run recorded, so its tools were real."))
+        why = "This run recorded, so its tools were real."
+        rows.append(("real tools ran", None, None, ran, "none", why))
+    for rule in rules:
+        verdict = str(Verdict.PASSED if rule.passed else rule.broken)
+        why = rule.why or _HOLDS.get(rule.key, "")
+        rows.append((rule.key, rule.passed, verdict, rule.measured, rule.limit, why))
     if not any(rule.key.startswith("fail_on ") for rule in rules):
         why = "Only --fail-on, or fail_on under [gate], makes these fail a run."
-        rows.append(_noted("fail_on critical", f"{summary.critical:,} critical", "not set", why))
-    return rows
-
-
-def _rule(rule: Rule) -> dict[str, JsonValue]:
-    return {
-        "key": rule.key,
-        "passed": rule.passed,
-        "verdict": str(Verdict.PASSED if rule.passed else rule.broken),
-        "measured": rule.measured,
-        "limit": rule.limit,
-        "why": rule.why or _HOLDS.get(rule.key, ""),
-    }
-
-
-def _noted(name: str, measured: str, limit: str, why: str) -> dict[str, JsonValue]:
-    return {"key": name, "passed": None, "verdict": None, "measured": measured, "limit": limit, "why": why}
+        rows.append(("fail_on critical", None, None, f"{summary.critical:,} critical", "not set", why))
+    return [dict(zip(names, row, strict=True)) for row in rows]

@@ -150,12 +150,10 @@ def _message_step(utterance: Utterance, held: Set[str]) -> Iterator[dict[str, Js
         return
     text = text_of(message.get("content")).strip()
     if text or role == "tool":
-        step: dict[str, JsonValue] = {"kind": "said", "by": _TOLD_BY.get(role, role)} | _cut(text)
-        if role == "tool":
-            step |= {"tool": str(message.get("name") or "")}
-        if utterance.turn is not None:
-            step |= {"played": utterance.turn.by}
-        yield step
+        tool = str(message.get("name") or "") if role == "tool" else None
+        played = utterance.turn and utterance.turn.by
+        step = {"kind": "said", "by": _TOLD_BY.get(role, role), **_cut(text), "tool": tool, "played": played}
+        yield without_none(step)
 
 
 def _interrupt(turn: UserTurn) -> dict[str, JsonValue]:
@@ -166,33 +164,39 @@ def _interrupt(turn: UserTurn) -> dict[str, JsonValue]:
 
 def call_step(step: Transition, episode: Episode, seen: SeenFacts) -> dict[str, JsonValue]:
     """Give one call with its answer."""
-    answer = step.answer
-    body: dict[str, JsonValue] = {
-        "kind": "call",
-        "step": step.step,
-        "tool": step.call.tool,
-        "effect": str(step.effect),
-        "args": short_arguments(step.call.args),
-        "at_s": _seconds(max(0.0, step.recorded_at - episode.started_at)) if step.recorded_at else None,
-        "dur_s": _seconds(step.elapsed_s),
-        "source": str(answer.source),
-        "confidence": round(answer.confidence, 4),
-        **_answer(step),
-    }
-    kind = fault_kind(answer)
-    body |= {"fault": str(kind)} if kind is not None else {}
-    body |= {"node": step.call.node} if step.call.node not in (None, "", "tools") else {}  # the usual one
-    body |= {"why": answer.why[:_TEXT]} if answer.why and kind is None else {}
+    answer, kind = step.answer, fault_kind(step.answer)
+    nearest = None
     if answer.nearest is not None:
         history = [transition for transition in episode.transitions if transition.step < step.step]
-        body["nearest"] = "\n".join(format_nearest(step.call, answer.nearest, history, _TEXT))
-    if answer.cites:
-        body |= {"cites": list(answer.cites[:_CITES]), "cited": len(answer.cites)}
-    changes = seen.changes(step)
-    body |= {"changes": changes} if changes else {}
+        nearest = "\n".join(format_nearest(step.call, answer.nearest, history, _TEXT))
     findings = [finding_form(finding) for finding in episode.findings if finding.steps[-1:] == (step.step,)]
-    body |= {"findings": list(findings)} if findings else {}
-    return {name: value for name, value in body.items() if value is not None}
+    return without_none(
+        {
+            "kind": "call",
+            "step": step.step,
+            "tool": step.call.tool,
+            "effect": str(step.effect),
+            "args": short_arguments(step.call.args),
+            "at_s": _seconds(max(0.0, step.recorded_at - episode.started_at)) if step.recorded_at else None,
+            "dur_s": _seconds(step.elapsed_s),
+            "source": str(answer.source),
+            "confidence": round(answer.confidence, 4),
+            **_answer(step),
+            "fault": None if kind is None else str(kind),
+            "node": step.call.node if step.call.node not in ("", "tools") else None,  # the usual one
+            "why": answer.why[:_TEXT] if answer.why and kind is None else None,
+            "nearest": nearest,
+            "cites": list(answer.cites[:_CITES]) or None,
+            "cited": len(answer.cites) or None,
+            "changes": seen.changes(step) or None,
+            "findings": findings or None,
+        }
+    )
+
+
+def without_none(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The fields that have a value: the page takes a missing one for none, and most are."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _answer(step: Transition) -> dict[str, JsonValue]:
@@ -208,17 +212,18 @@ def _answer(step: Transition) -> dict[str, JsonValue]:
 
 def _verdict(episode: Episode) -> dict[str, JsonValue]:
     """How it ended, with the findings that no single call shows."""
-    body: dict[str, JsonValue] = {
-        "kind": "verdict",
-        "verdict": str(episode.verdict),
-        "text": episode.reason[:_TEXT],
-    }
     loose = [finding_form(finding) for finding in episode.findings if not finding.steps]
-    body |= {"findings": list(loose)} if loose else {}
-    body |= {"executed": [str(call)[:_TEXT] for call in episode.executed]} if episode.executed else {}
-    body |= {"traceback": [line[:_TEXT] for line in episode.traceback]} if episode.traceback else {}
-    body |= {"violations": [text[:_TEXT] for text in episode.violations]} if episode.violations else {}
-    return body
+    return without_none(
+        {
+            "kind": "verdict",
+            "verdict": str(episode.verdict),
+            "text": episode.reason[:_TEXT],
+            "findings": loose or None,
+            "executed": [str(call)[:_TEXT] for call in episode.executed] or None,
+            "traceback": [line[:_TEXT] for line in episode.traceback] or None,
+            "violations": [text[:_TEXT] for text in episode.violations] or None,
+        }
+    )
 
 
 def finding_form(finding: Finding) -> dict[str, JsonValue]:

@@ -1,4 +1,9 @@
-"""From a run directory to its page: as a file, or inside a notebook.
+"""From a run directory to its page: one file, or a frame inside a notebook.
+
+Nothing of a run becomes markup. Data stands in JSON blocks with `& < >` and the line separators escaped,
+so that no text can end its block; the script enters it as text nodes. The content security policy allows
+exactly this style and this script, by hash, and nothing else: no request, no frame, no form. All marks of the
+template are replaced in one pass, so a mark inside the data stays what it is.
 
 In a notebook the page is a frame of its own, and beside it stands what is left where frames are taken out.
 The frame's address is the page itself (`data:`). In a `srcdoc` frame, links within the page would lead to the
@@ -8,24 +13,112 @@ it is. Notebooks that are not trusted lose the frame; the text stays.
 """
 
 import base64
+import hashlib
+import json
+import re
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.report.metrics import RunMetrics
-from dreamgym_kit.report.page.document import document, packed
-from dreamgym_kit.report.page.gathering import gather
+from dreamgym_kit.report.page.gathering import gather, packed
 from dreamgym_kit.report.page.overview import overview, worst_line
 from dreamgym_kit.report.summary import curve_of, facts_of
-from dreamgym_kit.rollout.atomic_files import write_atomically
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.serialization import JsonValue
 
+SCRIPTS = ("base", "verdict", "figures", "episodes", "episode", "compare", "training", "routes")
+SCHEMA = 2  # of the data of every page; its script reads this one only
+_MARK = re.compile(r"@@(style-hash|script-hash|style|script|report|episodes)@@")
+_ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"}
+_LONG = 2000  # characters of a fact of the manifest
 PAGE = "report.html"
 WARN_BYTES = 20_000_000
 MAX_BYTES = 4_000_000  # of a page in a notebook; it becomes part of its file, a third larger
 _HEIGHT = 720  # pixels
+
+
+def document(report: Mapping[str, JsonValue], episodes: Mapping[str, JsonValue] | None = None) -> str:
+    """Give the page.
+
+    Args:
+        report: what the first screens need; see `overview.overview`. Its schema, and the manifest as rows of
+            text, are filled in here.
+        episodes: the packed steps of all episodes, as `packed` gives them; none where left out.
+
+    Raises:
+        ValueError: a number in the data is not finite.
+    """
+    style, script = source("report.css"), script_text()
+    manifest = {"manifest": manifest_rows(report["manifest"])} if "manifest" in report else {}
+    parts = {
+        "style-hash": _hash(style),
+        "script-hash": _hash(script),
+        "style": style,
+        "script": script,
+        "report": as_block({"schema": SCHEMA, **report, **manifest}),
+        "episodes": as_block(packed([]).block if episodes is None else episodes),
+    }
+    return _MARK.sub(lambda mark: parts[mark[1]], source("report.html"))
+
+
+def as_block(value: JsonValue) -> str:
+    """Spell data for a `<script type="application/json">`: valid JSON that holds no markup."""
+    spelled = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # a lone surrogate has no UTF-8 form, and no place in a link
+    return spelled.encode("utf-8", "replace").decode("utf-8").translate(_ESCAPED)
+
+
+@cache
+def script_text() -> str:
+    """The script: one file an idea, read in this order, in one scope that nobody else can enter."""
+    parts = "\n".join(source(f"script/{name}.js") for name in SCRIPTS)
+    return f"(() => {{\n'use strict';\n{parts}}})();\n"
+
+
+@cache
+def source(name: str) -> str:
+    """One of the files that the page is made of, from the installed package."""
+    return files(__package__).joinpath(name).read_text("utf-8").replace("\r\n", "\n")
+
+
+def _hash(text: str) -> str:
+    """The name of an inline style or script in a content security policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def manifest_rows(manifest: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """What the run was, from its manifest with nothing added: `[[name, text], ...]`."""
+    rows: list[JsonValue] = []
+    created = manifest.get("created_at")
+    if isinstance(created, (int, float)):
+        rows.append(["begun", datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")])
+    for part in ("matters", "about"):
+        value = manifest.get(part)
+        if isinstance(value, Mapping):
+            rows += [[name.replace("_", " "), text[:_LONG]] for name, text in _rows(value)]
+    return rows
+
+
+def _rows(facts: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            if value:
+                yield name, ", ".join(f"{key} {_fact(item)}" for key, item in value.items())
+        else:
+            yield name, _fact(value)
+
+
+def _fact(value: JsonValue) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +170,6 @@ def page_of(directory: RunDirectory, *, place: str) -> Page:
         warnings=(*warnings, *notes),
         look_at=(worst.id, worst.anomaly_step) if worst is not None else None,
     )
-
-
-def write_page(page: Page, target: Path) -> None:
-    """Put the page at `target`, in one step.
-
-    Raises:
-        RunDirectoryError: it cannot be written there; what stood there still does.
-    """
-    write_atomically(target, page.html.encode("utf-8"))
 
 
 def inline(directory: Path, text: str) -> str:

@@ -15,65 +15,49 @@ function moved(row) {
   const width = 180,
     x = (value) => width / 2 + (Math.max(-1, Math.min(1, value / row.most)) * (width - 14)) / 2;
   const [low, middle, high] = row.at.map(x);
-  const colour = row.good === null ? 'soft' : row.good ? 'ok' : 'bad';
+  const colour = row.good === null ? 'f-soft' : row.good ? 'f-ok' : 'f-bad';
   return picture(
     width,
     16,
     row.moved + (row.clear ? '' : ', not clear'),
     {},
-    s('rect', {x: width / 2, y: 0, width: 1, height: 16, class: 'f-line2'}),
-    s('rect', {x: low, y: 6, width: Math.max(2, high - low), height: 4, rx: 2, class: 'f-line2'}),
-    row.clear
-      ? s('circle', {cx: middle, cy: 8, r: 4.5, class: 'f-' + colour})
-      : s('circle', {cx: middle, cy: 8, r: 4, class: 'f-und'}),
+    rect(width / 2, 0, 1, 16, 'f-line2'),
+    rect(low, 6, Math.max(2, high - low), 4, 'f-line2', {rx: 2}),
+    row.clear ? circle(middle, 8, 4.5, colour) : circle(middle, 8, 4, 'f-und'),
   );
 }
-const changes = (name, rows, first) =>
-  table(
-    name,
-    'table.changes',
-    [first, '#Before', '#After', 'Change (95 % interval)', 'Drawn'],
-    rows.map((one) =>
-      tableRow(
-        one.name,
-        h('td.num', one.before),
-        h('td.num', one.after),
-        h('td', {class: one.clear ? null : 'soft'}, one.moved, one.clear ? '' : ', not clear'),
-        h('td', moved(one)),
-      ),
-    ),
-  );
+function changes(name, rows, first) {
+  const columns = [first, '#Before', '#After', 'Change (95 % interval)', 'Drawn'];
+  const line = (row) =>
+    tableRow(
+      row.name,
+      h('td.num', row.before),
+      h('td.num', row.after),
+      h(row.clear ? 'td' : 'td.soft', row.moved, row.clear ? '' : ', not clear'),
+      h('td', moved(row)),
+    );
+  return table(name, 'table.changes', columns, rows.map(line));
+}
 
 const change = () =>
   opening(
     'What changed',
     stamp(C.sign, C.stamp),
     h('h1.told', C.sentence),
-    h('dl.facts', h('dt', 'before'), h('dd.mono', C.before), h('dt', 'after'), h('dd.mono', C.after)),
+    terms('facts', ['before', 'after'].map((side) => [side, C[side]]), 'dd.mono'),
     C.figures.length ? changes('Pass rate and cost', C.figures, 'Figure') : null,
   );
-const foundIn = () =>
-  C.findings.length
-    ? section(
-        'findings',
-        'Findings',
-        'Share of episodes that a finding of this kind stands in.',
-        changes(
-          'Findings by kind',
-          C.findings.map((row) => ({...row, name: words(row.name)})),
-          'Kind',
-        ),
-      )
-    : null;
-const called = () =>
-  C.tools.length
-    ? section(
-        'tools',
-        'Calls',
-        'Calls of an episode, those that cannot be undone first.',
-        changes('Calls by tool', C.tools, 'Tool'),
-      )
-    : null;
+function foundIn() {
+  const rows = C.findings.map((row) => ({...row, name: words(row.name)})),
+    lead = 'Share of episodes that a finding of this kind stands in.';
+  const table = () => changes('Findings by kind', rows, 'Kind');
+  return rows.length ? section('findings', 'Findings', lead, table()) : null;
+}
+function called() {
+  const lead = 'Calls of an episode, those that cannot be undone first.';
+  const table = () => changes('Calls by tool', C.tools, 'Tool');
+  return C.tools.length ? section('tools', 'Calls', lead, table()) : null;
+}
 
 /* One sign an episode, as in the matrix of a run. */
 function marks(text) {
@@ -89,64 +73,46 @@ function marks(text) {
   );
 }
 const WORD_SIGN = {better: 'passed', worse: 'failed', unknown: 'inconclusive'};
-const taskRow = (one) =>
-  tableRow(
-    h('a', {href: '#t=' + encodeURIComponent(one.task)}, one.task),
-    h(
-      'td',
-      h(
-        'span',
-        {class: 'word v-' + (WORD_SIGN[one.word] || 'inconclusive')},
-        WORD_SIGN[one.word] ? sign(WORD_SIGN[one.word]) : null,
-        one.word,
-        one.moved && one.word !== 'same' ? ` ${one.moved} points` : '',
-      ),
-    ),
-    h('td', h('span.soft', one.before, ' '), marks(one.marks[0])),
-    h('td', h('span.soft', one.after, ' '), marks(one.marks[1])),
-    h('td.soft', one.note),
+function taskRow(task) {
+  const known = WORD_SIGN[task.word];
+  const points = task.moved && task.word !== 'same' ? ` ${task.moved} points` : '';
+  const judged = {class: 'word v-' + (known || 'inconclusive')};
+  const sides = [task.before, task.after].map((share, side) =>
+    h('td', h('span.soft', share, ' '), marks(task.marks[side])),
   );
+  return tableRow(
+    h('a', {href: '#t=' + encodeURIComponent(task.task)}, task.task),
+    h('td', h('span', judged, known ? sign(known) : null, task.word, points)),
+    sides,
+    h('td.soft', task.note),
+  );
+}
 function taskTable(name, list) {
-  const body = h('tbody', list.slice(0, TASK_ROWS).map(taskRow));
-  let shownRows = Math.min(list.length, TASK_ROWS);
-  const more = h(
-    'button.btn.more',
-    {
-      type: 'button',
-      hidden: shownRows >= list.length,
-      onclick: () => grown(list.length),
-    },
-    `Show all ${whole.format(list.length)}`,
-  );
+  const body = h('tbody');
+  const more = button('btn.more', () => grown(list.length), `Show all ${whole.format(list.length)}`);
   function grown(count) {
-    body.append(...list.slice(shownRows, count).map(taskRow));
-    shownRows = Math.max(shownRows, count);
-    more.hidden = shownRows >= list.length;
+    body.append(...list.slice(body.children.length, count).map(taskRow));
+    more.hidden = body.children.length >= list.length;
   }
+  grown(TASK_ROWS);
   const table = h('table.cmp', headings('Task', 'Change', 'Before', 'After', 'Worst episode after'), body);
   return {node: [wide(name, table), more], list, body, grown};
 }
 let taskTables = [];
 function comparedTasks() {
   if (!C.tasks.length) return null;
-  const same = C.tasks.filter((one) => one.word === 'same');
-  taskTables = [
-    taskTable(
-      'Changed tasks',
-      C.tasks.filter((one) => one.word !== 'same'),
-    ),
-    taskTable('Unchanged tasks', same),
-  ];
+  const same = C.tasks.filter((task) => task.word === 'same'),
+    other = C.tasks.filter((task) => task.word !== 'same');
+  taskTables = [taskTable('Changed tasks', other), taskTable('Unchanged tasks', same)];
   const counts = Object.entries(C.counts).map(([name, count]) => counted(WORD_SIGN[name], count, name));
+  const unchanged = h('summary', `${plural(same.length, 'task')} unchanged`);
   return section(
     'tasks',
     'Tasks',
     'Worse ones first. One sign an episode.',
     h('div.counts', counts),
-    taskTables[0].list.length ? taskTables[0].node : null,
-    same.length
-      ? h('details.part', h('summary', `${plural(same.length, 'task')} unchanged`), taskTables[1].node)
-      : null,
+    other.length ? taskTables[0].node : null,
+    same.length ? h('details.part', unchanged, taskTables[1].node) : null,
   );
 }
 /* A link to a task shows its row, whatever is folded. */

@@ -27,29 +27,19 @@ const KEYS = {
   stop: (episode, asked) => (episode.stop || 'finished').startsWith(asked),
 };
 function parse(query) {
+  const unquoted = (text) => text.replace(/"/g, '').toLowerCase();
   return (query.match(/-?\w+:"[^"]*"|-?"[^"]*"|\S+/g) || [])
     .map((part) => {
-      const keyed = /^(-?)(\w+):(.+)$/.exec(part);
-      if (keyed && Object.hasOwn(KEYS, keyed[2]))
-        return {
-          not: keyed[1] === '-',
-          holds: KEYS[keyed[2]],
-          asked: keyed[3].replace(/"/g, '').toLowerCase(),
-        };
+      const [, minus, key, value] = /^(-?)(\w+):(.+)$/.exec(part) || [];
+      if (value && Object.hasOwn(KEYS, key))
+        return {not: minus === '-', holds: KEYS[key], asked: unquoted(value)};
       const not = part.length > 1 && part.startsWith('-');
-      return {
-        not,
-        asked: part
-          .slice(not ? 1 : 0)
-          .replace(/"/g, '')
-          .toLowerCase(),
-      };
+      return {not, holds: says, asked: unquoted(part.slice(not ? 1 : 0))};
     })
     .filter((token) => token.asked);
 }
 const nearText = (episode) =>
-  episode.near ||
-  (episode.near = [
+  (episode.near ??= [
     episode.id,
     episode.reason,
     TASKS[episode.task].text,
@@ -62,22 +52,15 @@ const says = (episode, asked) =>
   nearText(episode).includes(asked) || (texts !== null && texts[episode.i].includes(asked));
 
 /* Everything that was said and told, for words that stand in no row; read once, in the background. */
+const SEARCHED = ['tool', 'by', 'text', 'why', 'nearest', 'error', 'source'];
 const wordsOf = (one) =>
   (one ? one.steps : [])
-    .map((step) =>
-      [
-        step.tool,
-        step.by,
-        step.text,
-        step.why,
-        step.nearest,
-        step.error,
-        step.source,
-        step.args ? JSON.stringify(step.args) : '',
-        ...(step.findings || []).map((found) => found.text),
-        ...(step.cites || []),
-      ].join('\n'),
-    )
+    .flatMap((step) => [
+      ...SEARCHED.map((name) => step[name]),
+      step.args ? JSON.stringify(step.args) : '',
+      ...(step.findings || []).map((finding) => finding.text),
+      ...(step.cites || []),
+    ])
     .join('\n')
     .toLowerCase();
 async function readAll() {
@@ -99,10 +82,7 @@ function list() {
       (!filter.v || episode.verdict === filter.v) &&
       (!filter.task || TASKS[episode.task].id === filter.task) &&
       (!filter.tool || calls(episode).some((call) => call.tool.name === filter.tool)) &&
-      tokens.every(
-        (token) =>
-          (token.holds ? token.holds(episode, token.asked) : says(episode, token.asked)) !== token.not,
-      ),
+      tokens.every((token) => token.holds(episode, token.asked) !== token.not),
   );
   hits.sort((one, other) => badness(one) - badness(other) || one.i - other.i);
   rows.replaceChildren();
@@ -172,28 +152,22 @@ function menu(label, any, names, key) {
     names.slice(0, LONG_MENU).map((name) => option(name)),
   );
 }
+function verdictButton(name) {
+  const choose = () => {
+    filter.v = name;
+    refilter();
+  };
+  const text = name ? [sign(name), `${name} ${whole.format(D.verdict.counts[name] || 0)}`] : 'all';
+  const attributes = {type: 'button', 'aria-pressed': 'false', 'data-v': name, onclick: choose};
+  return h('button.btn', attributes, text);
+}
+const COLUMNS = ['Verdict', 'Episode', 'Task', 'Calls in order', '#Calls', '#Least confidence', '#Time'];
 function episodes() {
-  const counts = D.verdict.counts;
   let frame = 0;
   rows = h('tbody');
   listed = h('span.soft', {id: 'counted'});
-  more = h('button.btn', {type: 'button', onclick: () => grow(MORE_ROWS)});
-  controls.verdicts = ['', 'failed', 'error', 'inconclusive', 'passed'].map((name) =>
-    h(
-      'button.btn',
-      {
-        type: 'button',
-        'aria-pressed': 'false',
-        'data-v': name,
-        onclick: () => {
-          filter.v = name;
-          refilter();
-        },
-      },
-      name ? sign(name) : null,
-      name ? `${name} ${whole.format(counts[name] || 0)}` : 'all',
-    ),
-  );
+  more = button('btn', () => grow(MORE_ROWS));
+  controls.verdicts = ['', 'failed', 'error', 'inconclusive', 'passed'].map(verdictButton);
   controls.q = h('input', {
     type: 'search',
     id: 'q',
@@ -206,42 +180,17 @@ function episodes() {
       frame = requestAnimationFrame(refilter);
     },
   });
-  controls.task = menu(
-    'Task',
-    'every task',
-    TASKS.map((one) => one.id),
-    'task',
-  );
-  controls.tool = menu(
-    'Tool',
-    'every tool',
-    TOOLS.map((one) => one.name),
-    'tool',
-  );
+  controls.task = menu('Task', 'every task', TASKS.map((task) => task.id), 'task');
+  controls.tool = menu('Tool', 'every tool', TOOLS.map((tool) => tool.name), 'tool');
+  const verdicts = h('div.seg', {role: 'group', 'aria-label': 'Verdict'}, controls.verdicts);
+  const widths = h('colgroup', COLUMNS.map((_, place) => h('col', {class: 'c' + (place + 1)})));
   return section(
     'episodes',
     'Every episode',
     null,
-    h(
-      'div.filters',
-      h('div.seg', {role: 'group', 'aria-label': 'Verdict'}, controls.verdicts),
-      controls.task,
-      controls.tool,
-      controls.q,
-    ),
+    h('div.filters', verdicts, controls.task, controls.tool, controls.q),
     h('div.key', listed, glyphKey()),
-    wide(
-      'Episodes',
-      h(
-        'table.eps',
-        h(
-          'colgroup',
-          [1, 2, 3, 4, 5, 6, 7].map((number) => h('col', {class: 'c' + number})),
-        ),
-        headings('Verdict', 'Episode', 'Task', 'Calls in order', '#Calls', '#Least confidence', '#Time'),
-        rows,
-      ),
-    ),
+    wide('Episodes', h('table.eps', widths, headings(...COLUMNS), rows)),
     h('p.more', more),
   );
 }

@@ -3,15 +3,10 @@
 const sourceKey = (counts) =>
   h(
     'div.key',
-    Object.keys(SOURCES)
-      .filter((code) => counts[code])
-      .map((code) =>
-        h(
-          'span',
-          swatch(code),
-          `${CODES[code]} ${whole.format(counts[code])}`,
-          h('span.faint', SOURCES[code][1]),
-        ),
+    Object.entries(SOURCES)
+      .filter(([code]) => counts[code])
+      .map(([code, [name, meaning]]) =>
+        h('span', swatch(code), `${name} ${whole.format(counts[code])}`, h('span.faint', meaning)),
       ),
   );
 
@@ -24,53 +19,39 @@ function heldOut(curve) {
     y = (share) => 6 + (1 - share) * (bottom - 6);
   const line = (points) => 'M' + points.map(([at, share]) => `${x(at)} ${y(share)}`).join('L');
   const exact = curve.filter(([, , share]) => share !== null).map(([at, , share]) => [at, share]);
-  const label = curve
-    .map(
-      ([at, answered, right]) =>
-        `confidence ${at}: ${percent(answered)} answered` +
-        (right === null ? '' : `, ${percent(right)} of these exact`),
-    )
-    .join('; ');
-  const key = (look, name) => h('span', svg(16, 8, {}, s('path', {d: 'M0 4h16', class: look})), name);
-  return h(
-    'div.charts',
-    chart(
-      'Mined answers on held-out recordings',
-      null,
-      picture(
-        width,
-        height,
-        label,
-        {},
-        s('rect', {x: 4, y: bottom, width: width - 8, height: 1, class: 'f-line2'}),
-        s('path', {d: line(curve), class: 'l-soft'}),
-        exact.length ? s('path', {d: line(exact), class: 'l-ok'}) : null,
-        s('text', {x: 4, y: 102, class: 'f-faint'}, 'confidence 0'),
-        s('text', {x: width - 4, y: 102, 'text-anchor': 'end', class: 'f-faint'}, '1'),
-      ),
-      h('div.key', key('l-ok', 'exact'), key('l-soft', 'answered, dashed')),
-    ),
+  const spoken = ([at, answered, right]) =>
+    `confidence ${at}: ${percent(answered)} answered` +
+    (right === null ? '' : `, ${percent(right)} of these exact`);
+  const key = (look, name) => h('span', svg(16, 8, {}, stroke('M0 4h16', look)), name);
+  const drawing = picture(
+    width,
+    height,
+    curve.map(spoken).join('; '),
+    {},
+    rect(4, bottom, width - 8, 1, 'f-line2'),
+    stroke(line(curve), 'l-soft'),
+    exact.length ? stroke(line(exact), 'l-ok') : null,
+    caption(4, 102, null, 'confidence 0'),
+    caption(width - 4, 102, 'end', '1'),
   );
+  const keys = h('div.key', key('l-ok', 'exact'), key('l-soft', 'answered, dashed'));
+  return h('div.charts', chart('Mined answers on held-out recordings', null, drawing, keys));
 }
 
 /* How well grounded the answers of a tool were: a small histogram with their median. */
 const confidences = ({bins, median}) =>
-  h(
-    'span.word',
-    svg(90, 18, {}, s('rect', {x: 0, y: 17, width: 90, height: 1, class: 'f-line2'}), bars(bins, 90, 17)),
-    median.toFixed(2),
-  );
-const trustRow = (one) =>
+  h('span.word', svg(90, 18, {}, rect(0, 17, 90, 1, 'f-line2'), bars(bins, 90, 17)), median.toFixed(2));
+const trustRow = (tool) =>
   h(
     'tr',
-    h('th.mono', {scope: 'row'}, one.name),
-    amount(one.calls),
-    h('td', stack(one.sources)),
-    h('td.num', `${whole.format(one.grounded)} of ${whole.format(one.dreamt)}`),
-    h('td', one.confidence ? confidences(one.confidence) : null),
-    least(one.confidence?.least),
-    amount(one.sources.x || 0, one.sources.x ? ' w-watch' : ' faint'),
-    amount(one.errors, one.errors ? '' : ' faint'),
+    h('th.mono', {scope: 'row'}, tool.name),
+    amount(tool.calls),
+    h('td', stack(tool.sources)),
+    h('td.num', `${whole.format(tool.grounded)} of ${whole.format(tool.dreamt)}`),
+    h('td', tool.confidence ? confidences(tool.confidence) : null),
+    least(tool.confidence?.least),
+    amount(tool.sources.x || 0, tool.sources.x ? ' w-watch' : ' faint'),
+    amount(tool.errors, tool.errors ? '' : ' faint'),
   );
 const TRUST_COLUMNS = [
   'Tool, weakest first',
@@ -99,69 +80,49 @@ function trust() {
 
 /* 5 Faults: what was made to fail. 6 Cost. 7 Manifest. */
 
+const SPLIT_COLUMNS = ['Episodes', '#Count', '#Success', '#Failure', '#Inconclusive'];
 function faults() {
   if (!D.faults) return null;
-  const used = ([place, count]) =>
-    h(
-      'span.word.gap',
-      icon(TOOLS[place].effect),
-      h('span.mono', TOOLS[place].name),
-      ` ${whole.format(count)}`,
-    );
-  const verdicts = ['passed', 'failed', 'inconclusive', 'error'];
+  const used = ([place, count]) => {
+    const {name, effect} = TOOLS[place];
+    return h('span.word.gap', icon(effect), h('span.mono', name), ` ${whole.format(count)}`);
+  };
+  const kinds = D.faults.kinds.map((fault) =>
+    tableRow(words(fault.kind), amount(fault.calls), h('td', fault.tools.map(used))),
+  );
+  const split = D.faults.split.map((row) => {
+    const counts = ['passed', 'failed', 'inconclusive', 'error'].map((name) => amount(row[name]));
+    return tableRow(row.name, amount(row.episodes), counts);
+  });
   return section(
     'faults',
     'Planned faults',
     `${plural(D.faults.calls, 'call')} failed by plan, to see how the agent copes; what it was told then rests on no recording.`,
-    D.faults.kinds.length
-      ? table(
-          'Faults by kind',
-          'table',
-          ['Kind', '#Calls', 'Tools'],
-          D.faults.kinds.map((one) =>
-            tableRow(words(one.kind), amount(one.calls), h('td', one.tools.map(used))),
-          ),
-        )
-      : null,
-    table(
-      'Verdicts with and without a fault',
-      'table.split',
-      ['Episodes', '#Count', '#Success', '#Failure', '#Inconclusive'],
-      D.faults.split.map((one) =>
-        tableRow(
-          one.name,
-          amount(one.episodes),
-          verdicts.map((name) => amount(one[name])),
-        ),
-      ),
-    ),
+    kinds.length ? table('Faults by kind', 'table', ['Kind', '#Calls', 'Tools'], kinds) : null,
+    table('Verdicts with and without a fault', 'table.split', SPLIT_COLUMNS, split),
   );
 }
 
-const spread = (one) =>
-  chart(
-    one.title,
-    `median ${one.median}, p95 ${one.p95}`,
-    picture(
-      320,
-      92,
-      `${one.title}: median ${one.median}, 95 % below ${one.p95}, most ${one.most}`,
-      {},
-      bars(one.bins, 320, 70, 2),
-      s('rect', {x: 0, y: 70, width: 320, height: 1, class: 'f-line2'}),
-      s('text', {x: 0, y: 86, class: 'f-faint'}, '0'),
-      s('text', {x: 320, y: 86, 'text-anchor': 'end', class: 'f-faint'}, one.most),
-    ),
+function spread({title, bins, median, p95, most}) {
+  const label = `${title}: median ${median}, 95 % below ${p95}, most ${most}`;
+  const drawing = picture(
+    320,
+    92,
+    label,
+    {},
+    bars(bins, 320, 70, 2),
+    rect(0, 70, 320, 1, 'f-line2'),
+    caption(0, 86, null, '0'),
+    caption(320, 86, 'end', most),
   );
+  return chart(title, `median ${median}, p95 ${p95}`, drawing);
+}
 const cost = () =>
   section(
     'cost',
     'Cost and speed',
     null,
-    h(
-      'div.stats',
-      D.cost.stats.map((one) => h('div', h('b', one.value), h('span', one.label))),
-    ),
+    h('div.stats', D.cost.stats.map(({value, label}) => h('div', h('b', value), h('span', label)))),
     h('div.charts', D.cost.spread.map(spread)),
   );
 
@@ -170,8 +131,5 @@ const manifest = () =>
     'manifest',
     'How this was made',
     'From the manifest of the run. Keys and passwords are never written there.',
-    h(
-      'dl.man',
-      D.manifest.map(([name, value]) => [h('dt', name), h('dd.mono', value)]),
-    ),
+    terms('man', D.manifest, 'dd.mono'),
   );

@@ -95,37 +95,22 @@ const KINDS = {
   }),
 };
 const PAGE = D.schema === KNOWN_SCHEMA ? KINDS[D.kind]() : {keys: []};
+const keyRow = ([keys, text]) => {
+  const shownKeys = keys.split(' ').map((key, place) => [place ? ' ' : '', h('kbd', key)]);
+  return h('tr', h('td', shownKeys), h('td', text));
+};
 const help = h(
   'dialog',
   {'aria-label': 'Keys'},
   h('h3', 'Keys'),
-  h(
-    'table',
-    h(
-      'tbody',
-      [...PAGE.keys, ['?', 'these keys']].map(([keys, text]) =>
-        h(
-          'tr',
-          h(
-            'td',
-            keys.split(' ').map((key, place) => [place ? ' ' : '', h('kbd', key)]),
-          ),
-          h('td', text),
-        ),
-      ),
-    ),
-  ),
-  h('p', h('button.btn', {type: 'button', onclick: () => help.close()}, 'Close')),
+  h('table', h('tbody', [...PAGE.keys, ['?', 'these keys']].map(keyRow))),
+  h('p', button('btn', () => help.close(), 'Close')),
 );
 
 function moveRow(by) {
-  if (C) {
-    focusNext(taskLinks(), by);
-    return;
-  }
-  if (by > 0 && document.activeElement === [...rows.querySelectorAll('a')].at(-1) && drawn < hits.length)
-    grow(MORE_ROWS);
-  focusNext([...rows.querySelectorAll('a')], by);
+  const links = C ? taskLinks : () => [...rows.querySelectorAll('a')];
+  if (rows && by > 0 && document.activeElement === links().at(-1) && drawn < hits.length) grow(MORE_ROWS);
+  focusNext(links(), by);
 }
 function focusNext(links, by) {
   const at = links.indexOf(document.activeElement);
@@ -173,10 +158,7 @@ function start() {
   id('top').append(h('div.wrap', h('b', D.run.name), h('nav', {'aria-label': 'Sections'}, navigation)));
   id('overview').append(...parts.map(([, , node]) => node));
   if (E.length) list();
-  id('foot').append(
-    PAGE.made,
-    h('button.btn.small', {type: 'button', onclick: () => help.showModal()}, 'Keys'),
-  );
+  id('foot').append(PAGE.made, button('btn.small', () => help.showModal(), 'Keys'));
   const skip = h('a.skip', {href: '#' + PAGE.main}, 'Skip to the ' + PAGE.main);
   document.querySelector('.skip').replaceWith(skip);
   document.body.append(help);
@@ -191,14 +173,12 @@ function start() {
   booted = true;
 }
 
-if (D.schema !== KNOWN_SCHEMA) {
+if (D.schema === KNOWN_SCHEMA) {
+  start();
+} else {
+  const text = `Its data has schema ${D.schema}, and it knows schema ${KNOWN_SCHEMA}.`;
   id('overview').append(
     h('h1', 'This page holds data that it cannot show.'),
-    h(
-      'p',
-      `Its data has schema ${D.schema}, and it knows schema ${KNOWN_SCHEMA}. Make it again with dreamgym-kit view.`,
-    ),
+    h('p', text, ' Make it again with dreamgym-kit view.'),
   );
-} else {
-  start();
 }

@@ -2,7 +2,6 @@
 
 const L = D.training;
 const PLOT = {width: 360, height: 170, left: 46, right: 8, top: 10, bottom: 22};
-const LINES = ['1', '2', '3', '4', '5'];
 
 const stepSpan = () => Math.max(1, L.steps.at(-1) || 1);
 const xOf = (step) => PLOT.left + (step / stepSpan()) * (PLOT.width - PLOT.left - PLOT.right);
@@ -16,81 +15,47 @@ function tick(value, share) {
   return value === 0 ? '0' : Number(value.toPrecision(2)).toString();
 }
 function frame(curve) {
-  const room = PLOT.width - PLOT.left - PLOT.right;
-  return [
-    [0, 0.5, 1].map((part) => {
-      const y = tenth(yOf(part * curve.most, curve.most));
-      return [
-        s('rect', {x: PLOT.left, y, width: room, height: 1, class: part ? 'f-line' : 'f-line2'}),
-        s(
-          'text',
-          {x: PLOT.left - 5, y: y + 4, 'text-anchor': 'end', class: 'f-faint'},
-          tick(part * curve.most, curve.share),
-        ),
-      ];
-    }),
-    s('text', {x: PLOT.left, y: PLOT.height - 5, class: 'f-faint'}, '0'),
-    s(
-      'text',
-      {x: PLOT.width - PLOT.right, y: PLOT.height - 5, 'text-anchor': 'end', class: 'f-faint'},
-      'step ' + stepSpan(),
-    ),
-  ];
+  const right = PLOT.width - PLOT.right,
+    below = PLOT.height - 5;
+  const rule = (part) => {
+    const y = tenth(yOf(part * curve.most, curve.most));
+    return [
+      rect(PLOT.left, y, right - PLOT.left, 1, part ? 'f-line' : 'f-line2'),
+      caption(PLOT.left - 5, y + 4, 'end', tick(part * curve.most, curve.share)),
+    ];
+  };
+  const steps = [caption(PLOT.left, below, null, '0'), caption(right, below, 'end', 'step ' + stepSpan())];
+  return [[0, 0.5, 1].map(rule), steps];
 }
 /* Where an alarm would stop it; only bounds that are on the drawing. */
-function bounds(curve) {
-  return (curve.corridor || [])
+const bounds = (curve) =>
+  (curve.corridor || [])
     .filter((bound) => bound !== null && bound <= curve.most)
     .map((bound) =>
-      s('path', {
-        d: `M${PLOT.left} ${tenth(yOf(bound, curve.most))}H${PLOT.width - PLOT.right}`,
-        class: 'l-bound',
-      }),
+      stroke(`M${PLOT.left} ${tenth(yOf(bound, curve.most))}H${PLOT.width - PLOT.right}`, 'l-bound'),
     );
-}
-/* A line breaks where nothing was measured. */
+/* A line breaks where nothing was measured; a point alone is a dot. */
 function lineOf(curve, values, place) {
-  let drawn = '',
-    open = false;
-  values.forEach((value, index) => {
-    if (value === null) {
-      open = false;
-      return;
-    }
-    drawn += `${open ? 'L' : 'M'}${tenth(xOf(L.steps[index]))} ${tenth(yOf(value, curve.most))}`;
-    open = true;
-  });
-  const alone = values.filter((value) => value !== null).length === 1;
-  return alone
-    ? s('circle', {
-        cx: xOf(L.steps[values.findIndex((value) => value !== null)]),
-        cy: yOf(
-          values.find((value) => value !== null),
-          curve.most,
-        ),
-        r: 3,
-        class: 'f-t' + LINES[place],
-      })
-    : s('path', {d: drawn, class: 'l-t' + LINES[place]});
+  const points = values.map((value, index) =>
+    value === null ? null : [tenth(xOf(L.steps[index])), tenth(yOf(value, curve.most))],
+  );
+  const measured = points.filter(Boolean);
+  if (measured.length === 1) return circle(...measured[0], 3, 'f-t' + (place + 1));
+  const drawn = points.map((point, at) => point && `${points[at - 1] ? 'L' : 'M'}${point.join(' ')}`);
+  return stroke(drawn.filter(Boolean).join(''), 'l-t' + (place + 1));
 }
 function layers(curve) {
   const below = L.steps.map(() => 0),
     each = Math.max(0.8, (PLOT.width - PLOT.left - PLOT.right) / stepSpan() - 1);
   return curve.lines.map((line, place) =>
     line.values.map((value, index) => {
-      const from = below[index];
+      const from = yOf(below[index], curve.most);
       below[index] += value || 0;
       const top = yOf(below[index], curve.most),
-        height = yOf(from, curve.most) - top;
-      return height > 0.05
-        ? s('rect', {
-            x: tenth(xOf(L.steps[index]) - each),
-            y: tenth(top),
-            width: tenth(each),
-            height: Math.max(0.3, tenth(height)),
-            class: 'f-t' + LINES[place],
-          })
-        : null;
+        height = from - top;
+      if (height <= 0.05) return null;
+      const left = tenth(xOf(L.steps[index]) - each);
+      return rect(left, tenth(top), tenth(each), Math.max(0.3, tenth(height)), 'f-t' + (place + 1));
     }),
   );
 }
@@ -98,47 +63,29 @@ const measured = (curve) =>
   curve.marks.map((mark) => {
     const x = tenth(xOf(mark.step)),
       [low, middle, high] = mark.at.map((value) => tenth(yOf(value, curve.most)));
-    return [
-      s('rect', {x: x - 1, y: high, width: 2, height: Math.max(1, low - high), class: 'f-ok'}),
-      s('circle', {cx: x, cy: middle, r: 4, class: 'f-ok'}),
-    ];
+    return [rect(x - 1, high, 2, Math.max(1, low - high), 'f-ok'), circle(x, middle, 4, 'f-ok')];
   });
 function drawing(curve) {
-  const last = curve.lines
-    .map((line) => (curve.lines.length > 1 ? line.name + ' ' : '') + line.last)
-    .join(', ');
-  const label = `${curve.title}, ${plural(L.steps.length, 'step')}; last: ${last}. ${curve.marks.map((mark) => mark.told).join(', ')}`;
+  const several = curve.lines.length > 1;
+  const last = curve.lines.map((line) => (several ? line.name + ' ' : '') + line.last).join(', ');
+  const marks = curve.marks.map((mark) => mark.told).join(', ');
+  const label = `${curve.title}, ${plural(L.steps.length, 'step')}; last: ${last}. ${marks}`;
+  const lines = curve.stacked
+    ? layers(curve)
+    : curve.lines.map((line, place) => lineOf(curve, line.values, place));
+  const dot = svg(11, 11, {}, circle(5.5, 5.5, 4, 'f-ok'));
+  const key = h(
+    'div.key',
+    curve.lines.map((line, place) => h('span', swatch('t' + (place + 1)), line.name)),
+    curve.marks.length ? h('span', dot, 'held-out tasks, 95 %') : null,
+  );
+  const dashed = bounds(curve).length ? ' Dashed: where an alarm stops the run.' : '';
   const drawn = chart(
     curve.title,
-    curve.lines.length > 1 ? '' : 'last ' + last,
-    picture(
-      PLOT.width,
-      PLOT.height,
-      label,
-      {},
-      frame(curve),
-      bounds(curve),
-      curve.stacked ? layers(curve) : curve.lines.map((line, place) => lineOf(curve, line.values, place)),
-      measured(curve),
-    ),
-    curve.lines.length > 1 || curve.marks.length
-      ? h(
-          'div.key',
-          curve.lines.map((line, place) => h('span', swatch('t' + LINES[place]), line.name)),
-          curve.marks.length
-            ? h(
-                'span',
-                svg(11, 11, {}, s('circle', {cx: 5.5, cy: 5.5, r: 4, class: 'f-ok'})),
-                'held-out tasks, 95 %',
-              )
-            : null,
-        )
-      : null,
-    h(
-      'p.q',
-      curve.note,
-      curve.corridor && bounds(curve).length ? ' Dashed: where an alarm stops the run.' : '',
-    ),
+    several ? '' : 'last ' + last,
+    picture(PLOT.width, PLOT.height, label, {}, frame(curve), bounds(curve), lines, measured(curve)),
+    several || curve.marks.length ? key : null,
+    h('p.q', curve.note, dashed),
   );
   drawn.id = 'curve-' + curve.key;
   return drawn;
@@ -153,10 +100,7 @@ const measuredTable = () => {
         'measured',
         'Held-out tasks',
         'Tasks that it never learned from: the only result of a training.',
-        h(
-          'ul',
-          marks.map((mark) => h('li', mark.told)),
-        ),
+        h('ul', marks.map((mark) => h('li', mark.told))),
       )
     : null;
 };

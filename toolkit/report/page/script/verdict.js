@@ -7,33 +7,17 @@ function interval(verdict) {
     x = (share) => 7 + share * (width - 14);
   const [low, high] = wholeBounds(verdict.low, verdict.high);
   const label = `pass rate ${percent(verdict.rate)}, 95% CI ${low} to ${high}%`;
+  const tick = (share) =>
+    caption(x(share), 36, share === 0 ? 'start' : share === 1 ? 'end' : 'middle', percent(share));
   return picture(
     width,
     40,
     label,
     {width: '100%', height: 40, class: 'axis', preserveAspectRatio: 'xMinYMid'},
-    s('rect', {x: 7, y: 13, width: width - 14, height: 2, class: 'f-line2'}),
-    [0, 0.25, 0.5, 0.75, 1].map((share) =>
-      s(
-        'text',
-        {
-          x: x(share),
-          y: 36,
-          class: 'f-faint',
-          'text-anchor': share === 0 ? 'start' : share === 1 ? 'end' : 'middle',
-        },
-        percent(share),
-      ),
-    ),
-    s('rect', {
-      x: x(verdict.low),
-      y: 10,
-      width: Math.max(2, x(verdict.high) - x(verdict.low)),
-      height: 8,
-      rx: 4,
-      class: 'f-soft',
-    }),
-    s('circle', {cx: x(verdict.rate), cy: 14, r: 6.5, class: 'f-ink'}),
+    rect(7, 13, width - 14, 2, 'f-line2'),
+    [0, 0.25, 0.5, 0.75, 1].map(tick),
+    rect(x(verdict.low), 10, Math.max(2, x(verdict.high) - x(verdict.low)), 8, 'f-soft', {rx: 4}),
+    circle(x(verdict.rate), 14, 6.5, 'f-ink'),
   );
 }
 
@@ -41,142 +25,221 @@ function interval(verdict) {
 function matrix() {
   const columns = TASKS.map(() => []);
   E.forEach((episode) => columns[episode.task].push(episode));
-  const shown = columns.slice(0, MOST_COLUMNS);
+  const column = (episodes, place) =>
+    svg(
+      17,
+      Math.max(1, episodes.length) * 17,
+      {},
+      episodes.map((episode, row) => square(episode, TASKS[place], row * 17)),
+    );
   return [
-    h(
-      'div.matrix',
-      shown.map((episodes, place) => {
-        const tall = Math.max(1, episodes.length) * 17;
-        return svg(
-          17,
-          tall,
-          {},
-          episodes.map((episode, row) => square(episode, TASKS[place], row * 17)),
-        );
-      }),
-    ),
+    h('div.matrix', columns.slice(0, MOST_COLUMNS).map(column)),
     columns.length > MOST_COLUMNS
       ? h('p.soft', `the ${MOST_COLUMNS} worst of ${plural(columns.length, 'task')}`)
       : null,
   ];
 }
 function square(episode, task, y) {
-  const node = s(
+  const full = (kind) => rect(1, y + 1, 14, 14, kind, {rx: 2});
+  const shapes = {
+    passed: () => full('f-ok'),
+    inconclusive: () => [
+      rect(1.7, y + 1.7, 12.6, 12.6, 'f-und', {rx: 2, 'pointer-events': 'all'}),
+      stroke(`M5 ${y + 8}h6`, 's-soft'),
+    ],
+    error: () => [
+      stroke(`M5 ${y + 1}h6l4 4v6l-4 4H5l-4-4V${y + 5}z`, 'f-bad'),
+      stroke(`M5 ${y + 8}h6`, 's-card'),
+    ],
+    failed: () => [full('f-bad'), stroke(`M5.4 ${y + 5.4}l5.2 5.2M10.6 ${y + 5.4}l-5.2 5.2`, 's-card')],
+    anomaly: () => [full('f-bad'), stroke(`M8 ${y + 4}v5M8 ${y + 11.4}v.7`, 's-card')],
+  };
+  return s(
     'a',
     {href: link(episode.id), tabindex: -1, class: 'sq'},
     s('title', {}, `${episode.id}: ${episode.verdict}\n${episode.reason}\n${task.text}`),
+    shapes[episode.bad ? 'anomaly' : episode.verdict](),
   );
-  const full = () => s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-bad'}),
-    stroke = (d, kind = 's-card') => s('path', {d, class: kind});
-  const hollow = {
-    x: 1.7,
-    y: y + 1.7,
-    width: 12.6,
-    height: 12.6,
-    rx: 2,
-    class: 'f-und',
-    'pointer-events': 'all',
-  };
-  const shapes = {
-    passed: () => [s('rect', {x: 1, y: y + 1, width: 14, height: 14, rx: 2, class: 'f-ok'})],
-    inconclusive: () => [s('rect', hollow), stroke(`M5 ${y + 8}h6`, 's-soft')],
-    error: () => [
-      s('path', {d: `M5 ${y + 1}h6l4 4v6l-4 4H5l-4-4V${y + 5}z`, class: 'f-bad'}),
-      stroke(`M5 ${y + 8}h6`),
-    ],
-    failed: () => [full(), stroke(`M5.4 ${y + 5.4}l5.2 5.2M10.6 ${y + 5.4}l-5.2 5.2`)],
-    anomaly: () => [full(), stroke(`M8 ${y + 4}v5M8 ${y + 11.4}v.7`)],
-  };
-  node.append(...shapes[episode.bad ? 'anomaly' : episode.verdict]());
-  return node;
 }
 
 function rules(list) {
   const result = (rule) =>
     rule.passed === null
       ? h('span.soft', 'not asked')
-      : h(
-          'span',
-          {class: 'word v-' + rule.verdict},
-          sign(rule.verdict),
-          rule.passed ? 'holds' : rule.verdict,
-        );
-  return table(
-    'Gate rules',
-    'table.rules',
-    ['Gate', 'Result', 'Measured', 'Limit', 'Why'],
-    list.map((rule) =>
-      tableRow(
-        rule.key,
-        h('td', result(rule)),
-        h('td', rule.measured),
-        h('td.soft', rule.limit),
-        h('td.soft', rule.why),
-      ),
-    ),
-  );
+      : word(rule.verdict, rule.passed ? 'holds' : rule.verdict);
+  const rows = list.map((rule) => {
+    const soft = [rule.limit, rule.why].map((text) => h('td.soft', text));
+    return tableRow(rule.key, h('td', result(rule)), h('td', rule.measured), soft);
+  });
+  return table('Gate rules', 'table.rules', ['Gate', 'Result', 'Measured', 'Limit', 'Why'], rows);
 }
 
-function nextStep(step) {
-  return h(
-    'li',
-    step.text,
-    ' ',
-    step.ref
-      ? h('a', {href: link(step.ref[0], step.ref[1])}, placed(step.ref[0], step.ref[1]))
-      : step.command
-        ? command(step.command)
-        : null,
-  );
+function nextStep({text, ref, command: pasted}) {
+  const anchor = ref ? h('a', {href: link(...ref)}, placed(...ref)) : null;
+  return h('li', text, ' ', anchor || (pasted ? command(pasted) : null));
 }
 
+function passRate({rate, low, high}) {
+  if (rate === null) return h('p.rate', 'No episode is conclusive.');
+  const bounds = wholeBounds(low, high).join('\u2013');
+  return [
+    h('p.rate', h('b', percent(rate)), h('span.soft', `pass rate, 95% CI\u00a0${bounds}%, by task`)),
+    interval({rate, low, high}),
+  ];
+}
 function verdict() {
-  const said = D.verdict;
-  const rate =
-    said.rate === null
-      ? h('p.rate', 'No episode is conclusive.')
-      : [
-          h(
-            'p.rate',
-            h('b', percent(said.rate)),
-            h(
-              'span.soft',
-              `pass rate, 95% CI\u00a0${wholeBounds(said.low, said.high).join('\u2013')}%, by task`,
-            ),
-          ),
-          interval(said),
-        ];
+  const run = D.verdict;
+  const counts = Object.entries(run.counts).map(([name, count]) =>
+    counted(name, count, name === 'error' && count !== 1 ? 'errors' : name),
+  );
+  const key = `${plural(TASKS.length, 'task')}, one column each, the worst first; one square an episode.`;
+  const critical = E.some((episode) => episode.bad)
+    ? h('span', sign('anomaly'), 'with a critical finding')
+    : null;
   return opening(
     'Verdict',
     h(
       'div.hero',
       h(
         'div',
-        stamp(said.verdict, said.word),
-        h('h1', said.counted),
-        terms('facts', said.facts),
-        h('ul.next', {'aria-label': 'What to do next'}, said.next.map(nextStep)),
+        stamp(run.verdict, run.word),
+        h('h1', run.counted),
+        terms('facts', run.facts),
+        h('ul.next', {'aria-label': 'What to do next'}, run.next.map(nextStep)),
       ),
+      h('div', passRate(run), h('div.counts', counts), matrix(), h('div.key', h('span', key), critical)),
+    ),
+    rules(run.rules),
+  );
+}
+
+/* 2 Effects: what is wrong, each place linked; then every tool that changes the world, with its arguments. */
+
+const MOST_ARGUMENT = 600,
+  MOST_LINKS = 24,
+  MOST_MORE = 200;
+
+const pairs = (args) =>
+  h(
+    'div.kv',
+    Object.entries(args || {}).map(([name, value]) => {
+      const text = asText(value);
+      const kind = text.length > 60 ? 'div.long' : 'div';
+      return h(kind, h('i', name + ' '), cutEnd(text, MOST_ARGUMENT));
+    }),
+  );
+
+/* A record's fields as they were told before and now. */
+const changed = (list) =>
+  list &&
+  h(
+    'div.chg',
+    list.map((change, place) =>
       h(
         'div',
-        rate,
-        h(
-          'div.counts',
-          Object.entries(said.counts).map(([name, count]) =>
-            counted(name, count, name === 'error' && count !== 1 ? 'errors' : name),
-          ),
-        ),
-        matrix(),
-        h(
-          'div.key',
-          h(
-            'span',
-            `${plural(TASKS.length, 'task')}, one column each, the worst first; one square an episode.`,
-          ),
-          E.some((episode) => episode.bad) ? h('span', sign('anomaly'), 'with a critical finding') : null,
-        ),
+        place && list[place - 1].entity === change.entity ? null : h('em', change.entity),
+        change.field + ' ',
+        'before' in change ? [h('del', asText(change.before)), ' \u2192 '] : null,
+        h('ins', asText(change.after)),
       ),
     ),
-    rules(said.rules),
+  );
+
+const alarm = (critical, title, body, links) =>
+  h(
+    critical ? 'div.anom' : 'div.anom.warning',
+    h('div', h('h3', findingSign({critical}), ' ' + title), body),
+    h('div.links', links),
+  );
+const reached = (place, step, tag = 'a') =>
+  h(tag, {href: link(E[place].id, step)}, placed(E[place].id, step));
+function finding(group) {
+  const places = group.at.slice(0, MOST_LINKS).map(([place, step]) => reached(place, step));
+  const all = h(
+    'a',
+    {href: '#q=' + encodeURIComponent('finding:' + group.kind)},
+    `all ${whole.format(group.count)}`,
+  );
+  const body = [
+    h('p', group.count > 1 ? h('span.soft', 'First: ') : null, group.text),
+    group.tool ? h('p.soft', 'tool ', h('code', group.tool)) : null,
+  ];
+  const title = `${group.title}: ${plural(group.count, 'time')}`;
+  return alarm(group.critical, title, body, [places, group.count > places.length ? all : null]);
+}
+
+function effectRow(call) {
+  const critical = (call.findings || []).some((finding) => finding.critical);
+  return h(
+    critical ? 'div.fx.bad' : 'div.fx',
+    pairs(call.args),
+    changed(call.changes) || h('div'),
+    h(
+      'div',
+      findingKinds('div', call.findings),
+      call.error ? h('div.err', call.error) : null,
+      reached(call.episode, call.step, 'a.q'),
+    ),
+  );
+}
+
+/* The calls that are not in the sample, from the packed steps. */
+async function otherCalls(group) {
+  const seen = new Set(group.sample.map((call) => call.episode + '/' + call.step)),
+    rows = [];
+  for (let number = 0; number < PACK.chunks.length && rows.length < MOST_MORE; number++) {
+    (await chunk(number)).forEach((one, place) => {
+      const episode = number * PACK.per_chunk + place;
+      for (const step of one ? one.steps : []) {
+        const called = step.kind === 'call' && step.tool === group.tool;
+        if (called && !seen.has(episode + '/' + step.step)) rows.push(effectRow({...step, episode}));
+      }
+    });
+  }
+  return rows.slice(0, MOST_MORE);
+}
+
+function tool(group) {
+  const rest = group.calls - group.sample.length;
+  const more = async (event) => {
+    event.target.disabled = true;
+    const rows = await otherCalls(group),
+      left = rest - rows.length;
+    const every = h('a', {href: '#tool=' + encodeURIComponent(group.tool)}, 'the episodes that call it');
+    const others = left > 0 ? h('p.soft', `${whole.format(left)} more: `, every) : '';
+    event.target.replaceWith(...rows, others);
+  };
+  const label = `Show ${rest > MOST_MORE ? `the next ${MOST_MORE} of ` : 'the other '}${whole.format(rest)}`;
+  return h(
+    'details.tool',
+    {open: group.wrong > 0},
+    h(
+      'summary',
+      h('span.tn', group.tool),
+      h('span.word', icon(group.effect), group.effect),
+      h('span.soft', `${plural(group.calls, 'call')} in ${plural(group.episodes, 'episode')}`),
+      h('span.flag', group.wrong ? `${whole.format(group.wrong)} wrong` : ''),
+    ),
+    h('div.in', group.sample.map(effectRow), rest > 0 ? button('btn', more, label) : null),
+  );
+}
+
+function effects() {
+  const recorded = D.kind === 'record';
+  return section(
+    'effects',
+    recorded ? 'What it did' : 'What would have happened',
+    recorded
+      ? 'Calls that changed the world, for real: this run was asked to record. What cannot be undone comes first.'
+      : 'Calls that would have changed the world. None of ' +
+          (D.executed ? 'those that the dream answered' : 'them') +
+          ' ran. What cannot be undone comes first.',
+    (D.executed || []).map(([place, call, how]) =>
+      alarm(true, 'Executed, for real', [h('p', h('code', call)), h('p', how)], reached(place)),
+    ),
+    D.violations.map(([place, text]) => alarm(true, 'Refused', h('p', text), reached(place))),
+    D.findings.map(finding),
+    D.effects.map(tool),
+    D.effects.length ? null : h('p.soft', 'No tool was called that changes anything.'),
   );
 }
