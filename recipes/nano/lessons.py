@@ -21,15 +21,25 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class Schedule:
     """How a model is taught."""
 
-    steps: int = 2000
-    rows: int = 10  # in a step: many small steps learn more than few large ones
-    seniors_first: float = 0.5  # of all steps: only work of seniors is read, then everybody's
-    rate: float = 2e-3  # learning rate at its height
-    warm_up: int = 30  # steps
+    steps: int = 800
+    rows: int = 32  # in a step
+    rate: float = 2.5e-3  # learning rate at its height
+    warm_up: int = 20  # steps
     final_rate: float = 0.05  # of `rate`, at the end of the linear decay
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons(Schedule):
+    """How a policy is taught."""
+
+    steps: int = 2000
+    rows: int = 10  # many small steps learn more than few large ones
+    rate: float = 2e-3
+    warm_up: int = 30
+    seniors_first: float = 0.5  # of all steps: only work of seniors is read, then everybody's
     copied_weight: float = 4.0  # of ids and names that the agent says; its other tokens weigh 1
     deciding_weight: float = 3.0  # of the first token of each turn and of the tools it names
     told_weight: float = 0.1  # of what it is told
@@ -44,14 +54,3 @@ class Progress:
     loss: float
     accuracy: float  # of the agent's tokens, the likeliest taken
     cpu_s: float  # since the beginning
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How a model is taught."""
-
-    steps: int = 800
-    rows: int = 32  # in a step
-    rate: float = 2.5e-3  # learning rate at its height
-    warm_up: int = 20  # steps
-    final_rate: float = 0.05  # of `rate`, at the end of the linear decay

@@ -109,7 +109,7 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
 def teach_shop(lessons: Sequence[object], words: Sequence[str], folder: Path, seed: int) -> None:
     """A nano model from nothing."""
     from dreamgym_kit.adapters.models.folders import threads
-    from dreamgym_kit.recipes.nano.experience.teach import build_word_tokenizer, teach
+    from dreamgym_kit.recipes.nano.learn import build_word_tokenizer, teach
     from dreamgym_kit.recipes.nano.start import new_model, save_model
 
     tokenizer = build_word_tokenizer(words)

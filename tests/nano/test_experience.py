@@ -26,7 +26,7 @@ from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, ExperiencePlan, build, card, lessons_of, mined
 from dreamgym_kit.recipes.nano.experience.environments import recorded, worked
-from dreamgym_kit.recipes.nano.experience.teach import (
+from dreamgym_kit.recipes.nano.learn import (
     asked_text,
     build_word_tokenizer,
     decided_text,
