@@ -25,7 +25,7 @@ from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.recipes.desk.environment import times_opened
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
-from dreamgym_kit.report.evaluation import Evaluation
+from dreamgym_kit.report.evaluation import Evaluation, scored
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.routing.router import Mode
@@ -222,14 +222,8 @@ def tried(
         baseline=against,
         run_dir=directory,
     )
-    tell(f"{line}   {evaluation.sentence if against is None else _alone(evaluation)}")
+    tell(f"{line}   {evaluation.sentence if against is None else scored(evaluation.b)}")
     return evaluation
-
-
-def _alone(evaluation: Evaluation) -> str:
-    from dreamgym_kit.report.evaluation import scored
-
-    return scored(evaluation.b)
 
 
 def learn(
