@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.nano import build as policy
+from dreamgym_kit.recipes.nano.build import Lessons
 from dreamgym_kit.recipes.nano.experience import build as experience
-from dreamgym_kit.recipes.nano.lessons import Lessons
 
 _QUICK = policy.BuildPlan(episodes=300, lessons=Lessons(steps=40), environments_per_family=2, samplings=1)
 

@@ -1,6 +1,6 @@
 """Supervised training of nano models: `learn` teaches a policy episodes, `teach` an experience model lessons.
 
-Of an episode every token counts, the agent's own the most; what weighs how much is declared in `lessons`.
+Of an episode every token counts, the agent's own the most; what weighs how much is declared in `build`.
 Random sequences that say the same three times are among the rows: a model that copies can foretell them.
 
 The experience model's tokenizer has a token for each of its words, bytes for the rest: records and decisions
@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from dreamgym_kit.dream.learned.training_data import DecisionLesson
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Schedule
+from dreamgym_kit.recipes.nano.build import Lessons, Progress, Schedule
 from dreamgym_kit.recipes.nano.tokens import END, START, Stream, TokenRow, byte_level_tokenizer
 
 if TYPE_CHECKING:

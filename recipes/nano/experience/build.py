@@ -22,16 +22,22 @@ from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
-from dreamgym_kit.recipes.nano.build import Tell, check_can_build, made_with, reported, write_manifest
+from dreamgym_kit.recipes.nano.build import (
+    Schedule,
+    Shape,
+    Tell,
+    check_can_build,
+    made_with,
+    reported,
+    write_manifest,
+)
 from dreamgym_kit.recipes.nano.experience.environments import (
     THRESHOLD,
-    Arms,
     ask_held_out,
     expected_error,
     figures_of,
     recorded,
 )
-from dreamgym_kit.recipes.nano.lessons import Schedule, Shape
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "experience"
 """The model directory that is shipped: a nano experience model of the desk."""
@@ -133,12 +139,11 @@ def _tried(
         ]
         learned = replace(learned, calibration=calibrated(tries))
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
-        arms = Arms(model.support)
         facts: dict[str, Any] = {"held_out": plan.held_out, "threshold": THRESHOLD}
         every: list[Tried] = []
         for name, unseen in (("crawled", False), ("unseen", True)):
             trials = ask_held_out(model, knowledge, chosen, unseen=unseen)
-            facts[name] = figures_of(trials, arms)
+            facts[name] = figures_of(trials, model.support)
             every += trials
             say(f"{name}: {facts[name]['nano']['writes'][1]:.1%} of writes exact in held-out worlds")
         facts["ece"] = round(expected_error(every, model.support), 4)
