@@ -25,9 +25,8 @@ from dreamgym_kit.cli.doctor_checks import (
     run_folder,
     versions,
 )
-from dreamgym_kit.cli.next_command import graphs_here, next_command, typed_command
 from dreamgym_kit.cli.output import coloured, say, say_json, say_steps
-from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr, typed_command
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.colors import Paint, fold
 from dreamgym_kit.report.percent import format_count

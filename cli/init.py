@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import format_effects
-from dreamgym_kit.cli.next_command import graphs_here, next_command
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
-from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.colors import fold
 from dreamgym_kit.report.sanitize import one_line
