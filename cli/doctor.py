@@ -84,9 +84,8 @@ def command(
         ("Then", given.command("doctor"), "once that is mended") if stops else _next(checks, given)
     )
     if as_json:
-        records = [
-            {"level": row.level, "name": row.name, "text": row.text, "remedy": row.remedy} for row in checks
-        ]
+        shown = ("level", "name", "text", "remedy")
+        records = [{name: getattr(check, name) for name in shown} for check in checks]
         say_json({"stop": stops, "fix": fixes, "next": step[1], "checks": records})
     else:
         for check in checks:
@@ -252,9 +251,8 @@ def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
 def _hosts(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
     from dreamgym_kit.settings import advice
 
-    allowed = settings.guard.allow_hosts
     for host in facts.hosts:
-        if host not in allowed and host.rpartition(":")[0] not in allowed:
+        if not {host, host.rpartition(":")[0]} & {*settings.guard.allow_hosts}:
             text = f"the chat model at {host} is not let through the guard"
             yield Check("fix", "model", text, advice.format_lines(advice.model_allowed(host)))
 

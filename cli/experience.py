@@ -161,7 +161,7 @@ def train_command(
     if not isfinite(lr):
         raise UserError(f"lr: {lr} is no number to work with; leave it out for no limit.")
     settings = options.Given(None, {"buffer": buffer}, assigned or ()).settings()
-    distill = settings.distill
+    distill, share = settings.distill, settings.distill.leave_out
     wanted = SftOptions(
         steps=steps,
         batch=distill.batch_size,
@@ -186,7 +186,7 @@ def train_command(
             material(begun, store, settings),
             model,
             wanted,
-            leaving=Leaving(*[distill.leave_out] * 3, reasoning=distill.reasoning),
+            leaving=Leaving(share, share, share, reasoning=distill.reasoning),
             most_tokens=distill.max_tokens,
             tell=report,
         )

@@ -212,8 +212,9 @@ def _named(command: CommandInfo) -> CommandInfo:
 
 def _named_group(group: TyperInfo) -> TyperInfo:
     named = copy(group)
-    named.typer_instance = copy(group.typer_instance)
-    named.typer_instance.registered_commands = []
+    if group.typer_instance is not None:
+        named.typer_instance = copy(group.typer_instance)
+        named.typer_instance.registered_commands = []
     return named
 
 
