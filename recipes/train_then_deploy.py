@@ -154,18 +154,15 @@ def record_work(
     label = f"work-{plan.seed}"  # who works an episode is drawn by its name: no run's id may be in it
     done = record(_colleagues, tasks, settings=settings, buffer=store, repeats=plan.recorded, label=label)
     worked = times_opened() - before
-    run_to_end(
-        crawl(
-            CrawlRequest(
-                graph=GRAPH,
-                environments=crawl_targets(tasks),
-                settings=settings,
-                store=store,
-                most=_MAX_READ,
-                per_second=0,
-            )
-        )
+    request = CrawlRequest(
+        graph=GRAPH,
+        environments=crawl_targets(tasks),
+        settings=settings,
+        store=store,
+        most=_MAX_READ,
+        per_second=0,
     )
+    run_to_end(crawl(request))
     tell(
         f"1 record     {done.totals.total} requests worked on the real desk by scripted colleagues, "
         f"{done.totals.passed / done.totals.total:.0%} of them well; {worked:,} real calls, and "

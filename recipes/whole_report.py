@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dreamgym_kit.deployment.card import KEY
-from dreamgym_kit.report.evaluation import Evaluation, format_share
+from dreamgym_kit.report.evaluation import format_share
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
@@ -152,15 +152,11 @@ def _phases(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
 
 
 def _calls(outcome: "WholeWayOutcome", phase: str) -> int:
-    tried: dict[str, Evaluation] = {
-        "before": outcome.before,
-        "dreamed": outcome.dreamed,
-        "after": outcome.after,
-    }
+    tried = {"before": outcome.before, "dreamed": outcome.dreamed, "after": outcome.after}
     if phase in tried:
         return tried[phase].b.summary.real_calls
-    calls = outcome.facts.get(phase, {}).get("real_calls", 0)
-    return calls if isinstance(calls, int) else 0
+    calls: int = outcome.facts.get(phase, {}).get("real_calls", 0)
+    return calls
 
 
 def _notes(outcome: "WholeWayOutcome") -> Iterator[Block]:
