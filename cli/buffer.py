@@ -110,6 +110,7 @@ def flush_command(
     """Deliver the recordings that wait for the buffer's server; done again, nothing is there twice."""
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
     from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.adapters.stores.outbox import Delivered
     from dreamgym_kit.replay.eviction import room_of
 
     settings = options.settings_for(buffer=buffer)
@@ -117,23 +118,18 @@ def flush_command(
     spool = _spool(file, address, settings)
     waiting = len(spool.ids())
     if not spool.waits():
-        _show_flushed(0, spool, None, address, as_json=as_json)
+        _show_flushed(spool, Delivered(), address, as_json=as_json)
         return
     try:
-        opened = open_store(
-            address,
-            settings,
-            read_only=False,
-            embedder=embedder_of(settings),
-            room=room_of(settings.replay),
-        )
+        embedder, room = embedder_of(settings), room_of(settings.replay)
+        opened = open_store(address, settings, read_only=False, embedder=embedder, room=room)
         with closing(opened) as store:
             done = spool.deliver(store, lambda sent: tell(f"{sent} of {waiting} recordings delivered"))
     except StoreError as error:
         raise type(error)(
             f"{error}; recordings that still wait in {spool.path}: {len(spool.ids())}"
         ) from error
-    _show_flushed(waiting, spool, done, address, as_json=as_json)
+    _show_flushed(spool, done, address, waited=waiting, as_json=as_json)
     if done.unreadable:
         raise typer.Exit(2)
 
@@ -159,9 +155,8 @@ def search_command(
     place = importing.environment_of(environment) if environment is not None else None
     with closing(open_to_search(path, settings)) as store:
         foreign = foreign_embedder(store)
-        search = HybridQuery(
-            query, tool=tool, environment=place, tenant=settings.tenant, k=k, words_only=foreign is not None
-        )
+        words_only, tenant = foreign is not None, settings.tenant
+        search = HybridQuery(query, tool=tool, environment=place, tenant=tenant, k=k, words_only=words_only)
         hits = store.search(search)
         if not hits:
             _check_names(store, search, path)
@@ -169,11 +164,7 @@ def search_command(
         tell(f"By words only: the vectors of {path} are of embedder {one_line(foreign)}.")
     if as_json:
         records = [
-            {
-                "score": hit.score,
-                "places": dict(hit.places),
-                "transition": transition_to_record(hit.transition),
-            }
+            {"score": hit.score, "places": {**hit.places}, "transition": transition_to_record(hit.transition)}
             for hit in hits
         ]
         say_json({"query": query, "hits": records})
@@ -185,9 +176,8 @@ def _check_names(store: "TransitionStore", query: "HybridQuery", path: "Place") 
     """Nothing was found: is there such a tool, world or tenant at all?"""
     from dreamgym_kit.replay.transfer import count_transitions
 
-    environment = (
-        None if query.environment is None else query.environment.name
-    )  # of a known name any seed may be asked for
+    # of a known name any seed may be asked for
+    environment = None if query.environment is None else query.environment.name
     if (query.tool, environment, query.tenant) == (None, None, "default"):
         return
     held = count_transitions(store)
@@ -274,15 +264,15 @@ def _spool(file: Path | None, address: "Address", settings: "Settings") -> "Spoo
 
 
 def _show_flushed(
-    waited: int, spool: "Spool", done: "Delivered | None", address: "Address", *, as_json: bool
+    spool: "Spool", done: "Delivered", address: "Address", *, waited: int | None = None, as_json: bool
 ) -> None:
+    """Show what was delivered; `waited` is None where nothing was."""
     left = len(spool.ids())
     if as_json:
-        counts = {"sent": done.sent if done else 0, "new": done.new if done else 0}
-        unreadable = list(done.unreadable) if done else []
-        say_json({"waited": waited, **counts, "waiting": left, "unreadable": unreadable})
+        counts = {"waited": waited or 0, "sent": done.sent, "new": done.new}
+        say_json({**counts, "waiting": left, "unreadable": list(done.unreadable)})
         return
-    if done is None:
+    if waited is None:
         say(f"Nothing waits for {address}.")
         others = sorted(path for path in spool.path.parent.glob("*.jsonl") if path != spool.path)
         for other in others:

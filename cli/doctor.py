@@ -25,9 +25,8 @@ from dreamgym_kit.cli.doctor_checks import (
     run_folder,
     versions,
 )
-from dreamgym_kit.cli.next_command import graphs_here, next_command, typed_command
 from dreamgym_kit.cli.output import coloured, say, say_json, say_steps
-from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr, typed_command
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.colors import Paint, fold
 from dreamgym_kit.report.percent import format_count
@@ -85,9 +84,8 @@ def command(
         ("Then", given.command("doctor"), "once that is mended") if stops else _next(checks, given)
     )
     if as_json:
-        records = [
-            {"level": row.level, "name": row.name, "text": row.text, "remedy": row.remedy} for row in checks
-        ]
+        shown = ("level", "name", "text", "remedy")
+        records = [{name: getattr(check, name) for name in shown} for check in checks]
         say_json({"stop": stops, "fix": fixes, "next": step[1], "checks": records})
     else:
         for check in checks:
@@ -253,9 +251,8 @@ def _lock(facts: "GraphInspection", settings: "Settings") -> Check:
 def _hosts(facts: "GraphInspection", settings: "Settings") -> Iterator[Check]:
     from dreamgym_kit.settings import advice
 
-    allowed = settings.guard.allow_hosts
     for host in facts.hosts:
-        if host not in allowed and host.rpartition(":")[0] not in allowed:
+        if not {host, host.rpartition(":")[0]} & {*settings.guard.allow_hosts}:
             text = f"the chat model at {host} is not let through the guard"
             yield Check("fix", "model", text, advice.format_lines(advice.model_allowed(host)))
 

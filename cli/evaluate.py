@@ -24,11 +24,9 @@ from dreamgym_kit.cli.running import (
 from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
     from dreamgym_kit.report.evaluation import Evaluation
-    from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
     "dreamgym-kit evaluate my_agent:graph --tasks held-out.jsonl -n 4",
@@ -113,8 +111,11 @@ def command(
     part = options.shard_of(settings)
     own = part.part(chosen) if part is not None else chosen
     if real:
-        times = 1 if model is None else 2
-        _agree(spec, settings, len(own) * settings.simulate.repeats * times, yes=yes)
+        episodes = len(own) * settings.simulate.repeats * (1 if model is None else 2)
+        most = settings.limits.max_tool_calls
+        whole = episodes * most if settings.budget.max_calls is None else settings.budget.max_calls
+        tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
+        agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
     must_be = require.value if require is not None else ""
     request = RunRequest(
         graph=spec,
@@ -159,14 +160,6 @@ def _run_side(request: "RunRequest", policy: str | None, *, real: bool, must_be:
             weights=weights_digest(policy, settings),
         )
         return carry_out(evaluation_request(side, real=real, must_be=must_be))
-
-
-def _agree(spec: str, settings: "Settings", episodes: int, *, yes: bool) -> None:
-    """Say what the real tools can do and how often they may be called, and ask."""
-    most = settings.limits.max_tool_calls
-    whole = settings.budget.max_calls if settings.budget.max_calls is not None else episodes * most
-    tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
-    agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
 
 
 def _show(found: "Evaluation", result: "RunResult", *, verbose: int, as_json: bool) -> None:
@@ -248,9 +241,10 @@ def ablate_command(
     works in each; with --learn it is trained in each and tried on the real tools.
     """
     settings = given.settings()
-    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate
-    from dreamgym_kit.report.ablation import render_ablation
+    from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate, ablated_parts
+    from dreamgym_kit.report.ablation import ROWS, render_ablation
     from dreamgym_kit.rollout.tasks import read_tasks
+    from dreamgym_kit.types import Split
 
     parts = tuple(dict.fromkeys(part.value for part in without or ())) or None
     needs_tasks = policy is not None or learn
@@ -264,24 +258,13 @@ def ablate_command(
         learn=learn,
         most=most,
     )
-    if learn:
-        _agree_to_ablate(request, yes=yes)
+    if learn:  # say what the real tools can do and how often they may be called, and ask
+        tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
+        episodes = (1 + len(ablated_parts(request))) * len(tried) * settings.train.eval_n
+        agree(request.graph, settings, episodes=episodes, yes=yes, command="ablate")
     rows = ablate(request, tell=lambda row: tell(f"measured without {row.part}"))
     if as_json:
-        from dreamgym_kit.report.ablation import ROWS
-
         say_json({"kind": "ablate", "rows": [ROWS.write(row) for row in rows]})
     else:
         say(render_ablation(rows))
-
     end(0, dreamt=policy is not None)
-
-
-def _agree_to_ablate(request: "AblationRequest", *, yes: bool) -> None:
-    """Say what the real tools can do and how often they may be called, and ask."""
-    from dreamgym_kit.adapters.langgraph.run.ablation import ablated_parts
-    from dreamgym_kit.types import Split
-
-    tried = [task for task in request.tasks if task.split is Split.HELD_OUT] or list(request.tasks)
-    episodes = (1 + len(ablated_parts(request))) * len(tried) * request.settings.train.eval_n
-    agree(request.graph, request.settings, episodes=episodes, yes=yes, command="ablate")

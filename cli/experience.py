@@ -1,6 +1,7 @@
 """`dreamgym-kit experience`: from recordings to a model that stands in for tools, and its gate."""
 
 import shlex
+from contextlib import closing, contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dreamgym_kit.adapters.distilling.material import Material
     from dreamgym_kit.rollout.budgets import RunAccount
@@ -89,7 +90,6 @@ def annotate_command(
     Held-out recordings are chosen here, once, and are neither annotated nor taught.
     """
     import asyncio
-    from contextlib import closing
 
     from dreamgym_kit.adapters.distilling.material import begin, material, outcomes_of
     from dreamgym_kit.adapters.stores.factory import open_to_search
@@ -107,22 +107,19 @@ def annotate_command(
             out, store, settings, tools, by=tuple(split or ("environment",)), share=hold_out, seed=seed
         )
         known = material(begun, store, settings, texts=texts, outcomes=successes)
+        taught, of = known.sides.taught, len(known.sides.taught)
         kept, account = KeptAnnotations(out), RunAccount()
-        earlier = kept.spend
-        annotator, close = _annotator(by, settings, known.sides.taught, earlier, account)
-        try:
+        earlier, asks = kept.spend, by == TEACHER
+
+        def report(done: "Outcome") -> None:
+            if asks and done.made % max(1, of // 20) == 0:
+                tell(f"{done.before + done.made} of {of} episodes annotated")
+
+        with _annotator(by, settings, taught, earlier, account) as annotator:
+            at_once = settings.simulate.concurrency if asks else 1
             done = asyncio.run(
-                annotate(
-                    annotator,
-                    known.sides.taught,
-                    kept,
-                    at_once=settings.simulate.concurrency if by == TEACHER else 1,
-                    account=account,
-                    tell=_progress(len(known.sides.taught)) if by == TEACHER else lambda _: None,
-                )
+                annotate(annotator, taught, kept, at_once=at_once, account=account, tell=report)
             )
-        finally:
-            close()
     _show_annotated(done, known, out, spend=earlier + account.spend, as_json=as_json)
     if done.stopped or done.unusable:
         raise typer.Exit(1)
@@ -149,8 +146,6 @@ def train_command(
     Run again after a kill, it goes on from its last checkpoint. Other options are settings:
     [distill], or --set distill.batch_size=32.
     """
-    from contextlib import closing
-
     from dreamgym_kit.adapters.distilling.material import material, read_begun
     from dreamgym_kit.adapters.models.folders import require_extra
 
@@ -166,7 +161,7 @@ def train_command(
     if not isfinite(lr):
         raise UserError(f"lr: {lr} is no number to work with; leave it out for no limit.")
     settings = options.Given(None, {"buffer": buffer}, assigned or ()).settings()
-    distill = settings.distill
+    distill, share = settings.distill, settings.distill.leave_out
     wanted = SftOptions(
         steps=steps,
         batch=distill.batch_size,
@@ -191,27 +186,20 @@ def train_command(
             material(begun, store, settings),
             model,
             wanted,
-            leaving=Leaving(
-                distill.leave_out, distill.leave_out, distill.leave_out, reasoning=distill.reasoning
-            ),
+            leaving=Leaving(share, share, share, reasoning=distill.reasoning),
             most_tokens=distill.max_tokens,
             tell=report,
         )
-    summary: dict[str, Any] = {
-        "model": str(done.folder),
-        "lessons": done.counts.lessons.total(),
-        "unsayable": dict(done.counts.unsayable),
-        "unannotated_episodes": done.counts.unannotated,
-        "too_long": done.rows.too_long,
-        "longest_tokens": done.rows.longest,
-        "loss": round(done.steps[-1].loss, 4),
-    }
+    lessons, unsayable = done.counts.lessons.total(), dict(done.counts.unsayable)
+    loss = round(done.steps[-1].loss, 4)
     if as_json:
-        say_json(summary)
+        summary = {"model": str(done.folder), "lessons": lessons, "unsayable": unsayable}
+        summary |= {"unannotated_episodes": done.counts.unannotated, "too_long": done.rows.too_long}
+        say_json({**summary, "longest_tokens": done.rows.longest, "loss": loss})
         return
-    say(f" {done.folder}  {summary['lessons']} lessons, loss {summary['loss']}")
-    if summary["unsayable"]:
-        tools = ", ".join(f"{name} {count}" for name, count in sorted(summary["unsayable"].items()))
+    say(f" {done.folder}  {lessons} lessons, loss {loss}")
+    if unsayable:
+        tools = ", ".join(f"{name} {count}" for name, count in sorted(unsayable.items()))
         say(f" not taught, since no decision makes the answer: {one_line(tools)}")
     if done.rows.too_long:
         say(f" not taught, since longer than the model reads: {done.rows.too_long}")
@@ -237,7 +225,6 @@ def eval_command(
     where it is trusted or watched, a training only where trusted.
     """
     import asyncio
-    from contextlib import closing
 
     from dreamgym_kit.adapters.distilling.material import MODEL, material, read_begun
     from dreamgym_kit.adapters.distilling.training import held_out_calls, taught_to
@@ -252,26 +239,26 @@ def eval_command(
     if endpoint and model is not None:
         raise UserError("experience eval: --model is a directory, --endpoint a server; name one of them.")
     folder = None if endpoint else model or out / MODEL
+
+    def report(done: int, of: int) -> None:
+        if done % max(1, of // 10) == 0:
+            tell(f"{done} of {of} held-out calls asked")
+
     with closing(open_to_search(buffer_of(settings), settings)) as store:
         chat = served_model(settings) if folder is None else open_directory(folder)
         with closing(chat):
             known = material(begun, store, settings)
             without = frozenset() if folder is None else taught_to(folder)
             calls = asyncio.run(
-                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=_report_asked)
+                held_out_calls(known, chat, without=without, most=most, seed=seed, tell=report)
             )
     measured = exactness(calls, threshold=settings.simulate.min_confidence)
     gate = gate_of(measured, weights="" if folder is None else digest_of_folder(folder), bound=bound)
     path = (out if folder is None else folder) / FILE
     write_gate(path, gate, measured.to_json())
     if as_json:
-        say_json(
-            {
-                **measured.to_json(),
-                "gate": {name: tool.verdict for name, tool in gate.tools.items()},
-                "file": str(path),
-            }
-        )
+        verdicts = {name: tool.verdict for name, tool in gate.tools.items()}
+        say_json({**measured.to_json(), "gate": verdicts, "file": str(path)})
     else:
         _show_exact(measured, gate, path)
     if any(one.verdict == NEVER for one in gate.tools.values()):
@@ -289,38 +276,24 @@ def _tools(settings: "Settings") -> "list[Any]":
     return inspected(settings.graph, settings).tools
 
 
+@contextmanager
 def _annotator(
     by: str, settings: "Settings", taught: "Sequence[Trajectory]", earlier: "Spend", account: "RunAccount"
-) -> "tuple[Annotator, Callable[[], None]]":
-    """Who annotates, and what ends it; `earlier`: what was spent in this folder before."""
+) -> "Iterator[Annotator]":
+    """Who annotates; `earlier`: what was spent in this folder before."""
     from dreamgym_kit.dream.structured_output import CountedEndpoint
     from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunBudget
     from dreamgym_kit.training.annotators import MinedRules, TeachingModel
 
     if by == RULES:
-        return MinedRules(taught), lambda: None
-    endpoint = served_model(settings, role="teacher")
-    budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
-    budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
-    asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
-    name = settings.experience.of("teacher").model or ""
-    return TeachingModel(asked, name=name, seed=settings.simulate.seed), endpoint.close
-
-
-def _progress(of: int) -> "Callable[[Outcome], None]":
-    """Tells how far it is, now and then."""
-    every = max(1, of // 20)
-
-    def report(done: "Outcome") -> None:
-        if done.made % every == 0:
-            tell(f"{done.before + done.made} of {of} episodes annotated")
-
-    return report
-
-
-def _report_asked(done: int, of: int) -> None:
-    if done % max(1, of // 10) == 0:
-        tell(f"{done} of {of} held-out calls asked")
+        yield MinedRules(taught)
+        return
+    with closing(served_model(settings, role="teacher")) as endpoint:
+        budget = RunBudget(settings.budget.max_calls, settings.budget.max_usd)
+        budget.count_earlier(calls=earlier.calls, usd=earlier.cost_usd)
+        asked = CountedEndpoint(BudgetedEndpoint(endpoint, budget, calls=1), account, "teacher")
+        name = settings.experience.of("teacher").model or ""
+        yield TeachingModel(asked, name=name, seed=settings.simulate.seed)
 
 
 def _show_annotated(done: "Outcome", known: "Material", out: Path, *, spend: "Spend", as_json: bool) -> None:

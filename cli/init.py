@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.approving import format_effects
-from dreamgym_kit.cli.next_command import graphs_here, next_command
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
-from dreamgym_kit.cli.running import let_go, prints_on_stderr
+from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.colors import fold
 from dreamgym_kit.report.sanitize import one_line
@@ -150,16 +149,9 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
             {"name": spec.name, "effect": str(spec.effect), "source": spec.source, "reason": spec.reason}
             for spec in facts.every()
         ]
-        say_json(
-            {
-                "settings": str(file),
-                "tasks": str(tasks) if tasks is not None else None,
-                "tools": tools,
-                "offered": len(described),
-                "problems": [*facts.problems, *facts.touched],
-                "warnings": facts.warnings,
-            }
-        )
+        record: dict[str, Any] = {"settings": str(file), "tasks": str(tasks) if tasks is not None else None}
+        record |= {"tools": tools, "offered": len(described), "problems": [*facts.problems, *facts.touched]}
+        say_json({**record, "warnings": facts.warnings})
     else:
         _show(file, tasks, len(described), facts, settings)
 
@@ -230,11 +222,9 @@ def _confirm(file: Path, *, as_json: bool) -> None:
     if as_json:
         say_json({"settings": str(file), "confirmed": confirmed})
         return
-
-    count, now = (
-        ("effect", "is no longer a guess") if confirmed == 1 else ("effects", "are no longer guesses")
-    )
-    say(f" {confirmed} {count} in {file.name} {now}.")
+    places = f"in {file.name}"
+    one, many = f"effect {places} is no longer a guess", f"effects {places} are no longer guesses"
+    say(f" {confirmed} {one if confirmed == 1 else many}.")
     say_steps(("Check", "dreamgym-kit doctor", "what is still missing"))
 
 

@@ -36,10 +36,41 @@ _THEN = {  # what begins with an event
     "evaluation_started": "evaluation",
     "evaluated": "rollouts",
 }
+_LINES = {  # of events that need nothing but their facts
+    "executed": "EXECUTED {episode}  {text}",
+    "violation": "REFUSED {episode}  {text}",
+    "training_started": "step {step} of {steps}",
+    "draw_without_signal": "step {step}: draw {draw} taught nothing ({dead} dead groups, {small} too small)",
+    "gate": "gate: {text}",
+    "canaries": "canaries: {text}",
+    "real_calls_stopped": "NO MORE REAL CALLS ({why})  {text}",
+    "alarm": "ALARM {alarm}  step {step}  {text}",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """How far something is, from its events."""
+
+    troubles: list[str] = field(default_factory=list)
+    stopping: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    def _block(self, lines: "list[Text]", room: int, *, more: str = "", last: str) -> "list[Text]":
+        """The lines of a terminal, with what went wrong first and what Ctrl-C does."""
+        from rich.text import Text
+
+        if self.troubles:
+            trouble = cut_middle(f"  ! {one_line(self.troubles[0])}{more}", room)
+            lines.append(Text(trouble, style="bold red"))
+        return [*lines, Text(last)]
+
+    def _left_s(self, made: int, left: int) -> float | None:
+        return (time.monotonic() - self.began) / made * left if made > 0 else None
 
 
 @dataclass(slots=True)
-class RunProgress:
+class RunProgress(_Progress):
     """How far a run is, from its events."""
 
     graph: str = ""
@@ -49,9 +80,6 @@ class RunProgress:
     calls: int = 0
     verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_VERDICTS, 0))
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # episode -> (tool, since)
-    anomalies: list[str] = field(default_factory=list)
-    stopping: str = ""
-    began: float = field(default_factory=time.monotonic)
     logged_at: float = field(default_factory=time.monotonic)
     logged_done: int = 0
 
@@ -74,14 +102,12 @@ class RunProgress:
             case "finding":
                 steps = facts.get("steps") or ()
                 place = f"{episode} step {steps[-1]}" if steps else episode
-                self.anomalies.append(f"{facts['text']}: {place}")
+                self.troubles.append(f"{facts['text']}: {place}")
                 return f"ANOMALY {facts['finding']}  {place}  {facts['text']}"
             case "executed":
-                self.anomalies.insert(0, f"EXECUTED {episode} {facts['text']}")
-                return f"EXECUTED {episode}  {facts['text']}"
+                self.troubles.insert(0, f"EXECUTED {episode} {facts['text']}")
             case "violation":
-                self.anomalies.append(f"blocked: {episode} {facts['text']}")
-                return f"REFUSED {episode}  {facts['text']}"
+                self.troubles.append(f"blocked: {episode} {facts['text']}")
             case "lost":
                 return f"LOST {episode}  attempt {facts['attempt']}: {facts['error']}"
             case "run_stopping":
@@ -89,7 +115,7 @@ class RunProgress:
                 return f"stopping ({self.stopping}): finishing what runs"
             case "episode_finished":
                 return self._finished(episode, facts)
-        return ""
+        return _LINES.get(kind, "").format_map(facts)
 
     def _finished(self, episode: str, facts: Mapping[str, Any]) -> str:
         self.running.pop(episode, None)
@@ -107,7 +133,7 @@ class RunProgress:
     @property
     def left_s(self) -> float | None:
         """Seconds left at the pace so far; None while there is no pace."""
-        return _left_s(self.began, self.done - self.earlier, self.total - self.done)
+        return self._left_s(self.done - self.earlier, self.total - self.done)
 
     def tally(self) -> str:
         """Verdicts in words."""
@@ -122,31 +148,26 @@ class RunProgress:
         for verdict, color in _VERDICTS.items():
             count = self.verdicts[verdict]
             head.append(f"{count} {_word(verdict, count)}  ", style=color if count else "")
-        pace = self.calls / max(time.monotonic() - self.began, 0.001)
-        bar = f"{_bar(self.done, self.total, self.left_s)}   {pace:.0f} calls/s"
-        lines = [head, Text(cut_middle(bar, room)), Text(cut_middle(self._running(), room))]
-        if self.anomalies:
-            more = f", and {len(self.anomalies) - 1} more" if len(self.anomalies) > 1 else ""
-            lines.append(Text(cut_middle(f"  ! {one_line(self.anomalies[0])}{more}", room), style="bold red"))
-        if self.stopping:
-            last = " Stopping: what runs is finished. Ctrl-C again: stop now; the run can be resumed."
-        else:
-            last = " Ctrl-C: finish what runs, then stop; the run can be resumed."
-        return [*lines, Text(last)]
-
-    def _running(self) -> str:
         now = time.monotonic()
+        pace = self.calls / max(now - self.began, 0.001)
+        bar = f"{_bar(self.done, self.total, self.left_s)}   {pace:.0f} calls/s"
         oldest = sorted(self.running.items(), key=lambda item: item[1][1])
-        shown = [
+        running = [
             f"{one_line(name)} {one_line(tool)} {now - since:.0f} s"
             for name, (tool, since) in oldest[:_RUNNING_SHOWN]
         ]
-        more = [f"+{len(oldest) - _RUNNING_SHOWN}"] if len(oldest) > _RUNNING_SHOWN else []
-        return "  running  " + "   ".join([*shown, *more])
+        running += [f"+{len(oldest) - _RUNNING_SHOWN}"] if len(oldest) > _RUNNING_SHOWN else []
+        texts = (bar, "  running  " + "   ".join(running))
+        more = f", and {len(self.troubles) - 1} more" if len(self.troubles) > 1 else ""
+        last = " Ctrl-C: finish what runs, then stop; the run can be resumed."
+        if self.stopping:
+            last = " Stopping: what runs is finished. Ctrl-C again: stop now; the run can be resumed."
+        lines = [head, *(Text(cut_middle(text, room)) for text in texts)]
+        return self._block(lines, room, more=more, last=last)
 
 
 @dataclass(slots=True)
-class TrainingProgress:
+class TrainingProgress(_Progress):
     """How far a training is, from its events."""
 
     where: str = "dream"  # or the stage of a way to the real tools; success is told with it
@@ -156,74 +177,46 @@ class TrainingProgress:
     done: int = 0  # episodes of what goes on now
     total: int = 0
     lines: list[str] = field(default_factory=list)  # of steps and evaluations, as they came
-    troubles: list[str] = field(default_factory=list)
-    stopping: str = ""
     first_step: int = 0
-    began: float = field(default_factory=time.monotonic)
 
     def take(self, kind: str, facts: Mapping[str, Any]) -> str:
         """Follow one event; gives the line that it is worth in a log, "" where it is worth none."""
-        if kind == "training_started":
-            self.step = self.first_step = int(facts["step"])
-            self.steps, self.began = int(facts["steps"]), time.monotonic()
-        elif kind == "step_finished":
-            self.step = int(facts["step"])
-        elif kind == "episode_finished":
-            self.done, self.total = int(facts["done"]), int(facts["total"])
-        elif kind == "run_stopping":
-            self.stopping = str(facts["reason"])
         if kind in _THEN:
             self.doing, self.done, self.total = _THEN[kind], 0, 0
-        line = self._line(kind, facts)
-        if kind in ("step_finished", "evaluated"):
-            self.lines.append(line)
-        elif kind in ("executed", "violation", "alarm", "real_calls_stopped"):
-            self.troubles.append(line)
-        return line
-
-    def _line(self, kind: str, facts: Mapping[str, Any]) -> str:
+        line = _LINES.get(kind, "").format_map(facts)
         match kind:
             case "training_started":
-                return f"step {facts['step']} of {facts['steps']}"
-            case "executed" | "violation":
-                return (
-                    f"{'REFUSED' if kind == 'violation' else 'EXECUTED'} {facts['episode']}  {facts['text']}"
-                )
-            case "draw_without_signal":
-                why = f"{facts['dead']} dead groups, {facts['small']} too small"
-                return f"step {facts['step']}: draw {facts['draw']} taught nothing ({why})"
+                self.step = self.first_step = int(facts["step"])
+                self.steps, self.began = int(facts["steps"]), time.monotonic()
             case "step_finished":
-                return self._step_line(facts)
+                self.step = int(facts["step"])
+                line = self._step_line(facts)
+                self.lines.append(line)
             case "evaluated":
                 decided = int(facts["decided"])
                 share = _share(facts["success"] / decided if decided else None)
                 where = "real tools" if facts["real"] else "dreamed"
-                return f"HELD OUT after step {facts['step']}: {share} of {decided} decided episodes, {where}"
-            case "gate" | "canaries":
-                return f"{kind}: {facts['text']}"
-            case "real_calls_stopped":
-                return f"NO MORE REAL CALLS ({facts['why']})  {facts['text']}"
-            case "alarm":
-                return f"ALARM {facts['alarm']}  step {facts['step']}  {facts['text']}"
+                line = f"HELD OUT after step {facts['step']}: {share} of {decided} decided episodes, {where}"
+                self.lines.append(line)
+            case "episode_finished":
+                self.done, self.total = int(facts["done"]), int(facts["total"])
             case "run_stopping":
-                return f"stopping ({facts['reason']}): at the last checkpoint"
-        return ""
+                self.stopping = str(facts["reason"])
+                line = f"stopping ({self.stopping}): at the last checkpoint"
+            case "executed" | "violation" | "alarm" | "real_calls_stopped":
+                self.troubles.append(line)
+        return line
 
     def _step_line(self, facts: Mapping[str, Any]) -> str:
         seconds: Mapping[str, float] = facts["seconds"]
-        spent = [seconds.get(part, 0.0) for part in ("waited", "update")]
+        waited, update = (seconds.get(part, 0.0) for part in ("waited", "update"))
         whole = sum(value for part, value in seconds.items() if part != "rollouts")
         return (
             f"step {facts['step']}/{self.steps}  {self.where} {_share(facts['success'])}  "
             f"entropy {_number(facts['entropy'])}  kl {_number(facts['kl'])}  "
             f"dead {facts['dead']}/{facts['groups']}  inconclusive {facts['inconclusive']}  "
-            f"{whole:.1f} s (rollouts {spent[0]:.1f}, update {spent[1]:.1f})"
+            f"{whole:.1f} s (rollouts {waited:.1f}, update {update:.1f})"
         )
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds left at the pace so far; None while there is no pace."""
-        return _left_s(self.began, self.step - self.first_step, self.steps - self.step)
 
     def block(self, width: int) -> "list[Text]":
         """The lines that a terminal shows."""
@@ -234,25 +227,17 @@ class TrainingProgress:
         episodes = f"{self.done} of {self.total} episodes" if counted else ""
         texts = [
             f" training   step {self.step} of {self.steps}   {self.doing} {episodes}",
-            _bar(self.step, self.steps, self.left_s),
+            _bar(self.step, self.steps, self._left_s(self.step - self.first_step, self.steps - self.step)),
             *(f"  {one_line(line)}" for line in self.lines[-_STEPS_SHOWN:]),
         ]
-        lines = [Text(cut_middle(line, room)) for line in texts]
-        if self.troubles:
-            lines.append(Text(cut_middle(f"  ! {one_line(self.troubles[0])}", room), style="bold red"))
+        last = " Ctrl-C: stop at the last checkpoint; it can be resumed."
         if self.stopping:
             last = " Stopping at the last checkpoint. Ctrl-C again: now; it can be resumed."
-        else:
-            last = " Ctrl-C: stop at the last checkpoint; it can be resumed."
-        return [*lines, Text(last)]
+        return self._block([Text(cut_middle(text, room)) for text in texts], room, last=last)
 
 
 def _word(verdict: str, count: int) -> str:
     return "errors" if verdict == "error" and count != 1 else verdict
-
-
-def _left_s(began: float, made: int, left: int) -> float | None:
-    return (time.monotonic() - began) / made * left if made > 0 else None
 
 
 def _bar(done: int, total: int, left_s: float | None) -> str:

@@ -1,10 +1,10 @@
-"""Carries out a run for `simulate`, `record` and `demo`: progress, signals, and the exit code at its end."""
+"""Carries out a run: progress, signals, the exit code at its end, and what to type next."""
 
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,11 +12,13 @@ import typer
 
 from dreamgym_kit.cli.output import near, pasted, say, stdout_paint, tell
 from dreamgym_kit.cli.progress import RunProgress, TrainingProgress, shown_progress
-from dreamgym_kit.errors import StoreError, UserError
+from dreamgym_kit.errors import AmbiguousGraph, GraphNotLoaded, StoreError, UnknownName, UserError
 from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
+    import ast
+
     from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
     from dreamgym_kit.adapters.langgraph.run.run import RunResult
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.types import Episode
 
-DONE, FAILED = 0, 1
+    _Watch = tuple[EventSink, StopSwitch]
+
 _STDOUT, _STDERR = 1, 2  # descriptors
 _LEAVE_AFTER_S = 0.5  # after the second Ctrl-C
+_PLACEHOLDER = "placeholder"
+_MAX_FILES = 500
+_MAX_BYTES = 1_000_000
+_MAKERS = ("compile", "create_agent", "create_react_agent", "create_deep_agent", "create_supervisor")
 
 
 def tell_waiting(place: "Place", settings: "Settings") -> int:
@@ -77,17 +84,11 @@ def served_model(settings: "Settings", *, role: str = "") -> "OpenAIEndpoint":
 def carry_out(request: "RunRequest") -> "RunResult":
     """Run to the end, or to where a signal stopped it."""
     from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap, run_to_end
-    from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
     with frozen_heap(START_OBJECTS):
         from dreamgym_kit.adapters.langgraph.run.run import run
 
-    stop = StopSwitch()
-    with (
-        stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        shown_progress(RunProgress()) as events,
-        prints_on_stderr(),
-    ):
+    with _watched(RunProgress()) as (events, stop):
         try:
             return run_to_end(run(request, events=events, stop=stop), stop)
         except Exception as error:
@@ -97,15 +98,20 @@ def carry_out(request: "RunRequest") -> "RunResult":
             end(stop.code, dreamt=True)
 
 
+def learning(*, plain: bool = False, where: str = "dream") -> "AbstractContextManager[_Watch]":
+    """`_watched` while a policy learns."""
+    return _watched(TrainingProgress(where), plain=plain)
+
+
 @contextmanager
-def learning(*, plain: bool = False, where: str = "dream") -> Iterator[tuple["EventSink", "StopSwitch"]]:
-    """While a policy learns: progress, and signals that stop it; what the agent prints goes to stderr."""
+def _watched(progress: RunProgress | TrainingProgress, *, plain: bool = False) -> "Iterator[_Watch]":
+    """Show progress, and have signals stop it; what the agent prints goes to stderr."""
     from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
     stop = StopSwitch()
     with (
         stop_on_signals(stop, leave_after_s=_LEAVE_AFTER_S),
-        shown_progress(TrainingProgress(where), plain=plain) as events,
+        shown_progress(progress, plain=plain) as events,
         prints_on_stderr(),
     ):
         yield events, stop
@@ -242,18 +248,7 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
 
 @contextmanager
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
-    """`open_recordings` for a while: a server of the buffer's own ends with it."""
-    store = open_recordings(settings)
-    try:
-        yield store
-    finally:
-        if store is not None:
-            with suppress(StoreError):  # what was dreamt is told all the same
-                store.close()
-
-
-def open_recordings(settings: "Settings") -> "TransitionStore | None":
-    """Open a buffer to dream from; None, said on stderr, where there is none yet."""
+    """Open a buffer to dream from, for a while; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
@@ -268,6 +263,81 @@ def open_recordings(settings: "Settings") -> "TransitionStore | None":
             f"warning: {place} holds no recordings yet, so the dream {known}; "
             "make some with: dreamgym-kit record"
         )
-        return None
+        yield None
+        return
     tell_waiting(place, settings)
-    return open_store(place, settings)
+    store = open_store(place, settings)
+    try:
+        yield store
+    finally:
+        with suppress(StoreError):  # what was dreamt is told all the same
+            store.close()
+
+
+def next_command(error: UserError, command: str, graph: str | None, folder: Path) -> str:
+    """Give what to type once what `error` says is mended, with what can be typed to mend it.
+
+    Args:
+        error: what stopped the command.
+        command: its name.
+        graph: what was asked for.
+        folder: where the project is.
+    """
+    from dreamgym_kit.adapters.langgraph.analysis.import_errors import in_env_file
+
+    if isinstance(error, AmbiguousGraph):
+        first = error.choices[0]
+        return typed_command(command, f"{graph}:{first.partition(':')[2]}" if graph else first)
+    if isinstance(error, UnknownName) and error.near and graph is not None:
+        file, colon, name = graph.rpartition(":")
+        return typed_command(command, f"{file}{colon}{error.near}" if name == error.name else graph)
+    again = typed_command(command, graph)
+    if isinstance(error, GraphNotLoaded) and error.variables:
+        if in_env_file(error.variables, folder):
+            return f"set -a; . {pasted(str(folder / '.env'))}; set +a; {again}"
+        exports = " ".join(f"{name}={_PLACEHOLDER}" for name in error.variables)
+        return f"export {exports} && {again}"
+    return again
+
+
+def typed_command(command: str, graph: str | None) -> str:
+    """A command of ours with a graph, to paste into a shell."""
+    return " ".join(["dreamgym-kit", command, *([pasted(graph)] if graph else [])])
+
+
+def graphs_here(folder: Path) -> list[str]:
+    """Give what could be named, the surest first: graphs of langgraph.json, then of modules at hand."""
+    from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE, graphs_of
+
+    if (folder / PROJECT_FILE).is_file():
+        try:
+            return [f"{PROJECT_FILE}:{name}" for name in graphs_of(folder / PROJECT_FILE)]
+        except UserError:
+            return []
+    files = sorted([*folder.glob("*.py"), *folder.glob("src/*.py"), *folder.glob("src/*/*.py")])[:_MAX_FILES]
+    return [f"{file.relative_to(folder)}:{name}" for file in files for name in _graphs_in(file)]
+
+
+def _graphs_in(file: Path) -> list[str]:
+    """Names that a module gives to what makes a graph."""
+    import ast
+
+    try:
+        parsed = ast.parse(file.read_bytes() if file.stat().st_size <= _MAX_BYTES else b"")
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [
+        target.id
+        for statement in parsed.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and _makes_graph(statement.value.func)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    ]
+
+
+def _makes_graph(function: "ast.expr") -> bool:
+    owner = getattr(getattr(function, "value", None), "id", "")  # `re.compile` makes no graph
+    name = getattr(function, "attr", None) or getattr(function, "id", None)
+    return name in _MAKERS and owner not in ("re", "regex")

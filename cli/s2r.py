@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +15,8 @@ from dreamgym_kit.cli.running import end, going_on, inspected, learning
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.run.request import S2rRequest
     from dreamgym_kit.adapters.langgraph.s2r.s2r_run import S2rResult
-    from dreamgym_kit.interfaces import Approver
     from dreamgym_kit.rollout.rundir import RunDirectory
-    from dreamgym_kit.settings.schema import Settings
 
 EXAMPLES = (
     "dreamgym-kit s2r --policy runs/TRAIN/weights/step-000040 --max-calls 1000 --preflight-only",
@@ -34,6 +32,12 @@ CODES = (
     "the gate; 130 or 143 stopped, can be resumed."
 )
 
+_ALLOWED = {
+    "shadow": "Reads will be REAL, writes dreamed",
+    "approve": "Reads will be REAL, and so will each write that is approved",
+    "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.auto_approve "
+    "names it",
+}
 PreflightOnly = Annotated[bool, options.option("--preflight-only", "Only the gate; no real call is made.")]
 Audited = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or its audit log.")]
 Head = Annotated[str | None, options.option("--head", "The log's last digest, kept elsewhere.", "DIGEST")]
@@ -63,7 +67,9 @@ def command(
 
     require_extra("train")
     real_limits(settings)
-    file = options.tasks_of(settings, "s2r")
+    file, stage = options.tasks_of(settings, "s2r"), settings.s2r.stage
+    # a function of the settings, or nobody, where no person sits at a terminal
+    asks = settings.s2r.approver is None and stage != "shadow" and sys.stdin.isatty()
     with opened_to_add(buffer_of(settings), settings, tell=tell) as store:
         request = S2rRequest(
             graph=options.graph_of(settings, "s2r"),
@@ -73,40 +79,21 @@ def command(
             directory=resume.absolute() if resume is not None else None,
             resume=resume is not None,
             gate_only=preflight_only,
-            approver=_terminal(settings),
+            approver=TerminalApprover() if asks else None,
         )
-        if not preflight_only:
-            _agree(request, yes=yes)
+        if not preflight_only:  # say what the real tools can do, how far the stage lets them, and ask
+            tell(f"{_ALLOWED[stage]}: at most {settings.s2r.max_calls:,} real calls. What the tools can do:")
+            tell(format_effects(inspected(str(request.graph), settings).tools))
+            confirm("Begin, with the gate first?", "s2r runs real tools", yes=yes)
         from dreamgym_kit.adapters.langgraph.s2r.s2r_run import run_s2r
 
         plain = verbose > 0 or request.approver is not None
-        with learning(plain=plain, where=settings.s2r.stage) as (events, stop):
+        with learning(plain=plain, where=stage) as (events, stop):
             if isinstance(request.approver, TerminalApprover):
                 request.approver.until(lambda: stop.requested)
             result = run_s2r(request, events=events, stop=stop)
-    _show(result, settings.s2r.stage, as_json=as_json)
+    _show(result, stage, as_json=as_json)
     end(_code(result), dreamt=True)
-
-
-def _terminal(settings: "Settings") -> "Approver | None":
-    """Who is asked at the terminal; None where settings name a function, or nobody sits there."""
-    if settings.s2r.approver is not None or settings.s2r.stage == "shadow" or not sys.stdin.isatty():
-        return None
-    return TerminalApprover()
-
-
-def _agree(request: "S2rRequest", *, yes: bool) -> None:
-    """Say what the real tools can do, how far the stage lets them, and ask."""
-    s2r = request.settings.s2r
-    allowed = {
-        "shadow": "Reads will be REAL, writes dreamed",
-        "approve": "Reads will be REAL, and so will each write that is approved",
-        "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.auto_approve "
-        "names it",
-    }[s2r.stage]
-    tell(f"{allowed}: at most {s2r.max_calls:,} real calls. What the tools can do:")
-    tell(format_effects(inspected(str(request.graph), request.settings).tools))
-    confirm("Begin, with the gate first?", "s2r runs real tools", yes=yes)
 
 
 def _code(result: "S2rResult") -> int:
@@ -167,13 +154,8 @@ def shown(directory: "RunDirectory", *, as_json: bool) -> bool:
     if report is None:
         say(" NOT FINISHED  what was done so far is in its audit log")
         return True
-    say(
-        render_s2r(
-            report,
-            stage=str(directory.manifest.matters.get("stage")).replace("staged", "approve"),
-            paint=stdout_paint(),
-        )
-    )
+    stage = str(directory.manifest.matters.get("stage")).replace("staged", "approve")
+    say(render_s2r(report, stage=stage, paint=stdout_paint()))
     return True
 
 
@@ -184,16 +166,7 @@ def verify_log(run: Audited, head: Head = None, as_json: options.AsJson = False)
     path = run / AUDIT if run.is_dir() else run
     checked = verify(path, head=head or "")
     if as_json:
-        say_json(
-            {
-                "log": str(path),
-                "whole": checked.whole,
-                "entries": checked.entries,
-                "head": checked.head,
-                "closed": checked.closed,
-                "wrong": checked.wrong,
-            }
-        )
+        say_json({"log": str(path), "whole": checked.whole, **asdict(checked)})
     elif checked.whole:
         state = "" if checked.closed else "; its run goes on, was killed, or lines at the end are missing"
         say(f" WHOLE  {checked.entries} lines, head {checked.head}{state}")

@@ -25,7 +25,7 @@ from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.recipes.desk.environment import times_opened
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
-from dreamgym_kit.report.evaluation import Evaluation
+from dreamgym_kit.report.evaluation import Evaluation, scored
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.rundir import half_made
 from dreamgym_kit.routing.router import Mode
@@ -154,18 +154,15 @@ def record_work(
     label = f"work-{plan.seed}"  # who works an episode is drawn by its name: no run's id may be in it
     done = record(_colleagues, tasks, settings=settings, buffer=store, repeats=plan.recorded, label=label)
     worked = times_opened() - before
-    run_to_end(
-        crawl(
-            CrawlRequest(
-                graph=GRAPH,
-                environments=crawl_targets(tasks),
-                settings=settings,
-                store=store,
-                most=_MAX_READ,
-                per_second=0,
-            )
-        )
+    request = CrawlRequest(
+        graph=GRAPH,
+        environments=crawl_targets(tasks),
+        settings=settings,
+        store=store,
+        most=_MAX_READ,
+        per_second=0,
     )
+    run_to_end(crawl(request))
     tell(
         f"1 record     {done.totals.total} requests worked on the real desk by scripted colleagues, "
         f"{done.totals.passed / done.totals.total:.0%} of them well; {worked:,} real calls, and "
@@ -222,14 +219,8 @@ def tried(
         baseline=against,
         run_dir=directory,
     )
-    tell(f"{line}   {evaluation.sentence if against is None else _alone(evaluation)}")
+    tell(f"{line}   {evaluation.sentence if against is None else scored(evaluation.b)}")
     return evaluation
-
-
-def _alone(evaluation: Evaluation) -> str:
-    from dreamgym_kit.report.evaluation import scored
-
-    return scored(evaluation.b)
 
 
 def learn(

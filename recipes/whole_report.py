@@ -7,12 +7,11 @@ either form.
 import html
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dreamgym_kit.deployment.card import KEY
-from dreamgym_kit.report.evaluation import Evaluation, format_share
+from dreamgym_kit.report.evaluation import format_share
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
@@ -51,51 +50,29 @@ pre { background: #f6f8fa; padding: .8rem; white-space: pre-wrap; }
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """The title of a part."""
+class Block(NamedTuple):
+    """A part of the report."""
 
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """What it comes to: the sentence for whoever reads no further."""
-
-    text: str
-    good: bool
+    kind: str  # one of `_FORMS`, or "table"
+    rows: Sequence[Sequence[str]]  # of cells; all but a table have one in each
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """A paragraph."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """A list of sentences."""
-
-    texts: Sequence[str]
+_FORMS = {  # kind: a row in Markdown; before all rows, a row, and after all rows in HTML
+    "heading": ("## {}", "", "<h2>{}</h2>", ""),
+    "good": ("**{}**", "", '<p class="lead good">{}</p>', ""),
+    "bad": ("**{}**", "", '<p class="lead bad">{}</p>', ""),
+    "paragraph": ("{}", "", "<p>{}</p>", ""),
+    "points": ("- {}", "<ul>", "<li>{}</li>", "</ul>"),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows below a head."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+def _block(kind: str, *texts: str) -> Block:
+    return Block(kind, [(text,) for text in texts])
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
-    """Lines to paste."""
-
-    lines: Sequence[str]
-
-
-Block = Heading | Lead | Paragraph | Points | Table | Code
+def _table(*rows: Sequence[str]) -> Block:
+    """The first row is the head."""
+    return Block("table", rows)
 
 
 def write_report(out: Path, plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Path:
@@ -110,36 +87,39 @@ def blocks_of(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[Bloc
     """The report, part by part; the answer first."""
     beating = outcome.after.beating
     assert beating is not None  # it was held against the start
-    yield Lead(outcome.sentence, good=outcome.promoted)
+    yield _block("good" if outcome.promoted else "bad", outcome.sentence)
     said_before = beating.phrase("what is deployed", "the candidate")  # the same, in other words
     reasons = [reason for reason in outcome.event.reasons if reason != said_before]
     if reasons and not outcome.promoted:
-        yield Points(reasons)
-    yield Heading("How good it is, on the real tools")
+        yield _block("points", *reasons)
+    yield _block("heading", "How good it is, on the real tools")
     tries = f"{plan.tries} tries" if plan.tries > 1 else "one try"
-    yield Paragraph(
+    yield _block(
+        "paragraph",
         f"{plan.held_out} tasks without training data, in environments without recordings, {tries} each. "
-        "In brackets: where the true figure lies, 95 times in 100."
+        "In brackets: where the true figure lies, 95 times in 100.",
     )
-    yield Table(("", "solved", "against the start"), list(_scores(outcome)))
-    yield Table(("kind of task", "the start", "the candidate"), list(_kinds(outcome)))
-    yield Heading("What it cost")
-    yield Table(("phase", "real calls", "seconds"), list(_phases(outcome)))
+    yield _table(("", "solved", "against the start"), *_scores(outcome))
+    yield _table(("kind of task", "the start", "the candidate"), *_kinds(outcome))
+    yield _block("heading", "What it cost")
+    yield _table(("phase", "real calls", "seconds"), *_phases(outcome))
     yield from _notes(outcome)
-    yield Heading("What this does not say")
-    yield Points(list(_caveats(plan, outcome)))
-    yield Heading("How it is used, and how it is undone")
-    yield Code(outcome.pointing.lines)
-    yield Paragraph(
+    yield _block("heading", "What this does not say")
+    yield _block("points", *_caveats(plan, outcome))
+    yield _block("heading", "How it is used, and how it is undone")
+    yield _block("code", *outcome.pointing.lines)
+    yield _block(
+        "paragraph",
         "The first line starts a server; dreamgym-kit serve does the same, after it held the files against "
         f"their digest. The second stands in the graph. Both read the key from {KEY}: set it to a secret of "
-        "your own. Tool calls inside the third are kept for the next training."
+        "your own. Tool calls inside the third are kept for the next training.",
     )
     if outcome.promoted:
-        yield Code([f"dreamgym-kit deploy rollback --registry {shlex.quote(outcome.pointing.shelf)}"])
+        registry = shlex.quote(outcome.pointing.shelf)
+        yield _block("code", f"dreamgym-kit deploy rollback --registry {registry}")
     else:
-        yield Paragraph("There is nothing to undo: what is in use is the first version here.")
-    yield Paragraph(f"The card of what is in use: {outcome.card}")
+        yield _block("paragraph", "There is nothing to undo: what is in use is the first version here.")
+    yield _block("paragraph", f"The card of what is in use: {outcome.card}")
 
 
 def _scores(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
@@ -172,15 +152,11 @@ def _phases(outcome: "WholeWayOutcome") -> Iterator[tuple[str, str, str]]:
 
 
 def _calls(outcome: "WholeWayOutcome", phase: str) -> int:
-    tried: dict[str, Evaluation] = {
-        "before": outcome.before,
-        "dreamed": outcome.dreamed,
-        "after": outcome.after,
-    }
+    tried = {"before": outcome.before, "dreamed": outcome.dreamed, "after": outcome.after}
     if phase in tried:
         return tried[phase].b.summary.real_calls
-    calls = outcome.facts.get(phase, {}).get("real_calls", 0)
-    return calls if isinstance(calls, int) else 0
+    calls: int = outcome.facts.get(phase, {}).get("real_calls", 0)
+    return calls
 
 
 def _notes(outcome: "WholeWayOutcome") -> Iterator[Block]:
@@ -194,7 +170,7 @@ def _notes(outcome: "WholeWayOutcome") -> Iterator[Block]:
         notes.append(f"An alarm ended the dream at its last good step: {dream['alarm']}")
     if real.get("stopped"):
         notes.append(f"What ended the real calls: {real['stopped']}")
-    yield Points(notes)
+    yield _block("points", *notes)
 
 
 def _caveats(plan: "WholeWayPlan", outcome: "WholeWayOutcome") -> Iterator[str]:
@@ -225,39 +201,25 @@ def as_html(title: str, blocks: Sequence[Block]) -> str:
 
 
 def _markdown(block: Block) -> str:
-    match block:
-        case Heading(text):
-            return f"## {quiet(text)}"
-        case Lead(text):
-            return f"**{quiet(text)}**"
-        case Paragraph(text):
-            return quiet(text)
-        case Points(texts):
-            return "\n".join(f"- {quiet(text)}" for text in texts)
-        case Table(head, rows):
-            lines = [head, ["---"] * len(head), *rows]
-            return "\n".join(f"| {' | '.join(map(quiet, line))} |" for line in lines)
-        case Code(lines):
-            return "\n".join(f"    {one_line(line)}" for line in lines)
+    if block.kind == "table":
+        head, *rows = block.rows
+        return "\n".join(f"| {' | '.join(map(quiet, row))} |" for row in (head, ["---"] * len(head), *rows))
+    if block.kind == "code":
+        return "\n".join(f"    {one_line(line)}" for [line] in block.rows)
+    return "\n".join(_FORMS[block.kind][0].format(quiet(text)) for [text] in block.rows)
 
 
 def _html(block: Block) -> str:
-    match block:
-        case Heading(text):
-            return f"<h2>{_text(text)}</h2>"
-        case Lead(text, good):
-            return f'<p class="lead {"good" if good else "bad"}">{_text(text)}</p>'
-        case Paragraph(text):
-            return f"<p>{_text(text)}</p>"
-        case Points(texts):
-            return f"<ul>{''.join(f'<li>{_text(text)}</li>' for text in texts)}</ul>"
-        case Table(head, rows):
-            cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
-            lines = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
-            return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
-        case Code(lines):
-            return f"<pre>{_text(chr(10).join(map(one_line, lines)), keep=True)}</pre>"
+    if block.kind == "table":
+        head, *rows = block.rows
+        cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
+        lines = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+    if block.kind == "code":
+        return f"<pre>{html.escape(chr(10).join(one_line(line) for [line] in block.rows))}</pre>"
+    _, before, row, after = _FORMS[block.kind]
+    return f"{before}{''.join(row.format(_text(text)) for [text] in block.rows)}{after}"
 
 
-def _text(text: str, *, keep: bool = False) -> str:
-    return html.escape(text if keep else one_line(text), quote=True)
+def _text(text: str) -> str:
+    return html.escape(one_line(text), quote=True)

@@ -29,14 +29,13 @@ from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.rundir import half_made
-from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.supervision.audit import AUDIT, entries_of
 from dreamgym_kit.types import Split
 
 RECORDINGS, SHELF = "recordings.db", "deployed"
 FILE = "phases.json"
-Facts = Mapping[str, JsonValue]
+Facts = Mapping[str, Any]  # as JSON has them
 _SERVED = "desk"  # how a server calls the model
 
 
@@ -89,29 +88,33 @@ class WholeWay:
         """Every phase in turn."""
         self._phase("record", self._record, clears=(f"{RECORDINGS}*", "runs"))
         decides = self._phase("distil", self._distil, clears=("experience",)).get("model")
-        self.settings = self.settings.with_overrides({"experience.dir": str(decides) if decides else None})
-        start = Path(str(self._phase("start", self._start, clears=("start",))["model"]))
-        self._phase("before", lambda: self._try("before", start), clears=("before",))
-        dreamed = Path(str(self._phase("dream", lambda: self._dream(start))["weights"]))
-        self._phase("dreamed", lambda: self._try("dreamed", dreamed), clears=("dreamed",))
-        candidate = Path(str(self._phase("real", lambda: self._real(dreamed))["weights"]))
-        self._phase("after", lambda: self._try("after", candidate), clears=("after",))
+        self.settings = self.settings.with_overrides({"experience.dir": decides or None})
+        start = Path(self._phase("start", self._start, clears=("start",))["model"])
+        self._phase("before", lambda: self._try("before", start, "4 evaluate"), clears=("before",))
+        dreamed = Path(self._phase("dream", lambda: self._dream(start))["weights"])
+        self._phase("dreamed", lambda: self._try("dreamed", dreamed, "6 evaluate"), clears=("dreamed",))
+        candidate = Path(self._phase("real", lambda: self._real(dreamed))["weights"])
+        self._phase("after", lambda: self._try("after", candidate, "8 evaluate"), clears=("after",))
         self._phase("deploy", lambda: self._deploy(start, candidate), clears=(SHELF,))
         return self._outcome()
 
     def _phase(self, name: str, work: Callable[[], Facts], *, clears: Sequence[str] = ()) -> Facts:
         self._phase_lines = []
         facts, known = self.phases.run(name, lambda: {"told": self._phase_lines, **work()}, clears=clears)
-        for line in _lines(facts):
+        for line in facts.get("told", ()):
             self._tell(f"{line}  (done before)" if known else line)
         return facts
+
+    def _say(self, line: str) -> None:
+        """Tell a line, also when the phase was done before."""
+        self._phase_lines.append(line)
 
     def _record(self) -> Facts:
         from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 
         before = times_opened()
         with closing(SqliteStore(self.out / RECORDINGS)) as store:
-            steps.record_work(self.recorded, self.settings, store, self.plan, self._phase_lines.append)
+            steps.record_work(self.recorded, self.settings, store, self.plan, self._say)
             rows = store.count()
         return {"recordings": rows, "real_calls": times_opened() - before}
 
@@ -122,14 +125,14 @@ class WholeWay:
         if self.plan.shipped:
             there = (build.WEIGHTS / "model.safetensors").is_file()
             source = f"the package's own, {build.WEIGHTS.name}" if there else "none: the package has none"
-            self._phase_lines.append(f"2 distil     {source}")
+            self._say(f"2 distil     {source}")
             return {"model": str(build.WEIGHTS) if there else ""}
         began = time.process_time()
         facts = build.build(
             self.out / "experience",
             build.ExperiencePlan(seed=self.plan.seed, environments=120, tried=24, held_out=8, buffer=40),
         )
-        self._phase_lines.append(
+        self._say(
             f"2 distil     a model of {facts['parameters']:,} parameters that decides what rules leave open, "
             f"taught from nothing by {facts['lessons']:,} recorded calls, "
             f"{time.process_time() - began:.0f} CPU s"
@@ -137,21 +140,12 @@ class WholeWay:
         return {"model": str(self.out / "experience")}
 
     def _start(self) -> Facts:
-        model = steps.taught(self.out, self.plan, self._phase_lines.append)
-        return {"model": str(model)}
+        return {"model": str(steps.taught(self.out, self.plan, self._say))}
 
-    def _try(self, name: str, model: Path) -> Facts:
-        before = self.out / "before" if name != "before" else None
-        steps.tried(
-            model,
-            self.held_out,
-            self.settings,
-            self.plan,
-            before,
-            self._phase_lines.append,
-            directory=self.out / name,
-            line=_NUMBERS[name],
-        )
+    def _try(self, name: str, model: Path, line: str) -> Facts:
+        against, place = None if name == "before" else self.out / "before", self.out / name
+        tasks, settings, plan = self.held_out, self.settings, self.plan
+        steps.tried(model, tasks, settings, plan, against, self._say, directory=place, line=line)
         return {}
 
     def _dream(self, start: Path) -> Facts:
@@ -159,9 +153,7 @@ class WholeWay:
 
         settings = self.settings.with_overrides({"curriculum.enabled": self.plan.curriculum})
         with closing(SqliteStore(self.out / RECORDINGS, read_only=True)) as store:
-            learned = steps.learn(
-                start, self.learned_from, settings, store, self.out, self._phase_lines.append
-            )
+            learned = steps.learn(start, self.learned_from, settings, store, self.out, self._say)
         return {
             "weights": str(learned.weights),
             "run": str(learned.directory),
@@ -193,10 +185,9 @@ class WholeWay:
         stopped = done.stopped.text if done.stopped is not None else ""
         calls = f"{done.real_calls:,} of {done.budget:,} real calls"
         gate = done.gate.text if done.dream is not None else _gate_before(place)
-        self._phase_lines += [
-            f"7 s2r        {calls}; {gate}",
-            *([f"             stopped: {stopped}"] if stopped else []),
-        ]
+        self._say(f"7 s2r        {calls}; {gate}")
+        if stopped:
+            self._say(f"             stopped: {stopped}")
         return {
             "weights": str(weights),
             "run": str(done.training.directory) if done.training is not None else "",
@@ -234,7 +225,7 @@ class WholeWay:
         }
         deploy(start, force="the start, which nothing was deployed before", **shared)
         done = deploy(candidate, evaluated=self.out / "after", against=self.out / "before", **shared)
-        self._phase_lines.append(f"9 deploy     {done.sentence}")
+        self._say(f"9 deploy     {done.sentence}")
         return {"promoted": done.done}
 
     def _outcome(self) -> WholeWayOutcome:
@@ -254,9 +245,6 @@ class WholeWay:
         )
 
 
-_NUMBERS = {"before": "4 evaluate", "dreamed": "6 evaluate", "after": "8 evaluate"}
-
-
 def sandbox_says_yes(held: object) -> bool:
     """Say yes to every held call: the desk is a sandbox whose worlds are put back. Nobody's money moves."""
     del held
@@ -267,11 +255,6 @@ def _gate_before(place: Path) -> str:
     """What the gate said in an earlier leg, as the log has it."""
     texts = [entry.facts.get("text") for entry in entries_of(place / AUDIT) if entry.kind == "open"]
     return str(texts[-1]) if texts else "its gate was passed before"
-
-
-def _lines(facts: Facts) -> list[str]:
-    lines: JsonValue = facts.get("told")
-    return [str(line) for line in lines] if isinstance(lines, list) else []
 
 
 class Phases:
@@ -295,7 +278,7 @@ class Phases:
     @property
     def seconds(self) -> dict[str, float]:
         """Wall time of each phase that is done, of its last leg."""
-        return {name: float(str(facts.get("seconds", 0.0))) for name, facts in self._done.items()}
+        return {name: facts.get("seconds", 0.0) for name, facts in self._done.items()}
 
     def facts(self, name: str) -> Facts | None:
         """What a phase that is done wrote down; None where it is not done."""
@@ -325,7 +308,7 @@ class Phases:
         record = {"plan": self._plan, "done": self._done}
         write_atomically(self.out / FILE, (json.dumps(record, indent=1) + "\n").encode("ascii"))
 
-    def _read(self) -> dict[str, dict[str, JsonValue]]:
+    def _read(self) -> dict[str, Facts]:
         path = self.out / FILE
         try:
             record = read_json(read_whole(path))
@@ -340,4 +323,4 @@ class Phases:
         if not isinstance(record, dict) or record.get("plan") != self._plan:
             raise UserError(f"{path}: was begun by another plan; go on with that one, or name another folder")
         done = record.get("done")
-        return {name: dict(facts) for name, facts in done.items()} if isinstance(done, dict) else {}
+        return dict(done) if isinstance(done, dict) else {}

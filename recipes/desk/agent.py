@@ -190,27 +190,19 @@ def read_conversation(messages: Sequence[BaseMessage]) -> tuple[str, list[list[S
     answers = {message.tool_call_id: message for message in since if isinstance(message, ToolMessage)}
     turns = [message.tool_calls for message in since if isinstance(message, AIMessage) and message.tool_calls]
     replies = [[_reply(answers.get(call["id"] or "")) for call in calls] for calls in turns]
-    return (_text(messages[last]) if last >= 0 else ""), replies
+    return (str(messages[last].text) if last >= 0 else ""), replies
 
 
 def _reply(message: ToolMessage | None) -> ScriptReply:
     if message is None:
         return ScriptReply(error="no answer")
-    text = _text(message)
+    text = str(message.text)  # also of one in blocks, as from an MCP tool
     if message.status == "error":
         return ScriptReply(error=text)
     try:
         return ScriptReply(read_json(text))
     except NotSerializable:
         return ScriptReply(text)
-
-
-def _text(message: BaseMessage) -> str:
-    """The text of a message, also where it comes in blocks, as from an MCP tool."""
-    if isinstance(message.content, str):
-        return message.content
-    blocks = [block if isinstance(block, str) else str(block.get("text", "")) for block in message.content]
-    return "".join(blocks)
 
 
 def _count_calls(messages: Sequence[BaseMessage]) -> int:
@@ -225,7 +217,7 @@ def _message(turn: ScriptTurn | str, *, calls_before: int, prompt: Sequence[Base
         for number, use in enumerate(uses, start=1)
     ]
     written = len(text) + sum(len(use.tool) + len(str(dict(use.args))) for use in uses)
-    read = sum(len(_text(message)) for message in prompt)
+    read = sum(len(message.text) for message in prompt)
     tokens_in, tokens_out = (-(-count // _CHARACTERS_PER_TOKEN) for count in (read, written))
     return AIMessage(
         text,

@@ -14,15 +14,13 @@ from dreamgym_kit.interfaces import Judgement, Outcome
 from dreamgym_kit.recipes.desk.cases import DeskCase, make_case
 from dreamgym_kit.recipes.desk.database import (
     Books,
-    Desk,
     DeskError,
     Refund,
     money,
-    refund_share,
     scratch_desk,
 )
 from dreamgym_kit.recipes.desk.environment import TENANT, open_desk
-from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, run_script
+from dreamgym_kit.recipes.desk.policy import Habits, answer, run_script
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Transition, Verdict
 
@@ -67,7 +65,7 @@ def _books(outcome: Outcome) -> tuple[Books, Books, str]:
 def goal(seed: int, text: str) -> Books:
     """The desk that a good colleague leaves after this request."""
     with scratch_desk(make_case(seed).rows) as desk:
-        run_script(text, Habits(), lambda use: _answer(desk, use))
+        run_script(text, Habits(), lambda use: answer(desk.call, use))
         return desk.books()
 
 
@@ -138,17 +136,6 @@ def _took_effect(entry: Transition) -> bool:
         return False
     failed = f"{answer.error_type} {answer.error}".lower() if answer.error is not None else ""
     return not (answer.source is Source.FAULT and failed and "timeout" not in failed)
-
-
-def _answer(desk: Desk, use: ScriptCall) -> ScriptReply:
-    if use.tool == "refund_quote":
-        return ScriptReply(refund_share(**use.args))
-    if use.tool == "summarise_case":
-        return ScriptReply({})
-    try:
-        return ScriptReply(desk.call(use.tool, use.args))
-    except DeskError as error:
-        return ScriptReply(error=str(error))
 
 
 def _money_differences(goal: Books, actual: Books) -> Iterator[_Wrong]:

@@ -6,12 +6,14 @@ their first refund takes effect, but the caller only sees a time-out. Money is t
 ("19.90"), counted in cents.
 """
 
+import inspect
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dreamgym_kit.serialization import JsonValue
 
@@ -122,54 +124,45 @@ class Desk:
         Raises:
             DeskError: the desk refuses, or there is no such operation or argument.
         """
-        known = OPERATIONS.get(tool)
-        if known is None:
+        names = OPERATIONS.get(tool)
+        if names is None:
             raise DeskError(f"the desk has no operation {tool}")
-        operation, names = known
         missing = [name for name in names if name not in args]
         if missing:
             raise DeskError(f"{tool} needs {missing[0]}")
-        return operation(self, *(str(args[name]) for name in names))
+        done: JsonValue = getattr(self, tool)(*(str(args[name]) for name in names))
+        return done
 
     def find_customer(self, name: str) -> dict[str, str]:
         """Find a customer by first name."""
-        row = self._fetch("select id, name, city, tier from customers where name = ?", name)
-        if row is None:
-            raise DeskError(f"no customer is called {name}")
-        return dict(zip(("customer_id", "name", "city", "tier"), row, strict=True))
+        query = "select id as customer_id, name, city, tier from customers where name = ?"
+        return self._one(query, name, missing=f"no customer is called {name}")
 
     def list_orders(self, customer_id: str) -> list[dict[str, str]]:
         """List a customer's orders, oldest entry first."""
         self._customer(customer_id)
-        rows = self._all(
-            "select id, item, status from orders where customer_id = ? order by rowid", customer_id
-        )
-        return [dict(zip(("order_id", "item", "status"), row, strict=True)) for row in rows]
+        query = "select id as order_id, item, status from orders where customer_id = ? order by rowid"
+        return self._all(query, customer_id)
 
     def get_order(self, order_id: str) -> dict[str, str]:
         """Look an order up."""
-        columns = ("order_id", *COLUMNS["orders"][1:])
-        return dict(zip(columns, self._order(order_id), strict=True))
+        query = "select id as order_id, customer_id, item, status, days, total from orders where id = ?"
+        return self._one(query, order_id, missing=f"no order {order_id}")
 
     def list_payments(self, order_id: str) -> list[dict[str, str]]:
         """List the payments of an order, oldest first."""
-        self._order(order_id)
-        rows = self._all(
-            "select id, amount, status, refunded_cents from payments where order_id = ? order by rowid",
-            order_id,
+        self.get_order(order_id)
+        query = (
+            "select id as payment_id, amount, status, refunded_cents as refunded from payments "
+            "where order_id = ? order by rowid"
         )
-        return [
-            {"payment_id": key, "amount": amount, "status": status, "refunded": money(back)}
-            for key, amount, status, back in rows
-        ]
+        return [{**row, "refunded": money(row["refunded"])} for row in self._all(query, order_id)]
 
     def track_parcel(self, order_id: str) -> dict[str, str]:
         """Ask the carrier where an order's parcel is."""
-        self._order(order_id)
-        row = self._fetch("select order_id, carrier, state from parcels where order_id = ?", order_id)
-        if row is None:
-            raise DeskError(f"no parcel was sent for {order_id} yet")
-        return dict(zip(COLUMNS["parcels"], row, strict=True))
+        self.get_order(order_id)
+        query = "select order_id, carrier, state from parcels where order_id = ?"
+        return self._one(query, order_id, missing=f"no parcel was sent for {order_id} yet")
 
     def update_address(self, customer_id: str, city: str) -> dict[str, str]:
         """Move a customer to another city."""
@@ -179,14 +172,14 @@ class Desk:
 
     def cancel_order(self, order_id: str) -> dict[str, str]:
         """Cancel an order, whatever its status."""
-        if self._order(order_id)[3] == "cancelled":
+        if self.get_order(order_id)["status"] == "cancelled":
             raise DeskError(f"{order_id} is already cancelled")
         self._change("update orders set status = 'cancelled' where id = ?", order_id)
         return {"order_id": order_id, "status": "cancelled"}
 
     def reship_order(self, order_id: str) -> dict[str, str]:
         """Send an order's parcel anew."""
-        self._order(order_id)
+        self.get_order(order_id)
         self._change("insert into reships (order_id) values (?)", order_id)
         return {"order_id": order_id, "reshipped": "yes"}
 
@@ -199,8 +192,7 @@ class Desk:
     def escalate(self, target_id: str, reason: str) -> dict[str, str]:
         """Hand an order or a customer to a person, now."""
         known = "select id from orders where id = ? union select id from customers where id = ?"
-        if self._fetch(known, target_id, target_id) is None:
-            raise DeskError(f"no order or customer {target_id}")
+        self._one(known, target_id, target_id, missing=f"no order or customer {target_id}")
         self._change("insert into escalations (target_id, reason) values (?, ?)", target_id, reason)
         return {"target_id": target_id, "escalated": "yes"}
 
@@ -211,15 +203,14 @@ class Desk:
         except ValueError as error:
             raise DeskError(str(error)) from None
         with self._transaction():
-            paid, gateway, earlier, back = self._refundable(payment_id, wanted)
-            back += wanted
-            self._db.execute(
-                "update payments set status = 'refunded', refunded_cents = ?, refunds = ? where id = ?",
-                (back, earlier + 1, payment_id),
-            )
-        if gateway == "slow" and earlier == 0:
+            payment = self._refundable(payment_id, wanted)
+            back = payment["refunded_cents"] + wanted
+            change = "status = 'refunded', refunded_cents = ?, refunds = refunds + 1"
+            self._db.execute(f"update payments set {change} where id = ?", (back, payment_id))  # noqa: S608
+        if payment["gateway"] == "slow" and payment["refunds"] == 0:
             raise GatewayTimeout  # it took effect: the transaction above is committed
-        return {"payment_id": payment_id, "amount": paid, "status": "refunded", "refunded": money(back)}
+        refunded = {"amount": payment["amount"], "status": "refunded", "refunded": money(back)}
+        return {"payment_id": payment_id, **refunded}
 
     def send_mail(self, customer_id: str, body: str) -> dict[str, str]:
         """Put a mail into the outbox; the outbox has no way back."""
@@ -235,41 +226,39 @@ class Desk:
 
     def books(self) -> Books:
         """Read everything that a judge compares."""
+
+        def by_id(table: str, value: str) -> dict[str, Any]:
+            rows = self._all(f"select id, {value} as value from {table} order by rowid")  # noqa: S608  our own
+            return {row["id"]: row["value"] for row in rows}
+
         payments = self._all("select id, amount, refunded_cents, refunds from payments order by rowid")
+        reships = self._all("select order_id, count(*) as sent from reships group by order_id")
         return Books(
-            cities=dict(self._all("select id, city from customers order by rowid")),
-            orders=dict(self._all("select id, status from orders order by rowid")),
-            payments={key: Refund(cents(amount), back, times) for key, amount, back, times in payments},
-            reships=dict(self._all("select order_id, count(*) from reships group by order_id")),
-            escalated=self._set("select target_id from escalations"),
-            ticketed=self._set("select customer_id from tickets"),
-            mailed=self._set("select customer_id from mails"),
+            cities=by_id("customers", "city"),
+            orders=by_id("orders", "status"),
+            payments={
+                row["id"]: Refund(cents(row["amount"]), row["refunded_cents"], row["refunds"])
+                for row in payments
+            },
+            reships={row["order_id"]: row["sent"] for row in reships},
+            escalated=frozenset(row["target_id"] for row in self._all("select target_id from escalations")),
+            ticketed=frozenset(row["customer_id"] for row in self._all("select customer_id from tickets")),
+            mailed=frozenset(row["customer_id"] for row in self._all("select customer_id from mails")),
         )
 
     def _customer(self, customer_id: str) -> None:
-        if self._fetch("select id from customers where id = ?", customer_id) is None:
-            raise DeskError(f"no customer {customer_id}")
+        query = "select id from customers where id = ?"
+        self._one(query, customer_id, missing=f"no customer {customer_id}")
 
-    def _order(self, order_id: str) -> tuple[str, ...]:
-        row = self._fetch(
-            "select id, customer_id, item, status, days, total from orders where id = ?", order_id
-        )
-        if row is None:
-            raise DeskError(f"no order {order_id}")
-        return row
-
-    def _refundable(self, payment_id: str, wanted: int) -> tuple[str, str, int, int]:
-        row = self._fetch(
-            "select amount, gateway, refunds, refunded_cents, status from payments where id = ?", payment_id
-        )
-        if row is None:
-            raise DeskError(f"no payment {payment_id}")
-        paid, gateway, earlier, back, status = row
-        if status == "failed":
+    def _refundable(self, payment_id: str, wanted: int) -> dict[str, Any]:
+        query = "select amount, gateway, refunds, refunded_cents, status from payments where id = ?"
+        payment = self._one(query, payment_id, missing=f"no payment {payment_id}")
+        if payment["status"] == "failed":
             raise DeskError(f"{payment_id} failed, there is nothing to refund")
-        if not 0 < wanted <= cents(paid):
-            raise DeskError(f"a refund of {payment_id} is 0.01 to {paid}, not {money(wanted)}")
-        return paid, gateway, earlier, back
+        if not 0 < wanted <= cents(payment["amount"]):
+            most = payment["amount"]
+            raise DeskError(f"a refund of {payment_id} is 0.01 to {most}, not {money(wanted)}")
+        return payment
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -285,31 +274,23 @@ class Desk:
     def _change(self, statement: str, *values: str) -> int:
         return self._db.execute(statement, values).lastrowid or 0
 
-    def _fetch(self, query: str, *values: str) -> tuple[JsonValue, ...] | None:
-        row: tuple[JsonValue, ...] | None = self._db.execute(query, values).fetchone()
-        return row
+    def _one(self, query: str, *values: str, missing: str) -> dict[str, Any]:
+        """The first row; DeskError where there is none."""
+        rows = self._all(query, *values)
+        if not rows:
+            raise DeskError(missing)
+        return rows[0]
 
-    def _all(self, query: str, *values: str) -> list[tuple[JsonValue, ...]]:
-        return self._db.execute(query, values).fetchall()
+    def _all(self, query: str, *values: str) -> list[dict[str, Any]]:
+        found = self._db.execute(query, values)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found]
 
-    def _set(self, query: str) -> frozenset[str]:
-        return frozenset(row[0] for row in self._all(query))
 
-
-OPERATIONS: Mapping[str, tuple[Callable[..., JsonValue], tuple[str, ...]]] = {
-    "find_customer": (Desk.find_customer, ("name",)),
-    "list_orders": (Desk.list_orders, ("customer_id",)),
-    "get_order": (Desk.get_order, ("order_id",)),
-    "list_payments": (Desk.list_payments, ("order_id",)),
-    "track_parcel": (Desk.track_parcel, ("order_id",)),
-    "update_address": (Desk.update_address, ("customer_id", "city")),
-    "cancel_order": (Desk.cancel_order, ("order_id",)),
-    "reship_order": (Desk.reship_order, ("order_id",)),
-    "create_ticket": (Desk.create_ticket, ("customer_id", "topic")),
-    "escalate": (Desk.escalate, ("target_id", "reason")),
-    "refund_payment": (Desk.refund_payment, ("payment_id", "amount")),
-    "send_mail": (Desk.send_mail, ("customer_id", "body")),
-    "delete_customer": (Desk.delete_customer, ("customer_id",)),
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(inspect.signature(method).parameters)[1:]
+    for name, method in vars(Desk).items()
+    if not name.startswith("_") and name not in ("call", "books")
 }
 """What the desk can do, by tool, with the names of the arguments in the order of the method."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dreamgym_kit.recipes.desk.cases import CITIES, ITEMS, NAMES, OPEN, ORDER_IDS
+from dreamgym_kit.recipes.desk.database import DeskError, refund_share
 from dreamgym_kit.serialization import JsonValue
 
 T = TypeVar("T")
@@ -124,6 +125,18 @@ def run_script(text: str, habits: Habits, answer: Callable[[ScriptCall], ScriptR
         if isinstance(turn, str):
             return turn
         replies.append([answer(use) for use in turn.uses])
+
+
+def answer(call: Callable[[str, Mapping[str, str]], JsonValue], use: ScriptCall) -> ScriptReply:
+    """What a tool says; `call` does on a desk all but what is only computed."""
+    if use.tool == "refund_quote":
+        return ScriptReply(refund_share(**use.args))
+    if use.tool == "summarise_case":
+        return ScriptReply({})
+    try:
+        return ScriptReply(call(use.tool, use.args))
+    except DeskError as error:
+        return ScriptReply(error=str(error))
 
 
 def read_request(text: str) -> RequestWords:

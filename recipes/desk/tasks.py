@@ -1,4 +1,4 @@
-"""The desk's tasks: which seeds are shipped, and their form as JSON lines.
+"""The desk's tasks: which seeds are shipped, their form as JSON lines, and other requests like a given one.
 
 `python -m dreamgym_kit.recipes.desk.tasks OUT.jsonl` writes the file that is shipped as data/tasks.jsonl.
 """
@@ -9,20 +9,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from dreamgym_kit.interfaces import Pattern
 from dreamgym_kit.recipes.desk.cases import (
+    CITIES,
     FAMILIES,
     HELD_OUT_SEEDS,
     TRAIN_SEEDS,
+    WORDINGS,
     family_of,
     make_case,
     split_of,
 )
+from dreamgym_kit.recipes.desk.database import COLUMNS
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Split, Task
 
 TASKS_FILE = Path(__file__).parent / "data" / "tasks.jsonl"
 CHECKER = "desk"
+_WORLD = "desk"
 
 _REFUND_FAMILIES = frozenset({"double", "cancel", "broken"})
 _SHIPPED_ROUNDS = 50  # of worlds: shipped tasks and benches take theirs from the first of each family
@@ -44,7 +49,7 @@ def task_record(task_id: str, seed: int) -> dict[str, JsonValue]:
     return {
         "id": task_id,
         "input": case.text,
-        "world": {"name": "desk", "seed": seed},
+        "world": {"name": _WORLD, "seed": seed},
         "checker": CHECKER,
         "split": str(split_of(seed)),
         "meta": {"family": case.family},
@@ -71,6 +76,57 @@ def drawn_tasks(count: int, *, split: Split = Split.TRAIN, seed: int = 0) -> lis
         )
         for environment in environments[:count]
     ]
+
+
+def like(pattern: Pattern, count: int, seed: int) -> list[Task]:
+    """Give up to `count` requests like the pattern's, none for other worlds; equal arguments, equal ones.
+
+    The same kind of request, of the customer whose desk it is, about another order, item or city; in the desk
+    of the pattern first, then in the others. The desk's checker judges any of them: it works out from the
+    words what a good colleague would have done. Named by `curriculum.task_generator`.
+    """
+    here, known = pattern.task.environment, [environment.variant for environment in pattern.environments]
+    if here.name != _WORLD:
+        return []
+    chance = random.Random(f"like {pattern.task.id} {seed}")  # noqa: S311  reproducible, not secret
+    family = str(pattern.task.meta.get("family", ""))
+    first, *elsewhere = known or [here.variant]
+    chance.shuffle(elsewhere)
+    made: list[Task] = []
+    for environment in [first, *elsewhere]:
+        if len(made) >= count:
+            break
+        texts = list(_requests(family, environment))
+        chance.shuffle(texts)
+        form = task_record(pattern.task.id, environment) | {"meta": {"family": family}}
+        made += [
+            task_from_record(form | {"input": text}, source="a request like another")
+            for text in texts[: count if environment == first else 1]
+        ]
+    return made[:count]
+
+
+def _requests(family: str, environment: int) -> Iterator[str]:
+    """All that the customer of this desk could ask of this kind."""
+    case = make_case(environment)
+    rows = {
+        table: [dict(zip(columns, row, strict=True)) for row in case.rows[table]]
+        for table, columns in COLUMNS.items()
+    }
+    me = next(row for row in rows["customers"] if row["id"] == case.customer_id)
+    mine = [row for row in rows["orders"] if row["customer_id"] == me["id"]]
+    others = [row for row in rows["orders"] if row["customer_id"] != me["id"]]
+    about = others if family == "stranger" else mine
+    for wording in WORDINGS.get("cancel" if family == "stranger" else family, ()):
+        if "{city}" in wording:
+            for city in CITIES:
+                if city != me["city"]:
+                    yield wording.format(name=me["name"], city=city)
+        elif "{order}" in wording or "{item}" in wording:
+            for order in about:
+                yield wording.format(name=me["name"], order=order["id"], item=order["item"])
+        else:
+            yield wording.format(name=me["name"])
 
 
 def write_tasks(path: Path) -> int:

@@ -9,51 +9,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.build import BuildPlan, build
-from dreamgym_kit.recipes.nano.lessons import Lessons
+from dreamgym_kit.recipes.nano import build as policy
+from dreamgym_kit.recipes.nano.build import Lessons
+from dreamgym_kit.recipes.nano.experience import build as experience
 
-_ABOUT = {
-    "build": "record the desk, train a policy from nothing, measure it",
-    "experience": "record the desk, train an experience model from nothing, measure it",
-}
-_QUICK = BuildPlan(episodes=300, lessons=Lessons(steps=40), environments_per_family=2, samplings=1)
+_QUICK = policy.BuildPlan(episodes=300, lessons=Lessons(steps=40), environments_per_family=2, samplings=1)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build as told on the command line; gives the exit code."""
+    """Build as asked on the command line; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dreamgym_kit.recipes.nano")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, about in _ABOUT.items():
-        command = commands.add_parser(name, help=about)
+    for name, kind in (("build", "a policy"), ("experience", "an experience model")):
+        command = commands.add_parser(name, help=f"record the desk, train {kind} from nothing, measure it")
         command.add_argument("out", type=Path, help="the model directory to be written")
-        command.add_argument(
-            "--seed", type=int, default=0, help="decides data, weights and order (default 0)"
-        )
+        seed_help = "decides data, weights and order (default 0)"
+        command.add_argument("--seed", type=int, default=0, help=seed_help)
         command.add_argument("--quick", action="store_true", help="a token effort, to see that it runs")
-        if name == "experience":
-            command.add_argument(
-                "--no-reasoning",
-                action="store_true",
-                help="teach it no reasons: an ablation",
-            )
+    reasons_help = "teach it no reasons: an ablation"
+    # the last command of the two
+    command.add_argument("--no-reasoning", dest="reasons", action="store_false", help=reasons_help)
     flags = parser.parse_args(arguments)
     try:
         if flags.command == "build":
-            build(flags.out, replace(_QUICK if flags.quick else BuildPlan(), seed=flags.seed), tell=_say)
+            plan = _QUICK if flags.quick else policy.BuildPlan()
+            policy.build(flags.out, replace(plan, seed=flags.seed), tell=_say)
         else:
-            _build_experience(flags.out, seed=flags.seed, quick=flags.quick, reasons=not flags.no_reasoning)
+            taught = experience.QUICK if flags.quick else experience.ExperiencePlan()
+            experience.build(flags.out, replace(taught, seed=flags.seed, reasons=flags.reasons), tell=_say)
     except UserError as refused:
         sys.stderr.write(f"error: {refused}\n")
         return 2
     return 0
-
-
-def _build_experience(out: Path, *, seed: int, quick: bool, reasons: bool) -> None:
-    from dreamgym_kit.recipes.nano.experience.build import QUICK, ExperiencePlan
-    from dreamgym_kit.recipes.nano.experience.build import build as build_experience
-
-    plan = replace(QUICK if quick else ExperiencePlan(), seed=seed, reasons=reasons)
-    build_experience(out, plan, tell=_say)
 
 
 def _say(line: str) -> None:

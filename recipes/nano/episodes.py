@@ -21,10 +21,10 @@ from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, refu
 from dreamgym_kit.recipes.desk.policy import Habits, ScriptReply, ScriptTurn, next_turn
 from dreamgym_kit.serialization import JsonValue
 
-_COMPUTED = {"refund_quote": ("amount", "days"), "summarise_case": ()}
 TOOL_ARGS: Mapping[str, tuple[str, ...]] = {
-    **{tool: names for tool, (_, names) in OPERATIONS.items()},
-    **_COMPUTED,
+    **OPERATIONS,
+    "refund_quote": ("amount", "days"),
+    "summarise_case": (),
 }
 """All tools of the desk's agent, with the names of their arguments in order."""
 

@@ -1,29 +1,48 @@
-"""Supervised training of a nano model on recorded episodes: every token counts, the agent's own the most.
+"""Supervised training of nano models: `learn` teaches a policy episodes, `teach` an experience model lessons.
 
-What weighs how much is said in `lessons`. Random sequences that say the same three times are among the rows:
-a model that copies can foretell them.
+Of an episode every token counts, the agent's own the most; what weighs how much is declared in `build`.
+Random sequences that say the same three times are among the rows: a model that copies can foretell them.
+
+The experience model's tokenizer has a token for each of its words, bytes for the rest: records and decisions
+are lines of closed words (`dream.learned.vocabulary`), each after a space, so one word is one token and a
+call costs some thirty of them. Only what it is to say counts. Its lessons are drawn by tool and outcome, each
+kind by the square root of how many there are, so that rare refusals are met often enough. Where nobody looked
+what a call changed, nothing after the outcome counts.
 """
 
+import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import TYPE_CHECKING
+from itertools import chain, count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from dreamgym_kit.dream.learned.training_data import DecisionLesson
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Schedule
-from dreamgym_kit.recipes.nano.tokens import Stream, TokenRow
+from dreamgym_kit.recipes.nano.build import Lessons, Progress, Schedule
+from dreamgym_kit.recipes.nano.tokens import END, START, Stream, TokenRow, byte_level_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 _TIMES = 3
 _SHORTEST, _LONGEST = 3, 14
+_WORD_CONTEXT = 512
+_WORD_TEMPLATE = Path(__file__).parent / "experience" / "chat_template.jinja"
+
+
+class WeightedRow(NamedTuple):
+    """Tokens, and what each counts in the loss; from 1 on it counts as foretold or not."""
+
+    ids: Sequence[int]
+    weights: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,56 +87,12 @@ def learn(
     chance = random.Random(f"lessons {seed}")  # noqa: S311  not secret
     early, late = (_batches(stream, read, lessons, chance) for read in (first or rows, rows))
     turning = round(lessons.steps * lessons.seniors_first) if first else 0
-    descend(model, chain(islice(early, turning), late), _loss, lessons, tell)
-
-
-def descend(
-    model: "Qwen3ForCausalLM",
-    batches: Iterator[tuple[Tensor, Tensor]],
-    loss_of: Callable[["Qwen3ForCausalLM", Tensor, Tensor], tuple[Tensor, float]],
-    lessons: Lessons | Schedule,
-    tell: Callable[[Progress], None] | None,
-) -> None:
-    """Take the steps of a course, one batch each; the model is changed in place."""
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=lessons.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
-    )
-    began = time.process_time()
-    model.train()
-    for step in range(1, lessons.steps + 1):
-        for group in optimiser.param_groups:
-            group["lr"] = lessons.rate * _height(step, lessons)
-        loss, accuracy = loss_of(model, *next(batches))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        if tell is not None:
-            tell(Progress(step, loss.item(), accuracy, time.process_time() - began))
-    model.eval()
-
-
-def _height(step: int, lessons: Lessons | Schedule) -> float:
-    rest = 1 - (step - 1) / lessons.steps
-    return min(1.0, step / lessons.warm_up) * max(lessons.final_rate, rest)
-
-
-def _loss(model: "Qwen3ForCausalLM", ids: Tensor, weights: Tensor) -> tuple[Tensor, float]:
-    """The weighted mean loss of the tokens after the first, and how many of the agent's were foretold."""
-    states = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-    wanted, weight = ids[:, 1:], weights[:, 1:]
-    counted = weight > 0
-    logits = model.lm_head(states[counted])
-    losses = cross_entropy(logits, wanted[counted], reduction="none")
-    weight = weight[counted]
-    mine = weight >= 1
-    right = (logits.detach().argmax(-1) == wanted[counted])[mine].float().mean().item()
-    return (losses * weight).sum() / weight.sum(), right
+    _descend(model, stream.pad, chain(islice(early, turning), late), lessons, tell)
 
 
 def _batches(
     stream: Stream, rows: Sequence[TokenRow], lessons: Lessons, chance: random.Random
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[list[WeightedRow]]:
     """Batches without end; rows of like length stand together, so that little is padded."""
     pool = sorted(stream.copied)
     repeated = round(lessons.rows * lessons.repetitions)
@@ -133,16 +108,14 @@ def _batches(
             batches = [near[first : first + taken] for first in range(0, heap, taken)]
             chance.shuffle(batches)
             for batch in batches:
-                weighed = [weigh(row, stream, lessons) for row in batch]
                 copies = [repetition(pool, stream.pad, chance) for _ in range(repeated)]
-                weighed += [
-                    (list(copy.ids), [0.0] * copy.known + [1.0] * (len(copy.ids) - copy.known))
-                    for copy in copies
+                yield [
+                    *(weigh(row, stream, lessons) for row in batch),
+                    *(_read_then_said(copy.ids, copy.known) for copy in copies),
                 ]
-                yield _padded(weighed, stream.pad)
 
 
-def weigh(row: TokenRow, stream: Stream, lessons: Lessons) -> tuple[list[int], list[float]]:
+def weigh(row: TokenRow, stream: Stream, lessons: Lessons) -> WeightedRow:
     """An episode's tokens and what each counts in the loss."""
     weights, before = [], False
     for token, sampled in zip(row.ids, row.sampled, strict=True):
@@ -155,11 +128,119 @@ def weigh(row: TokenRow, stream: Stream, lessons: Lessons) -> tuple[list[int], l
             weight = lessons.deciding_weight if decides else 1.0
         weights.append(weight)
         before = sampled
-    return list(row.ids), weights
+    return WeightedRow(row.ids, weights)
 
 
-def _padded(rows: Sequence[tuple[list[int], list[float]]], pad: int) -> tuple[Tensor, Tensor]:
-    longest = max(len(ids) for ids, _ in rows)
-    ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
-    weights = torch.tensor([weights + [0.0] * (longest - len(weights)) for _, weights in rows])
+def build_word_tokenizer(words: Sequence[str]) -> "PreTrainedTokenizerFast":
+    """Build the tokenizer of these words with its chat template; equal for equal words."""
+    plain = ("user\n", "assistant\n", *(f" {word}" for word in words))
+    return byte_level_tokenizer(plain, template=_WORD_TEMPLATE, context=_WORD_CONTEXT)
+
+
+def asked_text(record: Sequence[str]) -> str:
+    """What a model reads, up to where it begins to decide; as the chat template renders a record."""
+    return f"{START}user\n {' '.join(record)}{END}\n{START}assistant\n"
+
+
+def decided_text(words: Sequence[str]) -> str:
+    """What a model says, without its end."""
+    return f" {' '.join(words)}"
+
+
+def tokenized(lesson: DecisionLesson, tokenizer: "PreTrainedTokenizerBase") -> WeightedRow:
+    """A lesson as tokens; its end is taught only where it is known what the call changed."""
+    prompt, decision = (
+        tokenizer.encode(text, add_special_tokens=False)
+        for text in (asked_text(lesson.record), decided_text(lesson.label.words()))
+    )
+    end = [tokenizer.eos_token_id] if lesson.label.changes is not None else []
+    return _read_then_said((*prompt, *decision, *end), len(prompt))
+
+
+def teach(
+    model: "Qwen3ForCausalLM",
+    tokenizer: "PreTrainedTokenizerBase",
+    lessons: Sequence[DecisionLesson],
+    *,
+    course: Schedule,
+    seed: int = 0,
+    tell: Callable[[Progress], None] | None = None,
+) -> None:
+    """Teach a model these lessons; it is changed in place. Equal inputs and seeds give equal weights.
+
+    Raises:
+        UserError: there are no lessons.
+    """
+    if not lessons:
+        raise UserError("there is nothing to learn from: no recorded call has an outcome that recurs")
+    drawn = _drawn(lessons, tokenizer, random.Random(f"lessons {seed}"))  # noqa: S311  not secret
+    batches = ([next(drawn) for _ in range(course.rows)] for _ in count())
+    _descend(model, tokenizer.pad_token_id, batches, course, tell)
+
+
+def _drawn(
+    lessons: Sequence[DecisionLesson], tokenizer: "PreTrainedTokenizerBase", chance: random.Random
+) -> Iterator[WeightedRow]:
+    """Lessons without end, by kind."""
+    kinds: dict[tuple[str, str], list[DecisionLesson]] = defaultdict(list)
+    for lesson in lessons:
+        kinds[lesson.tool, lesson.label.outcome].append(lesson)
+    names = sorted(kinds)
+    weights = [math.sqrt(len(kinds[name])) for name in names]
+    known: dict[DecisionLesson, WeightedRow] = {}
+    while True:
+        lesson = chance.choice(kinds[chance.choices(names, weights)[0]])
+        if lesson not in known:
+            known[lesson] = tokenized(lesson, tokenizer)
+        yield known[lesson]
+
+
+def _read_then_said(ids: Sequence[int], read: int) -> WeightedRow:
+    """Tokens of which the first `read` do not count."""
+    return WeightedRow(ids, [0.0] * read + [1.0] * (len(ids) - read))
+
+
+def _descend(
+    model: "Qwen3ForCausalLM",
+    pad: int,
+    batches: Iterator[Sequence[WeightedRow]],
+    course: Schedule,
+    tell: Callable[[Progress], None] | None,
+) -> None:
+    """Take the steps of a course, one batch each; the model is changed in place."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=course.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+    )
+    began = time.process_time()
+    model.train()
+    for step in range(1, course.steps + 1):
+        rest = 1 - (step - 1) / course.steps
+        for group in optimizer.param_groups:
+            group["lr"] = course.rate * min(1.0, step / course.warm_up) * max(course.final_rate, rest)
+        loss, accuracy = _loss(model, *_padded(next(batches), pad))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if tell is not None:
+            tell(Progress(step, loss.item(), accuracy, time.process_time() - began))
+    model.eval()
+
+
+def _loss(model: "Qwen3ForCausalLM", ids: Tensor, weights: Tensor) -> tuple[Tensor, float]:
+    """The weighted mean loss of the tokens after the first, and how many of the model's were foretold."""
+    states = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    wanted, weight = ids[:, 1:], weights[:, 1:]
+    counted = weight > 0
+    logits = model.lm_head(states[counted])
+    losses = cross_entropy(logits, wanted[counted], reduction="none")
+    weight = weight[counted]
+    right = (logits.detach().argmax(-1) == wanted[counted])[weight >= 1].float().mean().item()
+    return (losses * weight).sum() / weight.sum(), right
+
+
+def _padded(rows: Sequence[WeightedRow], pad: int) -> tuple[Tensor, Tensor]:
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.tensor([[*row.ids, *[pad] * (longest - len(row.ids))] for row in rows])
+    weights = torch.tensor([[*row.weights, *[0.0] * (longest - len(row.ids))] for row in rows])
     return ids, weights

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dreamgym_kit.adapters.models.folders import write_model
-from dreamgym_kit.recipes.nano.lessons import Shape
+from dreamgym_kit.recipes.nano.build import Shape
 from dreamgym_kit.recipes.nano.tokens import CONTEXT
 
 if TYPE_CHECKING:

@@ -148,7 +148,7 @@ def _start(home: Path, plan: Any, settings: Any) -> dict[str, Any]:
 
 _CHOSEN = {
     "curriculum.enabled": True,
-    "curriculum.task_generator": "dreamgym_kit.recipes.desk.variations:like",
+    "curriculum.task_generator": "dreamgym_kit.recipes.desk.tasks:like",
 }
 
 

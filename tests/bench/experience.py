@@ -30,16 +30,15 @@ from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
+from dreamgym_kit.recipes.nano.build import Schedule
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, mined
 from dreamgym_kit.recipes.nano.experience.environments import (
-    Arms,
     Count,
     ask_held_out,
     counted,
     expected_error,
     recording,
 )
-from dreamgym_kit.recipes.nano.lessons import Schedule
 
 BUFFER, WORLDS = 60, 40
 SHOP_WORLDS, SHOP_TRIED, SHOP_HELD_OUT, SHOP_STEPS = 60, 15, 30, 300
@@ -71,7 +70,7 @@ def desk(seed: int, *, buffer: int, worlds: int) -> list[tuple[str, float, str]]
         for suffix, unseen in (("", False), ("_unseen", True)):
             found = ask_held_out(model, knowledge, held_out, unseen=unseen)
             every += found
-            _KEPT[f"desk{suffix}"] = counted(found, Arms(model.support))
+            _KEPT[f"desk{suffix}"] = counted(found, model.support)
             figures += _figures(_KEPT[f"desk{suffix}"], suffix)
     return [
         *figures,
@@ -100,7 +99,7 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
             learned = LearnedCheckpoint(lessons.vocabulary, calibration)
             model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
             found = _asked_in_shop(model, knowledge, held_out)
-    _KEPT["shop"] = counted(found, Arms(model.support))
+    _KEPT["shop"] = counted(found, model.support)
     return [(f"shop_{name}", value, unit) for name, value, unit in _figures(_KEPT["shop"], "")] + [
         ("shop_ece", expected_error(found, model.support), "share")
     ]
@@ -109,7 +108,7 @@ def shop(seed: int) -> list[tuple[str, float, str]]:
 def teach_shop(lessons: Sequence[object], words: Sequence[str], folder: Path, seed: int) -> None:
     """A nano model from nothing."""
     from dreamgym_kit.adapters.models.folders import threads
-    from dreamgym_kit.recipes.nano.experience.teach import build_word_tokenizer, teach
+    from dreamgym_kit.recipes.nano.learn import build_word_tokenizer, teach
     from dreamgym_kit.recipes.nano.start import new_model, save_model
 
     tokenizer = build_word_tokenizer(words)

@@ -136,18 +136,18 @@ def _mean(values: Sequence[bool]) -> float:
 def pool(noise: float, seed: int, size: Size) -> Pool:
     """What a policy with so much noise in its weights does on the desk's real tools."""
     from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer, threads
-    from dreamgym_kit.recipes.nano.lockstep import Decoder, play
-    from dreamgym_kit.recipes.nano.score import held_out_worlds
+    from dreamgym_kit.adapters.models.local_network import Qwen3Network
+    from dreamgym_kit.recipes.nano.score import held_out_worlds, play
     from dreamgym_kit.recipes.nano.tokens import Stream
 
     worlds = held_out_worlds(size.per_family)
     with threads(1):
         model = load_model(WEIGHTS)
         _damage(model, noise, seed)
-        decoder, stream = Decoder(model.eval()), Stream(load_tokenizer(WEIGHTS))
+        network, stream = Qwen3Network(model.eval()), Stream(load_tokenizer(WEIGHTS))
         rows: dict[int, list[bool]] = {world: [] for world in worlds}
         for number in range(size.tries):
-            for played in play(decoder, stream, worlds, seed=1000 * seed + number, temperature=1.0):
+            for played in play(network, stream, worlds, seed=1000 * seed + number, temperature=1.0):
                 rows[played.case.seed].append(played.solved)
     return rows
 

@@ -49,10 +49,11 @@ class Bare:
 
     def collect(self, seed: int) -> Cost:
         """Play each world with the model as it is now."""
-        from dreamgym_kit.recipes.nano.lockstep import Decoder, play
+        from dreamgym_kit.adapters.models.local_network import Qwen3Network
+        from dreamgym_kit.recipes.nano.score import play
 
         began = time.process_time()
-        played = play(Decoder(self.model), self._stream, self._worlds, seed=seed)
+        played = play(Qwen3Network(self.model), self._stream, self._worlds, seed=seed)
         return Cost(time.process_time() - began, 0.0, sum(sum(one.sampled) for one in played))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_object
-from dreamgym_kit.cli.next_command import next_command
+from dreamgym_kit.cli.running import next_command
 from dreamgym_kit.errors import AmbiguousGraph, UnknownName, UserError
 
 

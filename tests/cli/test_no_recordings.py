@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamgym_kit.cli.running import open_recordings
+from dreamgym_kit.cli.running import opened_recordings
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 
 
@@ -14,5 +14,6 @@ from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 )
 def test_a_dream_with_a_model_is_not_said_to_answer_nothing(urls, said, tmp_path: Path, capsys) -> None:
     settings = Settings(buffer=tmp_path / "none.db", experience=ExperienceSettings(urls=urls, model="m"))
-    assert open_recordings(settings) is None
+    with opened_recordings(settings) as opened:
+        assert opened is None
     assert said in capsys.readouterr().err

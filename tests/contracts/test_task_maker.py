@@ -9,8 +9,7 @@ from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import Pattern, TaskMaker
 from dreamgym_kit.recipes.desk.checkers import goal, request_text
-from dreamgym_kit.recipes.desk.tasks import drawn_tasks
-from dreamgym_kit.recipes.desk.variations import like
+from dreamgym_kit.recipes.desk.tasks import drawn_tasks, like
 from dreamgym_kit.types import Task
 
 DESK = drawn_tasks(18)

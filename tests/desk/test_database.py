@@ -104,7 +104,7 @@ def test_what_the_desk_refuses_it_names_and_leaves_undone(
 ) -> None:
     before = desk.books()
     with pytest.raises(DeskError) as refused:
-        desk.call(tool, dict(zip(OPERATIONS[tool][1], args, strict=True)))
+        desk.call(tool, dict(zip(OPERATIONS[tool], args, strict=True)))
     assert str(refused.value) == said
     assert desk.books() == before
 

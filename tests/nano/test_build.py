@@ -8,8 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.errors import UserError
-from dreamgym_kit.recipes.nano.build import BuildPlan, build
-from dreamgym_kit.recipes.nano.lessons import Lessons, Shape
+from dreamgym_kit.recipes.nano.build import BuildPlan, Lessons, Shape, build
 
 SMALL = BuildPlan(
     seed=4,

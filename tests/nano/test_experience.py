@@ -24,16 +24,16 @@ from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, read_decision, r
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
 from dreamgym_kit.recipes.nano import __main__ as command
+from dreamgym_kit.recipes.nano.build import Progress, Schedule, Shape
 from dreamgym_kit.recipes.nano.experience.build import WEIGHTS, ExperiencePlan, build, card, lessons_of, mined
 from dreamgym_kit.recipes.nano.experience.environments import recorded, worked
-from dreamgym_kit.recipes.nano.experience.teach import (
+from dreamgym_kit.recipes.nano.learn import (
     asked_text,
     build_word_tokenizer,
     decided_text,
     teach,
     tokenized,
 )
-from dreamgym_kit.recipes.nano.lessons import Progress, Schedule, Shape
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.types import Split

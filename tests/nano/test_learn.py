@@ -3,9 +3,9 @@ import pytest
 pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.recipes.nano.build import Lessons, Progress, Shape
 from dreamgym_kit.recipes.nano.episodes import record
 from dreamgym_kit.recipes.nano.learn import learn, weigh
-from dreamgym_kit.recipes.nano.lessons import Lessons, Progress, Shape
 from dreamgym_kit.recipes.nano.start import new_model
 from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 

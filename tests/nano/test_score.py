@@ -5,8 +5,7 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 from dreamgym_kit.recipes.desk.cases import FAMILIES, TRAIN_SEEDS, make_case, split_of
 from dreamgym_kit.recipes.desk.policy import Habits
 from dreamgym_kit.recipes.nano.episodes import Worked, work
-from dreamgym_kit.recipes.nano.lockstep import Played
-from dreamgym_kit.recipes.nano.score import Failure, failure_of, held_out_worlds, summarise
+from dreamgym_kit.recipes.nano.score import Failure, Played, failure_of, held_out_worlds, summarise
 from dreamgym_kit.recipes.nano.tokens import NanoTurn
 from dreamgym_kit.types import Split
 

@@ -11,18 +11,18 @@ import pytest
 pytest.importorskip("torch", reason="the extra train is not installed")
 
 from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer
+from dreamgym_kit.adapters.models.local_network import Qwen3Network
 from dreamgym_kit.recipes.desk.cases import FAMILIES
 from dreamgym_kit.recipes.nano.build import MANIFEST, WEIGHTS, card
 from dreamgym_kit.recipes.nano.episodes import TOOL_ARGS
-from dreamgym_kit.recipes.nano.lockstep import Decoder, play
-from dreamgym_kit.recipes.nano.score import held_out_worlds, measure
+from dreamgym_kit.recipes.nano.score import held_out_worlds, measure, play
 from dreamgym_kit.recipes.nano.tokens import Stream, build_tokenizer
 
 MADE: dict[str, Any] = json.loads((WEIGHTS / MANIFEST).read_text(encoding="utf-8"))
 
 
-def shipped() -> tuple[Decoder, Stream]:
-    return Decoder(load_model(WEIGHTS)), Stream(load_tokenizer(WEIGHTS))
+def shipped() -> tuple[Qwen3Network, Stream]:
+    return Qwen3Network(load_model(WEIGHTS)), Stream(load_tokenizer(WEIGHTS))
 
 
 def test_the_manifest_belongs_to_these_weights_and_the_card_to_the_manifest() -> None:
@@ -53,8 +53,8 @@ def test_its_tokenizer_is_the_desks_of_today() -> None:
 
 @pytest.mark.slow
 def test_it_makes_calls_that_the_desk_takes() -> None:
-    decoder, stream = shipped()
-    played = play(decoder, stream, held_out_worlds(3), temperature=0)
+    network, stream = shipped()
+    played = play(network, stream, held_out_worlds(3), temperature=0)
     calls = [call for each in played for said, _ in each.turns for call in said.calls]
     assert len(calls) > 50
     known = [name in TOOL_ARGS and set(args) == {*TOOL_ARGS[name]} for name, args in calls]
@@ -64,9 +64,9 @@ def test_it_makes_calls_that_the_desk_takes() -> None:
 
 @pytest.mark.slow
 def test_its_scores_come_out_again() -> None:
-    decoder, stream = shipped()
+    network, stream = shipped()
     said = MADE["scores"]["sampled"]
-    again = measure(decoder, stream, held_out_worlds(10), samplings=2, seed=900)
+    again = measure(network, stream, held_out_worlds(10), samplings=2, seed=900)
     noise = sqrt(
         said["solved"] * (1 - said["solved"]) * (1 / 90 + 1 / said["episodes"])
     )  # worlds weigh, not tries

@@ -10,14 +10,14 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.models.folders import load_model, load_tokenizer
 from dreamgym_kit.adapters.models.local import open_local
+from dreamgym_kit.adapters.models.local_network import Qwen3Network
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.recipes.desk.graph import graph
 from dreamgym_kit.recipes.desk.record import SETTINGS_FILE
 from dreamgym_kit.recipes.desk.tasks import task_record
 from dreamgym_kit.recipes.nano.build import WEIGHTS
-from dreamgym_kit.recipes.nano.lockstep import Decoder, play
-from dreamgym_kit.recipes.nano.score import held_out_worlds
+from dreamgym_kit.recipes.nano.score import held_out_worlds, play
 from dreamgym_kit.recipes.nano.tokens import Stream
 from dreamgym_kit.rollout.tasks import task_from_record
 from dreamgym_kit.routing.router import Mode
@@ -52,7 +52,7 @@ async def played_in_the_graph(directory: Path) -> list[Group]:
 async def test_the_real_graph_and_the_lockstep_play_say_the_same_tokens(tmp_path: Path) -> None:
     groups = await played_in_the_graph(tmp_path / "rollouts")
     stream = Stream(load_tokenizer(WEIGHTS))
-    played = play(Decoder(load_model(WEIGHTS)), stream, WORLDS, temperature=0)
+    played = play(Qwen3Network(load_model(WEIGHTS)), stream, WORLDS, temperature=0)
     assert len(groups) == len(played) == len(WORLDS)
     for group, direct in zip(groups, played, strict=True):
         [rollout] = group.rollouts

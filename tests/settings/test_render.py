@@ -79,11 +79,7 @@ models = st.builds(
             ChangeSettings,
             read=text,
             bind=names,
-            operations=st.builds(
-                lambda paths, one: tuple(("set", place, one) for place in paths),
-                st.sets(path, min_size=1, max_size=2),
-                value,
-            ),
+            set=st.dictionaries(path, value, min_size=1, max_size=2),
         ),
         max_size=2,
     ).map(tuple),

@@ -90,7 +90,7 @@ def test_a_flush_that_breaks_off_goes_on_and_counts_what_was_there(
 
 
 def test_stats_and_dreams_say_that_recordings_wait(server: AwayServerDouble, rows: Path) -> None:
-    from dreamgym_kit.cli.running import open_recordings
+    from dreamgym_kit.cli.running import opened_recordings
 
     server.away = True
     buffer("import", "rows.jsonl", "--buffer", SHOP)
@@ -102,12 +102,12 @@ def test_stats_and_dreams_say_that_recordings_wait(server: AwayServerDouble, row
     assert json.loads(stats.stdout)["waiting"] == 3
     assert json.loads(stats.stdout)["transitions"] == 0
     settings = load_settings(environ={"DREAMGYM_BUFFER": SHOP})
-    opened = open_recordings(settings)
-    assert opened is not None
-    assert opened.count() == 0
+    with opened_recordings(settings) as opened:
+        assert opened is not None
+        assert opened.count() == 0
     server.away = True
-    with pytest.raises(StoreUnavailable):
-        open_recordings(settings)
+    with pytest.raises(StoreUnavailable), opened_recordings(settings):
+        pass
 
 
 def test_a_line_that_somebody_broke_is_told_and_the_rest_is_delivered(

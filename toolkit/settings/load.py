@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -92,45 +93,48 @@ def check_models(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
         table = ("tools", name, "model")
         for key, read in tool.model.reads():
             if read not in specs:
-                source = settings.where(*table, *key)
-                raise UnknownName("tool", read, known=sorted(specs), source=source, where="the graph")
+                raise _unknown(settings, "tool", read, specs, (*table, *key))
         properties = specs[name].args_schema.get("properties")
         for key, argument in tool.model.arguments() if isinstance(properties, Mapping) else ():
             if argument not in (properties or {}):
-                source = settings.where(*table, *key)
-                raise UnknownName(
-                    "argument",
-                    argument,
-                    known=sorted(properties or {}),
-                    source=source,
-                    where=f"those of {name}",
-                )
+                place, where = (*table, *key), f"those of {name}"
+                raise _unknown(settings, "argument", argument, properties or {}, place, where)
 
 
 def _check_match(settings: Settings, specs: Mapping[str, ToolSpec]) -> None:
     for pattern, rule in settings.match.items():
-        source = settings.where("match", pattern)
         fitting = [spec for name, spec in specs.items() if fnmatchcase(name, pattern)]
         if not fitting:
-            raise UnknownName("tool", pattern, known=sorted(specs), source=source, where="the graph")
+            raise _unknown(settings, "tool", pattern, specs, ("match", pattern))
         schemas = [spec.args_schema.get("properties") for spec in fitting]
         if not all(isinstance(schema, Mapping) for schema in schemas):
             continue
-        arguments = sorted({name for schema in schemas for name in schema or ()})
+        arguments = {name for schema in schemas for name in schema or ()}
         for name in rule.ignore:
             if name not in arguments:
                 where = f"those of {pattern}"
-                raise UnknownName("argument", name, known=arguments, source=source, where=where)
+                raise _unknown(settings, "argument", name, arguments, ("match", pattern), where)
 
 
 def check_nodes(settings: Settings, known: Iterable[str]) -> list[UnknownName]:
     """List the nodes that settings name and the graph does not have."""
-    names = sorted(known)
+    names = set(known)
     return [
-        UnknownName("node", name, known=names, source=settings.where("nodes", name), where="the graph")
+        _unknown(settings, "node", name, names, ("nodes", name))
         for name in settings.nodes
         if name not in names
     ]
+
+
+def _unknown(
+    settings: Settings,
+    kind: str,
+    name: str,
+    known: Iterable[str],
+    key: tuple[str, ...],
+    where: str = "the graph",
+) -> UnknownName:
+    return UnknownName(kind, name, known=sorted(known), source=settings.where(*key), where=where)
 
 
 def graph_from_here(spec: str) -> str:
@@ -157,19 +161,12 @@ def environment_names() -> dict[str, tuple[str, ...]]:
 
 def origins(settings: Settings, environ: Mapping[str, str]) -> list[tuple[str, Any, str]]:
     """Each key that differs from its default: its name, its value, and the file or variable that says so."""
-    variables = {key: name for name, key in environment_names().items() if environ.get(name)}
     usual, changed = Settings(), []
-    for name in keys_of(Settings):
-        value, default = getattr(settings, name), getattr(usual, name)
-        inner = sections().get(name)
-        rows: list[tuple[tuple[str, ...], Any, Any]] = [((name,), value, default)]
-        if inner is not None:
-            rows = [((name, key), getattr(value, key), getattr(default, key)) for key in keys_of(inner)]
-        changed += [
-            (".".join(key), setting, variables.get(key) or settings.where(*key))
-            for key, setting, by in rows
-            if setting != by
-        ]
+    for variable, key in environment_names().items():
+        value, default = (reduce(getattr, key, record) for record in (settings, usual))
+        if value != default:
+            origin = variable if environ.get(variable) else settings.where(*key)
+            changed.append((".".join(key), value, origin))
     return changed
 
 

@@ -195,10 +195,9 @@ class _Reader:
             if name not in known:
                 raise self._unknown(name, known, key)
             values[name] = self.value(hints[name], value, (*key, name), keys.get(name, _PLAIN))
-        needed = [field.name for field in fields(record) if field.name == "effect"]
-        for name in needed:
-            if name not in values:
-                raise UserError(f"{self.where(*key)}: {_dotted(key)} says no '{name}'; one of {_effects()}.")
+        if "effect" in known and "effect" not in values:
+            effects = ", ".join(Effect)
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} says no 'effect'; one of {effects}.")
         if isinstance(model := values.get("model"), ToolModelSettings):
             self._check_effects(values["effect"], model, key)
         return values
@@ -295,14 +294,10 @@ class _Reader:
         self._want(isinstance(value, allowed) and not isinstance(value, bool), key, wanted, value)
         if abs(value) >= _TOO_LARGE or not isfinite(value):
             raise UserError(f"{self.where(*key)}: {_dotted(key)} is no number to work with; leave it out.")
-        if value < holds.least:
-            raise UserError(
-                f"{self.where(*key)}: {_dotted(key)} must be at least {holds.least:g}; found {value:g}."
-            )
-        if holds.most is not None and value > holds.most:
-            raise UserError(
-                f"{self.where(*key)}: {_dotted(key)} must be at most {holds.most:g}; found {value:g}."
-            )
+        low = value < holds.least
+        if low or (holds.most is not None and value > holds.most):
+            bound = f"at least {holds.least:g}" if low else f"at most {holds.most:g}"
+            raise UserError(f"{self.where(*key)}: {_dotted(key)} must be {bound}; found {value:g}.")
         return float(value) if kind is float else int(value)
 
     def _want(self, fits: bool, key: tuple[str, ...], wanted: str, value: Any) -> None:
@@ -322,10 +317,6 @@ class _Reader:
 
 def _dotted(key: tuple[str, ...]) -> str:
     return ".".join(part if part.isidentifier() else f'"{part}"' for part in key)
-
-
-def _effects() -> str:
-    return ", ".join(Effect)
 
 
 def _kind(value: Any) -> str:

@@ -6,7 +6,6 @@ comments: they cannot add a key. `render_reference` writes all keys with their w
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
 from inspect import cleandoc
 from typing import Any
 
@@ -103,7 +102,6 @@ def render_settings(
             why = f"  # {_WHY[name]}" if name in _WHY and specs else ""
             parts += [f"[{name}]{why}", *_pairs(changed), ""]
     parts += _others(settings, [spec for spec in specs if spec.kind == "node"])
-    parts += _faults(settings)
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -158,8 +156,7 @@ def _tools(settings: Settings, specs: Iterable[ToolSpec], own: Collection[str]) 
         if tool.model is None and name not in own:
             effects[_name(name)] = _value(f"{tool.effect}{'?' if tool.guessed else ''}")
             continue
-        guessed = ["guessed = true"] if tool.guessed else []
-        tables += [f"[tools.{_name(name)}]", f"effect = {_value(tool.effect)}", *guessed, ""]
+        tables += _table(f"tools.{_name(name)}", {"effect": tool.effect, "guessed": tool.guessed or None})
         tables += render_model(name, tool.model) if tool.model is not None else []
     lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
     return [*lines, *tables]
@@ -235,31 +232,25 @@ def _inline(value: Any) -> str:
 
 
 def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
+    """The tables of the user's own names, but for tools."""
     lines: list[str] = []
     for name, function in settings.functions.items():
-        lines += [f"[functions.{_name(name)}]", f"effect = {_value(function.effect)}"]
-        lines += [f"name = {_value(function.name)}", ""] if function.name is not None else [""]
+        lines += _table(f"functions.{_name(name)}", {"effect": function.effect, "name": function.name})
     chosen = {name: node.effect for name, node in settings.nodes.items()}
     for name, effect in ({spec.name: spec.effect for spec in nodes} | chosen).items():
-        lines += [f"[nodes.{_name(name)}]", f"effect = {_value(effect)}", ""]
+        lines += _table(f"nodes.{_name(name)}", {"effect": effect})
     if settings.checkers:
-        lines += [
-            "[checkers]",
-            *(f"{_name(name)} = {_value(ref)}" for name, ref in settings.checkers.items()),
-            "",
-        ]
+        lines += _table("checkers", settings.checkers)
     for name, ref in settings.environments.items():
-        lines += [f"[environments.{_name(name)}]", f"ref = {_value(ref)}", ""]
-    return lines
-
-
-def _faults(settings: Settings) -> list[str]:
-    lines = []
+        lines += _table(f"environments.{_name(name)}", {"ref": ref})
     for pattern, rule in settings.faults.items():
-        lines.append(f"[faults.{_name(pattern)}]")
-        lines += [f"{known.name} = {_value(getattr(rule, known.name))}" for known in fields(rule)]
-        lines.append("")
+        lines += _table(f"faults.{_name(pattern)}", {key: getattr(rule, key) for key in declared(rule)})
     return lines
+
+
+def _table(name: str, values: Mapping[str, Any]) -> list[str]:
+    pairs = (f"{_name(key)} = {_value(value)}" for key, value in values.items() if value is not None)
+    return [f"[{name}]", *pairs, ""]
 
 
 def _value(value: Any) -> str:

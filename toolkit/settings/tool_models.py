@@ -7,7 +7,8 @@ answers of them. Every message names place, field and the nearest known word.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 from dreamgym_kit.errors import UnknownName, UserError
@@ -22,10 +23,6 @@ TESTS = (
 )
 WRITING = ("set", "add", "subtract", "append", "prepend", "remove")
 """Operations that are tables from path to value."""
-_MODEL_KEYS = ("said_by", "views", "fails", "fails_only", "answer", "changes", "keeps", "fresh")
-_VIEW_KEYS = ("read", "bind", "row", "at")
-_FAIL_KEYS = ("when", "error", "error_type", "answer")
-_CHANGE_KEYS = ("read", "bind", *WRITING, "delete", "whole")
 _HEADS = ("args", "answer", "key", "old", "fresh", "row", "view", "bound", "call")
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_ARGUMENTS = ("args", "key")
@@ -33,14 +30,24 @@ _HEAD = re.compile(r"[.\[(]")
 _DEEPEST = 12
 
 
+def _part(read: str | type, default: Any = MISSING) -> Any:
+    """Declare a field: the method of `_Reader` that reads it, or the class of its items, and its default.
+
+    `dict` stands for an empty one.
+    """
+    if default is dict:
+        return field(default_factory=dict, metadata={"read": read})
+    return field(default=default, metadata={"read": read})
+
+
 @dataclass(frozen=True, slots=True)
 class ViewSettings:
     """A read, or one row of it, under a name of one's own."""
 
-    read: str
-    bind: Mapping[str, str] = field(default_factory=dict)  # argument of the read, or ".field" of it -> name
-    row: Mapping[str, str] = field(default_factory=dict)  # field of the one row -> name
-    at: str = ""  # where in the answer the rows are; "" when it is the list itself
+    read: str = _part("text")
+    bind: Mapping[str, str] = _part("names", dict)  # argument of the read, or ".field" of it -> name
+    row: Mapping[str, str] = _part("names", dict)  # field of the one row -> name
+    at: str = _part("path", "")  # where in the answer the rows are; "" when it is the list itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +63,46 @@ class ConditionSettings:
 class FailSettings:
     """When the tool fails, and with what: an error that it raises, or an answer that tells of it."""
 
-    when: tuple[ConditionSettings, ...]  # all have to hold; none: always
-    error: str | None = None
-    error_type: str = "ToolException"
-    answer: JsonValue = None
+    when: tuple[ConditionSettings, ...] = _part("conditions", ())  # all have to hold; none: always
+    error: str | None = _part("message", None)
+    error_type: str = _part("text", "ToolException")
+    answer: JsonValue = _part("value", None)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSettings:
-    """What a write that succeeded does to the views of one read."""
+    """What a write that succeeded does to the views of one read: operations by path, or a new answer."""
 
-    read: str
-    bind: Mapping[str, str] = field(default_factory=dict)
-    operations: tuple[tuple[str, str, JsonValue], ...] = ()  # (set, ... or delete; path; value)
-    whole: JsonValue = None  # the whole new answer
+    read: str = _part("text")
+    bind: Mapping[str, str] = _part("known_names", dict)
+    set: Mapping[str, JsonValue] = _part("writes", dict)
+    add: Mapping[str, JsonValue] = _part("writes", dict)
+    subtract: Mapping[str, JsonValue] = _part("writes", dict)
+    append: Mapping[str, JsonValue] = _part("writes", dict)
+    prepend: Mapping[str, JsonValue] = _part("writes", dict)
+    remove: Mapping[str, JsonValue] = _part("writes", dict)
+    delete: tuple[str, ...] = _part("paths", ())
+    whole: JsonValue = _part("value", None)  # the whole new answer
+
+    @property
+    def operations(self) -> tuple[tuple[str, str, JsonValue], ...]:
+        """All but the whole: what is done, path and value."""
+        writes = ((kind, path, value) for kind in WRITING for path, value in getattr(self, kind).items())
+        return (*writes, *(("delete", path, None) for path in self.delete))
 
 
 @dataclass(frozen=True, slots=True)
 class ToolModelSettings:
     """What is said of one tool; what is left out is left to the recordings."""
 
-    views: Mapping[str, ViewSettings] = field(default_factory=dict)
-    fails: tuple[FailSettings, ...] = ()  # the first that holds
-    fails_only: bool = False  # it never fails otherwise, whatever recordings show
-    answer: JsonValue = None  # what it answers when it succeeds
-    changes: tuple[ChangeSettings, ...] = ()
-    keeps: tuple[str, ...] = ()  # reads, or patterns of reads, that the write leaves alone
-    fresh: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # made-up id in the answer -> examples
-    said_by: str | None = None
+    said_by: str | None = _part("text", None)
+    views: Mapping[str, ViewSettings] = _part("views", dict)
+    fails: tuple[FailSettings, ...] = _part(FailSettings, ())  # the first that holds
+    fails_only: bool = _part("flag", False)  # it never fails otherwise, whatever recordings show
+    answer: JsonValue = _part("value", None)  # what it answers when it succeeds
+    changes: tuple[ChangeSettings, ...] = _part(ChangeSettings, ())
+    keeps: tuple[str, ...] = _part("texts", ())  # reads, or patterns of reads, that the write leaves alone
+    fresh: Mapping[str, tuple[str, ...]] = _part("samples", dict)  # made-up id in the answer -> examples
 
     def reads(self) -> Iterable[tuple[tuple[str, ...], str]]:
         """The reads that it names, each with its key; patterns are left out."""
@@ -131,7 +150,8 @@ def read_model(data: Any, key: tuple[str, ...], where: Where) -> ToolModelSettin
     Raises:
         UserError: the first thing that is wrong, in one line.
     """
-    return _Reader(where).model(data, key)
+    model: ToolModelSettings = _Reader(where).record(ToolModelSettings, data, key)
+    return model
 
 
 @dataclass(slots=True)
@@ -139,60 +159,52 @@ class _Reader:
     where: Where
     heads: tuple[str, ...] = _HEADS
 
-    def model(self, data: Any, key: tuple[str, ...]) -> ToolModelSettings:
-        table = self.table(data, key, _MODEL_KEYS)
-        views = {
-            name: self.view(view, (*key, "views", name)) for name, view in self.named(table, key, "views")
-        }
+    def record(self, kind: type, data: Any, key: tuple[str, ...]) -> Any:
+        """A record, its fields each read as their declarations say."""
+        known = fields(kind)
+        table = self.table(data, key, tuple(part.name for part in known))
+        values = {}
+        for part in known:
+            read, own = part.metadata["read"], (*key, part.name)
+            if part.name in table:
+                reader = getattr(self, read) if isinstance(read, str) else partial(self.each, read)
+                values[part.name] = reader(table[part.name], own)
+            elif part.default is MISSING and part.default_factory is MISSING:
+                raise self.wrong(key, f"says no '{part.name}'")
+        made = kind(**values)
+        if isinstance(made, FailSettings) and (made.error is None) == ("answer" not in table):
+            raise self.wrong(key, 'says either error = "message" or answer = what tells of the failure')
+        if isinstance(made, ChangeSettings) and bool(made.operations) == (made.whole is not None):
+            raise self.wrong(key, f"wants either operations ({', '.join(WRITING)}, delete) or whole")
+        return made
+
+    def each(self, kind: type, data: Any, key: tuple[str, ...]) -> tuple[Any, ...]:
+        if not isinstance(data, list):
+            raise self.wrong(key, "wants a list of tables")
+        return tuple(
+            self.record(kind, item, (*key, str(number))) for number, item in enumerate(data, start=1)
+        )
+
+    def views(self, data: Any, key: tuple[str, ...]) -> dict[str, ViewSettings]:
+        views = {name: self.record(ViewSettings, view, (*key, name)) for name, view in self.named(data, key)}
         for name in views:
             if name in _HEADS or not _ALIAS.fullmatch(name):
-                raise self.wrong((*key, "views", name), f"'{name}' cannot be a view's name; take another")
+                raise self.wrong((*key, name), f"'{name}' cannot be a view's name; take another")
         self.heads = (*views, *_HEADS)
         for name, view in views.items():
             for path in (*view.bind.values(), *view.row.values()):
-                self.name(path, (*key, "views", name))
-        only = table.get("fails_only", False)
-        if not isinstance(only, bool):
-            raise self.wrong((*key, "fails_only"), "wants true or false")
-        return ToolModelSettings(
-            views=views,
-            fails=tuple(self.each(table.get("fails", []), (*key, "fails"), self.failing)),
-            fails_only=only,
-            answer=self.value(table.get("answer"), (*key, "answer")),
-            changes=tuple(self.each(table.get("changes", []), (*key, "changes"), self.change)),
-            keeps=self.texts(table.get("keeps", []), (*key, "keeps")),
-            fresh={
-                path: self.texts(samples if isinstance(samples, list) else [samples], (*key, "fresh", path))
-                for path, samples in self.named(table, key, "fresh")
-            },
-            said_by=self.text(table["said_by"], (*key, "said_by")) if "said_by" in table else None,
-        )
+                self.name(path, (*key, name))
+        return views
 
-    def view(self, data: Any, key: tuple[str, ...]) -> ViewSettings:
-        table = self.table(data, key, _VIEW_KEYS)
-        at = table.get("at", "")
-        return ViewSettings(
-            self.needed(table, key, "read"),
-            self.names(table, key, "bind"),
-            self.names(table, key, "row"),
-            self.path(at, (*key, "at")),
-        )
-
-    def failing(self, data: Any, key: tuple[str, ...]) -> FailSettings:
-        table = self.table(data, key, _FAIL_KEYS)
-        when = table.get("when", [])
-        tests = tuple(self.each(when if isinstance(when, list) else [when], (*key, "when"), self.condition))
-        error = self.value(table["error"], (*key, "error")) if "error" in table else None
-        if (error is None) == ("answer" not in table):
-            raise self.wrong(key, 'says either error = "message" or answer = what tells of the failure')
-        if error is not None and not isinstance(error, str):
-            raise self.wrong((*key, "error"), "wants the message as text")
-        kind = self.text(table.get("error_type", "ToolException"), (*key, "error_type"))
-        return FailSettings(tests, error, kind, self.value(table.get("answer"), (*key, "answer")))
+    def conditions(self, data: Any, key: tuple[str, ...]) -> tuple[ConditionSettings, ...]:
+        tests = data if isinstance(data, list) else [data]
+        return tuple(self.condition(test, (*key, str(at))) for at, test in enumerate(tests, start=1))
 
     def condition(self, data: Any, key: tuple[str, ...]) -> ConditionSettings:
         table = self.table(data, key, ("of", *TESTS))
-        of = self.needed(table, key, "of")
+        if "of" not in table:
+            raise self.wrong(key, "says no 'of'")
+        of = self.text(table["of"], (*key, "of"))
         self.name(of, (*key, "of"))
         tests = [name for name in table if name != "of"]
         if len(tests) != 1:
@@ -202,23 +214,31 @@ class _Reader:
             raise self.wrong((*key, "one_of"), "wants a list of values")
         return ConditionSettings(of, tests[0], value)
 
-    def change(self, data: Any, key: tuple[str, ...]) -> ChangeSettings:
-        table = self.table(data, key, _CHANGE_KEYS)
-        operations: list[tuple[str, str, JsonValue]] = []
-        for kind in WRITING:
-            for path, value in self.named(table, key, kind):
-                place = self.path(path, (*key, kind, path))
-                operations.append((kind, place, self.value(value, (*key, kind, path))))
-        for path in self.texts(table.get("delete", []), (*key, "delete")):
-            operations.append(("delete", self.path(path, (*key, "delete")), None))
-        whole = self.value(table.get("whole"), (*key, "whole"))
-        if bool(operations) == (whole is not None):
-            raise self.wrong(key, f"wants either operations ({', '.join(WRITING)}, delete) or whole")
-        read = self.needed(table, key, "read")
-        bind = self.names(table, key, "bind")
-        for argument, name in bind.items():
-            self.name(name, (*key, "bind", argument))
-        return ChangeSettings(read, bind, tuple(operations), whole)
+    def writes(self, data: Any, key: tuple[str, ...]) -> dict[str, JsonValue]:
+        return {
+            self.path(path, (*key, path)): self.value(value, (*key, path))
+            for path, value in self.named(data, key)
+        }
+
+    def paths(self, data: Any, key: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self.path(path, key) for path in self.texts(data, key))
+
+    def samples(self, data: Any, key: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        return {
+            path: self.texts(samples if isinstance(samples, list) else [samples], (*key, path))
+            for path, samples in self.named(data, key)
+        }
+
+    def message(self, value: Any, key: tuple[str, ...]) -> str | None:
+        error = self.value(value, key)
+        if error is not None and not isinstance(error, str):
+            raise self.wrong(key, "wants the message as text")
+        return error
+
+    def flag(self, value: Any, key: tuple[str, ...]) -> bool:
+        if not isinstance(value, bool):
+            raise self.wrong(key, "wants true or false")
+        return value
 
     def value(self, value: Any, key: tuple[str, ...], depth: int = 0) -> JsonValue:
         """JSON with holes in its texts."""
@@ -261,18 +281,19 @@ class _Reader:
                 self.name(step.name, key)
         return path
 
-    def names(self, table: Mapping[str, Any], key: tuple[str, ...], of: str) -> dict[str, str]:
+    def names(self, data: Any, key: tuple[str, ...]) -> dict[str, str]:
         names = {}
-        for argument, name in self.named(table, key, of):
+        for argument, name in self.named(data, key):
             if argument in ("", "."):
-                raise self.wrong((*key, of), f"'{argument}' names no argument and no field")
-            names[argument] = self.text(name, (*key, of, argument))
+                raise self.wrong(key, f"'{argument}' names no argument and no field")
+            names[argument] = self.text(name, (*key, argument))
         return names
 
-    def each(self, data: Any, key: tuple[str, ...], read: Callable[[Any, tuple[str, ...]], Any]) -> list[Any]:
-        if not isinstance(data, list):
-            raise self.wrong(key, "wants a list of tables")
-        return [read(item, (*key, str(number))) for number, item in enumerate(data, start=1)]
+    def known_names(self, data: Any, key: tuple[str, ...]) -> dict[str, str]:
+        names = self.names(data, key)
+        for argument, name in names.items():
+            self.name(name, (*key, argument))
+        return names
 
     def table(self, data: Any, key: tuple[str, ...], known: tuple[str, ...]) -> Mapping[str, Any]:
         if not isinstance(data, Mapping):
@@ -283,16 +304,10 @@ class _Reader:
                 raise UnknownName("key", name, known=known, source=source, where=_dotted(key))
         return data
 
-    def named(self, table: Mapping[str, Any], key: tuple[str, ...], name: str) -> Iterable[tuple[str, Any]]:
-        inner = table.get(name, {})
-        if not isinstance(inner, Mapping):
-            raise self.wrong((*key, name), "wants a table")
-        return inner.items()
-
-    def needed(self, table: Mapping[str, Any], key: tuple[str, ...], name: str) -> str:
-        if name not in table:
-            raise self.wrong(key, f"says no '{name}'")
-        return self.text(table[name], (*key, name))
+    def named(self, data: Any, key: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
+        if not isinstance(data, Mapping):
+            raise self.wrong(key, "wants a table")
+        return data.items()
 
     def texts(self, value: Any, key: tuple[str, ...]) -> tuple[str, ...]:
         if not isinstance(value, list):
@@ -309,44 +324,27 @@ class _Reader:
 
 
 def as_data(model: ToolModelSettings) -> dict[str, JsonValue]:
-    """The model as the data that `read_model` takes."""
-    return _said(
-        said_by=model.said_by,
-        views={
-            name: _said(read=view.read, bind=dict(view.bind), row=dict(view.row), at=view.at)
-            for name, view in model.views.items()
-        },
-        fails=[_fail_data(fail) for fail in model.fails],
-        fails_only=model.fails_only,
-        answer=model.answer,
-        changes=[_change_data(change) for change in model.changes],
-        keeps=list(model.keeps),
-        fresh={path: list(samples) for path, samples in model.fresh.items()},
-    )
+    """The model as the data that `read_model` takes: what differs from its default."""
+    data: dict[str, JsonValue] = _plain(model)
+    return data
 
 
-def _said(**parts: Any) -> dict[str, Any]:
-    """The parts that say something; only an answer may be empty."""
-    return {name: part for name, part in parts.items() if part or (name == "answer" and part is not None)}
-
-
-def _fail_data(fail: FailSettings) -> dict[str, JsonValue]:
-    when = [{"of": condition.of, condition.test: condition.value} for condition in fail.when]
-    data = _said(when=when)
-    if fail.error is None:
-        return {**data, "answer": fail.answer}
-    data["error"] = fail.error
-    return data if fail.error_type == "ToolException" else {**data, "error_type": fail.error_type}
-
-
-def _change_data(change: ChangeSettings) -> dict[str, JsonValue]:
-    data = _said(read=change.read, bind=dict(change.bind))
-    for kind, path, value in change.operations:
-        if kind == "delete":
-            data.setdefault("delete", []).append(path)
-        else:
-            data.setdefault(kind, {})[path] = value
-    return data if change.whole is None else {**data, "whole": change.whole}
+def _plain(value: Any) -> Any:
+    if isinstance(value, ConditionSettings):
+        return {"of": value.of, value.test: value.value}
+    if is_dataclass(value):
+        data = {}
+        for part in fields(value):
+            default = part.default if part.default_factory is MISSING else {}
+            own = getattr(value, part.name)
+            # a failure without an error has an answer, be it null
+            answers = isinstance(value, FailSettings) and value.error is None and part.name == "answer"
+            if own != default or answers:
+                data[part.name] = _plain(own)
+        return data
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _dotted(key: tuple[str, ...]) -> str:

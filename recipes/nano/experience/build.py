@@ -5,18 +5,15 @@ worlds that no lesson came from, and the figures on held-out worlds. It is writt
 the same in words.
 """
 
-import hashlib
-import json
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.models.folders import require_extra, threads
+from dreamgym_kit.adapters.models.folders import threads
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, calibrated
 from dreamgym_kit.dream.learned.training_data import Taught, met, taught
 from dreamgym_kit.dream.learned.vocabulary import LEARNED_FILE, LearnedCheckpoint, learned_to_json
@@ -24,22 +21,26 @@ from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import recordings
 from dreamgym_kit.dream.state_tracker import StateTracker
-from dreamgym_kit.errors import UserError
 from dreamgym_kit.recipes.desk.cases import HELD_OUT_SEEDS, TRAIN_SEEDS
+from dreamgym_kit.recipes.nano.build import (
+    Schedule,
+    Shape,
+    Tell,
+    check_can_build,
+    made_with,
+    reported,
+    write_manifest,
+)
 from dreamgym_kit.recipes.nano.experience.environments import (
     THRESHOLD,
-    Arms,
     ask_held_out,
     expected_error,
     figures_of,
     recorded,
 )
-from dreamgym_kit.recipes.nano.lessons import Progress, Schedule, Shape
 
 WEIGHTS = Path(__file__).parent.parent / "weights" / "experience"
 """The model directory that is shipped: a nano experience model of the desk."""
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +68,38 @@ def build(out: Path, plan: ExperiencePlan | None = None, *, tell: Tell | None = 
         MissingExtra: the packages of the extra `train` are not installed.
         UserError: there is something at `out` already; then nothing was done.
     """
-    require_extra("a nano experience model")
-    if out.exists():
-        raise UserError(f"{out}: is there already; name another directory, or delete it first")
-    wanted, say = plan or ExperiencePlan(), tell or (lambda _: None)
-    chance = random.Random(f"experience {wanted.seed}")  # noqa: S311  reproducible, not secret
-    drawn = chance.sample(TRAIN_SEEDS, wanted.environments + wanted.tried)
+    check_can_build(out, "a nano experience model")
+    from dreamgym_kit.recipes.nano.learn import build_word_tokenizer, teach
+    from dreamgym_kit.recipes.nano.start import new_model, save_model
+
+    plan, say = plan or ExperiencePlan(), tell or (lambda _: None)
+    chance = random.Random(f"experience {plan.seed}")  # noqa: S311  reproducible, not secret
+    drawn = chance.sample(TRAIN_SEEDS, plan.environments + plan.tried)
     with threads(1):
         began = time.process_time()
-        known = lessons_of(drawn[: wanted.environments], reasons=wanted.reasons)
+        known = lessons_of(drawn[: plan.environments], reasons=plan.reasons)
         mined_s = time.process_time() - began
-        say(f"{len(known.lessons)} lessons in {wanted.environments} worlds, {mined_s:.0f} CPU s")
-        parameters = _teach(out, known, wanted, say)
+        say(f"{len(known.lessons)} lessons in {plan.environments} worlds, {mined_s:.0f} CPU s")
+        tokenizer = build_word_tokenizer(known.vocabulary.words())
+        model = new_model(tokenizer, seed=plan.seed, shape=plan.shape)
+        report = reported(say, every=100)
+        teach(model, tokenizer, known.lessons, course=plan.course, seed=plan.seed, tell=report)
+        save_model(model, tokenizer, out)
         taught_s = time.process_time() - began - mined_s
-        learned, facts = _tried(out, known, drawn, wanted, say)
+        learned, facts = _tried(out, known, drawn, plan, say)
     facts |= {
-        "seed": wanted.seed,
-        "parameters": parameters,
+        "seed": plan.seed,
+        "parameters": model.num_parameters(),
         "lessons": len(known.lessons),
-        "reasons": wanted.reasons,
-        "worlds": wanted.environments,
+        "reasons": plan.reasons,
+        "worlds": plan.environments,
         "refusals": sum(len(tool.refusals) for tool in known.vocabulary.tools.values()),
         "cpu_s": {"mined": round(mined_s, 1), "taught": round(taught_s, 1)},
-        "course": asdict(wanted.course),
-        "shape": asdict(wanted.shape),
-        "made_with": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-        "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
+        "course": asdict(plan.course),
+        "shape": asdict(plan.shape),
+        **made_with(out),
     }
-    (out / "README.md").write_text(card(facts), encoding="utf-8")
-    record = learned_to_json(replace(learned, facts=facts))
-    (out / LEARNED_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_manifest(out, card(facts), LEARNED_FILE, learned_to_json(replace(learned, facts=facts)))
     return facts
 
 
@@ -113,22 +116,6 @@ def mined(environments: Sequence[int], *, calibrated: bool = True) -> Knowledge:
     """What is mined of these worlds, recorded."""
     rows = [row for episode in recorded(environments) for row in episode]
     return learn(recordings(rows), calibrated=calibrated)
-
-
-def _teach(out: Path, known: Taught, plan: ExperiencePlan, say: Tell) -> int:
-    from dreamgym_kit.recipes.nano.experience.teach import build_word_tokenizer, teach
-    from dreamgym_kit.recipes.nano.start import new_model, save_model
-
-    tokenizer = build_word_tokenizer(known.vocabulary.words())
-    model = new_model(tokenizer, seed=plan.seed, shape=plan.shape)
-
-    def hear(progress: Progress) -> None:
-        if progress.step % 100 == 0:
-            say(f"step {progress.step}: loss {progress.loss:.3f}, {progress.accuracy:.1%} foretold")
-
-    teach(model, tokenizer, known.lessons, course=plan.course, seed=plan.seed, tell=hear)
-    save_model(model, tokenizer, out)
-    return int(model.num_parameters())
 
 
 def _tried(
@@ -152,12 +139,11 @@ def _tried(
         ]
         learned = replace(learned, calibration=calibrated(tries))
         model = LearnedExperience(endpoint, learned, following=StateTracker(lambda _: ()))
-        arms = Arms(model.support)
         facts: dict[str, Any] = {"held_out": plan.held_out, "threshold": THRESHOLD}
         every: list[Tried] = []
         for name, unseen in (("crawled", False), ("unseen", True)):
             trials = ask_held_out(model, knowledge, chosen, unseen=unseen)
-            facts[name] = figures_of(trials, arms)
+            facts[name] = figures_of(trials, model.support)
             every += trials
             say(f"{name}: {facts[name]['nano']['writes'][1]:.1%} of writes exact in held-out worlds")
         facts["ece"] = round(expected_error(every, model.support), 4)

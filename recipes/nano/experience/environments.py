@@ -5,21 +5,20 @@ random, each write followed by a look at what it may have changed: that gives pa
 refusals, and what is rare in good work. All of it runs for real on desks in memory.
 
 To measure, each recorded call is asked in the state that the true answers before it led to: once with a read
-crawl of its world known beforehand, once without any recording of it. `Arms` says who answers when, at one
-threshold, beside mined rules.
+crawl of its world known beforehand, once without any recording of it. `answers_of` says who answers when, at
+one threshold, beside mined rules.
 """
 
 import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dreamgym_kit.dream.chain import SURE
 from dreamgym_kit.dream.learned.deciding import LearnedDecision
 from dreamgym_kit.dream.learned.experience import LearnedExperience, Tried, tried
-from dreamgym_kit.dream.state.dreaming import Knowledge, Told
+from dreamgym_kit.dream.state.dreaming import Knowledge
 from dreamgym_kit.dream.state.history import RecordedEpisode, step_of
 from dreamgym_kit.dream.state.mining import pooled, renamed
 from dreamgym_kit.recipes.desk.cases import (
@@ -32,8 +31,8 @@ from dreamgym_kit.recipes.desk.cases import (
     make_case,
     split_of,
 )
-from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, DeskError, refund_share, scratch_desk
-from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, run_script
+from dreamgym_kit.recipes.desk.database import OPERATIONS, Desk, scratch_desk
+from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, answer, run_script
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Transition, history_digest
 
@@ -59,18 +58,20 @@ class Notes:
         self._writes: list[str] = []
         self.rows: list[Transition] = []
 
-    def do(self, tool: str, args: Mapping[str, JsonValue]) -> ScriptReply:
-        """Make one call, for real on this desk."""
-        call = Call(tool, dict(args))
-        try:
-            value, error = self._desk.call(tool, args), None
-        except DeskError as refused:
-            value, error = None, str(refused)
+    def do(self, tool: str, args: Mapping[str, str]) -> ScriptReply:
+        """Make one call, for real on this desk; what is only computed is not recorded."""
+        call, reply = Call(tool, dict(args)), answer(self._desk.call, ScriptCall(tool, args))
+        if tool not in OPERATIONS:
+            return reply
         effect = Effect.READ if tool in READS else Effect.DESTRUCTIVE if tool in DESTRUCTIVE else Effect.WRITE
         self.rows.append(
             Transition(
                 call,
-                Answer(content=value, error=error, error_type="ToolException" if error else None),
+                Answer(
+                    content=reply.value,
+                    error=reply.error,
+                    error_type="ToolException" if reply.error else None,
+                ),
                 effect,
                 self._episode,
                 len(self.rows) + 1,
@@ -81,7 +82,7 @@ class Notes:
         )
         if effect.changes_environment:
             self._writes.append(call.key)
-        return ScriptReply(value, error)
+        return reply
 
 
 def recorded(environments: Sequence[int]) -> Iterator[tuple[Transition, ...]]:
@@ -106,13 +107,7 @@ def colleague(seed: int, habits: Habits, episode: str) -> tuple[Transition, ...]
     case = make_case(seed)
     with scratch_desk(case.rows) as desk:
         notes = Notes(desk, seed, episode)
-
-        def answer(use: ScriptCall) -> ScriptReply:
-            if use.tool == "refund_quote":
-                return ScriptReply(dict(refund_share(**use.args)))
-            return notes.do(use.tool, use.args) if use.tool in OPERATIONS else ScriptReply({})
-
-        run_script(case.text, habits, answer)
+        run_script(case.text, habits, lambda use: notes.do(use.tool, use.args))
         return tuple(notes.rows)
 
 
@@ -251,31 +246,21 @@ class Count(NamedTuple):
         return self.exact / self.answered if self.answered else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Arms:
-    """Who answers, by name; each gives whether it answers, and whether that is exact."""
-
-    support: Support
-    threshold: float = THRESHOLD
-
-    def of(self, call: Tried) -> Mapping[str, tuple[bool, bool]]:
-        """All arms on one call."""
-        rules = (_support(call.mined), call.mined_exact)
-        model = (self.support(call.step.tool, call.made) if call.made is not None else 0.0, call.made_exact)
-        known = call.mined is not None and call.mined.basis.startswith(("view", "line"))
-        repeats = call.mined is not None and call.mined.provenance is Source.RECORDED
-        uncertain = rules[0] < self.threshold or (call.step.writes and rules[0] < SURE and not known)
-        answers = {
-            "recorded": rules if repeats else (0.0, False),
-            "composed": rules,
-            "nano": rules if known and not call.step.writes else model,
-            "layered": max(rules, model, key=lambda pair: pair[0]) if uncertain else rules,
-        }
-        return {arm: (support >= self.threshold, exact) for arm, (support, exact) in answers.items()}
-
-
-def _support(answer: Told | None) -> float:
-    return answer.support if answer is not None else 0.0
+def answers_of(call: Tried, support: Support) -> Mapping[str, tuple[bool, bool]]:
+    """Who answers a call, by name: whether it answers at all, and whether that is exact."""
+    mined = call.mined
+    rules = (mined.support if mined is not None else 0.0, call.mined_exact)
+    model = (support(call.step.tool, call.made) if call.made is not None else 0.0, call.made_exact)
+    known = mined is not None and mined.basis.startswith(("view", "line"))
+    repeats = mined is not None and mined.provenance is Source.RECORDED
+    uncertain = rules[0] < THRESHOLD or (call.step.writes and rules[0] < SURE and not known)
+    answers = {
+        "recorded": rules if repeats else (0.0, False),
+        "composed": rules,
+        "nano": rules if known and not call.step.writes else model,
+        "layered": max(rules, model, key=lambda pair: pair[0]) if uncertain else rules,
+    }
+    return {arm: (sure >= THRESHOLD, exact) for arm, (sure, exact) in answers.items()}
 
 
 def ask_held_out(
@@ -297,26 +282,26 @@ def recording(rows: Sequence[Transition]) -> RecordedEpisode:
     )
 
 
-def counted(tries: Iterable[Tried], arms: Arms) -> dict[str, dict[str, Count]]:
+def counted(tries: Iterable[Tried], support: Support) -> dict[str, dict[str, Count]]:
     """By arm, by tool, and for "reads", "writes", "refused" and "all"."""
     by_arm: dict[str, dict[str, Count]] = defaultdict(lambda: defaultdict(Count))
     for trial in tries:
         kinds = ["all", trial.step.tool, "writes" if trial.step.writes else "reads"]
         kinds += ["refused"] if trial.step.failed and trial.step.writes else []
-        for arm, (answered, exact) in arms.of(trial).items():
+        for arm, (answered, exact) in answers_of(trial, support).items():
             for kind in kinds:
                 by_arm[arm][kind] = by_arm[arm][kind].more(answered=answered, exact=exact)
     return {arm: dict(counts) for arm, counts in by_arm.items()}
 
 
-def figures_of(tries: Sequence[Tried], arms: Arms) -> dict[str, JsonValue]:
+def figures_of(tries: Sequence[Tried], support: Support) -> dict[str, JsonValue]:
     """What is kept beside the weights: shares by arm and kind."""
     return {
         arm: {
             kind: [count.calls, round(count.share, 4), round(count.right, 4)]
             for kind, count in counts.items()
         }
-        for arm, counts in counted(tries, arms).items()
+        for arm, counts in counted(tries, support).items()
     }
 
 
