@@ -109,7 +109,7 @@ def _words(role: str, port: int, log: Path | None) -> Path:
 
 def _named(model: str | None, role: str) -> tuple[str, str]:
     """The model of a role, and how it is called."""
-    from dreamgym_kit.deployment.digests import model_files
+    from dreamgym_kit.deployment.model_files import model_files
 
     if model is None:
         raise UserError(
@@ -133,7 +133,7 @@ def _no_roles_options(model: str | None, log: Path | None, given: options.Given)
 
 def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
     """The model directory, and how it is called."""
-    from dreamgym_kit.deployment.digests import model_files
+    from dreamgym_kit.deployment.model_files import model_files
     from dreamgym_kit.deployment.model_registry import ModelRegistry as Versions
     from dreamgym_kit.deployment.model_registry import read_use
 

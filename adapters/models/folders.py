@@ -3,7 +3,6 @@
 Read: `safetensors` only, no remote code, no network. Written: beside the place, then renamed into it.
 """
 
-import hashlib
 import logging
 import os
 import sys
@@ -15,13 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from dreamgym_kit import errors
-from dreamgym_kit.adapters.models.local_directory import one_line, read_files
+from dreamgym_kit.deployment.model_files import CONFIG, one_line, read_files
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.atomic_files import write_folder
 
-CONFIG = "config.json"
-ADAPTER = "adapter"
-"""The folder in a model directory that holds the same as a LoRA adapter, on the model that was begun with."""
 _TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
 
 
@@ -126,15 +122,6 @@ def _write(folder: Path, save: Callable[[Path], object], tokenizer: Any, texts: 
             (beside / name).write_text(text, "utf-8")
 
     write_folder(folder, write)
-
-
-def digest_of_folder(folder: Path) -> str:
-    """Tells model directories apart by their config and their weights."""
-    whole = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
-        with path.open("rb") as file:
-            whole.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:32]
 
 
 @contextmanager

@@ -23,10 +23,10 @@ from dreamgym_kit.errors import EndpointError, MissingExtra, NotSerializable, Us
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.kv_cache import PrefixCache
     from dreamgym_kit.adapters.models.local_batch import Ask, Sampled
-    from dreamgym_kit.adapters.models.local_directory import ModelFiles
     from dreamgym_kit.adapters.models.local_engine import Engine
     from dreamgym_kit.adapters.models.local_grammar import Grammars
     from dreamgym_kit.adapters.models.local_prompts import Prompts
+    from dreamgym_kit.deployment.model_files import ModelFiles
 
 _KEPT_BYTES = 512 * 2**20
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
@@ -91,12 +91,12 @@ class LocalPolicy:
 
     async def load(self, weights: Path, version: str) -> None:
         """See `PolicyServer.load`."""
-        from dreamgym_kit.adapters.models.local_directory import (
+        from dreamgym_kit.adapters.models.local_loading import load_network
+        from dreamgym_kit.deployment.model_files import (
             read_files,
             same_template,
             same_tokenizer,
         )
-        from dreamgym_kit.adapters.models.local_loading import load_network
 
         files = await asyncio.to_thread(read_files, weights)
         served, engine = self._files, self._engine
@@ -220,7 +220,7 @@ def open_local(
         MissingExtra: torch or transformers are not installed.
         UserError: the directory is no model that can be served; says which file, and what to do.
     """
-    from dreamgym_kit.adapters.models.local_directory import read_files
+    from dreamgym_kit.deployment.model_files import read_files
 
     try:
         from dreamgym_kit.adapters.models.kv_cache import PrefixCache

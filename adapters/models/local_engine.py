@@ -16,8 +16,8 @@ import torch
 
 from dreamgym_kit.adapters.models.kv_cache import FinishedTurn, PrefixCache
 from dreamgym_kit.adapters.models.local_batch import Ask, RunningBatch, Sampled
-from dreamgym_kit.adapters.models.local_directory import one_line
 from dreamgym_kit.adapters.models.local_network import Network
+from dreamgym_kit.deployment.model_files import one_line
 from dreamgym_kit.errors import EndpointError
 
 

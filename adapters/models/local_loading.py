@@ -5,8 +5,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dreamgym_kit.adapters.models import folders
 from dreamgym_kit.adapters.models.kv_cache import CacheRows, Places
-from dreamgym_kit.adapters.models.local_directory import ModelFiles, one_line
 from dreamgym_kit.adapters.models.local_network import Network, Qwen3Network, TransformersNetwork, fits_qwen3
+from dreamgym_kit.deployment.model_files import ModelFiles, one_line
 from dreamgym_kit.errors import UserError
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")

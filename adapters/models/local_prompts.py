@@ -17,9 +17,9 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from dreamgym_kit.adapters.models.local_directory import one_line
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ToolRequest
+from dreamgym_kit.deployment.model_files import one_line
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.serialization import JsonValue
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint
@@ -86,7 +86,7 @@ def gate_of_settings(settings: Settings) -> Gate | None:
     path = settings.resolve(named) if named is not None else folder / FILE if folder is not None else None
     if path is None or (named is None and not path.exists()):
         return None
-    from dreamgym_kit.adapters.models.folders import digest_of_folder
+    from dreamgym_kit.deployment.model_files import digest_of_folder
 
     return read_gate(path, weights=None if folder is None else digest_of_folder(folder))
 

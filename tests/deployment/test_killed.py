@@ -9,7 +9,7 @@ import pytest
 from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
 from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.deployment.model_registry import ModelRegistry
 from dreamgym_kit.settings.schema import Settings
 

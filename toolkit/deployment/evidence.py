@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dreamgym_kit.deployment.card import Story, story_of
-from dreamgym_kit.deployment.digests import CONFIG, model_digest, must_be_whole
+from dreamgym_kit.deployment.model_files import CONFIG, check_complete, model_digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_sentence
@@ -78,7 +78,7 @@ def _of_training(run: Path, model: Path | None) -> DeployCandidate:
 def _candidate(
     model: Path, story: Story, learned_from: frozenset[str] | None, adapter: WriteAdapter | None = None
 ) -> DeployCandidate:
-    must_be_whole(model)
+    check_complete(model)
     return DeployCandidate(model, model_digest(model), story, learned_from, adapter)
 
 

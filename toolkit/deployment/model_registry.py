@@ -21,7 +21,7 @@ from typing import Self
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.codec import Codec, FilledText
-from dreamgym_kit.deployment.digests import card_digest, model_digest
+from dreamgym_kit.deployment.model_files import card_digest, model_digest
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.rollout.atomic_files import RunLock, read_whole, sync_folder, write_atomically, write_folder
 from dreamgym_kit.rollout.line_log import append_lines, read_records
@@ -83,7 +83,7 @@ def line_of(record: JsonValue) -> bytes:
 
 
 FOLDER, HISTORY, LOCK = "versions", "history.jsonl", ".lock"
-MERGED, ADAPTER, RECORD = "merged", "adapter", "version.json"
+MERGED, RECORD = "merged", "version.json"
 _NAME = re.compile(r"v(\d{3,9})")
 
 

@@ -20,10 +20,9 @@ from dreamgym_kit.adapters.langgraph.run.directory import run_label
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.adapters.langgraph.run.request import Tasks, tasks_of
 from dreamgym_kit.deployment.card import CardFacts, Pointing, rendered, untested
-from dreamgym_kit.deployment.digests import CARD, model_files
 from dreamgym_kit.deployment.evidence import DeployCandidate, candidate_of, gaps
+from dreamgym_kit.deployment.model_files import ADAPTER, CARD, model_files
 from dreamgym_kit.deployment.model_registry import (
-    ADAPTER,
     EVENTS,
     MERGED,
     ModelRegistry,

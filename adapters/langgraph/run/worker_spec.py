@@ -13,7 +13,7 @@ from dreamgym_kit.adapters.models.named_models import NamedPolicy
 from dreamgym_kit.adapters.models.remote import RemotePolicy
 from dreamgym_kit.adapters.stores.factory import address_of
 from dreamgym_kit.adapters.stores.outbox import BufferedStore
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.guard import egress

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamgym_kit.adapters.models.local_directory import ModelFiles
 from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.deployment.model_files import ModelFiles
 from dreamgym_kit.trust.weight_check import attest
 
 _ROWS, _LENGTH = 4, 160  # ids: longer than the blocks that servers cache by

@@ -19,13 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import EndpointAddress
-from dreamgym_kit.adapters.models.folders import ADAPTER
-from dreamgym_kit.adapters.models.local_directory import (
-    ModelFiles,
-    read_files,
-    same_template,
-    same_tokenizer,
-)
 from dreamgym_kit.adapters.models.vllm.canary import (
     ExpectedScores,
     canaries,
@@ -38,6 +31,13 @@ from dreamgym_kit.adapters.models.vllm.canary import (
 )
 from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, detect
 from dreamgym_kit.adapters.models.vllm.replica import Replica, Turnstile
+from dreamgym_kit.deployment.model_files import (
+    ADAPTER,
+    ModelFiles,
+    read_files,
+    same_template,
+    same_tokenizer,
+)
 from dreamgym_kit.errors import EndpointError, UserError
 
 _Work = Callable[[Replica], Coroutine[Any, Any, object]]
