@@ -92,27 +92,11 @@ class LocalPolicy:
     async def load(self, weights: Path, version: str) -> None:
         """See `PolicyServer.load`."""
         from dreamgym_kit.adapters.models.local_loading import load_network
-        from dreamgym_kit.deployment.model_files import (
-            read_files,
-            same_template,
-            same_tokenizer,
-        )
+        from dreamgym_kit.deployment.model_files import check_replaces, read_files
 
         files = await asyncio.to_thread(read_files, weights)
         served, engine = self._files, self._engine
-        if not same_tokenizer(served.folder, weights):
-            raise UserError(
-                f"{weights / 'tokenizer.json'}: not the tokenizer of {served.folder}, served now."
-            )
-        if not same_template(served.folder, weights):
-            raise UserError(
-                f"{weights}: not the chat template of {served.folder}, served now: the policy would go "
-                "on with the old one; put the same template there, or open it as a policy of its own."
-            )
-        if (files.kind, files.vocabulary) != (served.kind, served.vocabulary):
-            raise UserError(
-                f"{weights}: another architecture or vocabulary than {served.folder}, served now."
-            )
+        check_replaces(files, served)
         device = str(engine.network.device)
         network = await asyncio.to_thread(load_network, files, device=device)
         if network.shape != engine.network.shape or network.context != engine.network.context:

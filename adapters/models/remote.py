@@ -13,8 +13,15 @@ from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import read_address, read_key
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, require_tokens
-from dreamgym_kit.adapters.models.vllm.replica import COMPLETIONS, Replica, read_scores, scores_body
+from dreamgym_kit.adapters.models.vllm.replica import (
+    COMPLETIONS,
+    Features,
+    Replica,
+    by_adapter,
+    read_scores,
+    require_tokens,
+    scores_body,
+)
 from dreamgym_kit.adapters.models.vllm.weights import ServedWeights, Serving
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
@@ -30,7 +37,7 @@ class RemotePolicy:
 
     def __init__(self, endpoint: OpenAIEndpoint, weights: ServedWeights, *, source: str) -> None:
         self._endpoint, self._weights, self._source = endpoint, weights, source
-        endpoint.trusted.ask_by(weights)
+        endpoint.replicas.verify_by(weights)
 
     @property
     def version(self) -> str:
@@ -153,7 +160,7 @@ def open_remote(
         [Replica(address, key, endpoint.transport) for address in own],
         policy.model,
         most=most,
-        doubt=endpoint.trusted.doubt if set(own) == set(addresses) else None,
+        doubt=endpoint.replicas.doubt if set(own) == set(addresses) else None,
     )
     return RemotePolicy(endpoint, weights, source=source)
 

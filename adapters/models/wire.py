@@ -187,16 +187,13 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
     if choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
         raise EndpointError("server", f"{where} stopped before its answer ended", status=200, retryable=True)
     content = message.get("content")
-    usage = body.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    cached = pick(body, "usage", "prompt_tokens_details", "cached_tokens")
     return ChatReply(
         content=content if isinstance(content, str) else "",
         finish_reason=str(choice.get("finish_reason") or "")[:40],
         model=str(body.get("model") or "")[:200],
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=_count(pick(body, "usage", "prompt_tokens")),
+        completion_tokens=_count(pick(body, "usage", "completion_tokens")),
         cached_tokens=_count(cached),
         cache_told=isinstance(cached, int),
         tool_calls=_calls(message, where),
@@ -209,12 +206,10 @@ def _calls(message: dict[str, Any], where: str) -> tuple[ToolRequest, ...]:
     entries = message.get("tool_calls") or []
     calls: list[ToolRequest] = []
     for entry in entries if isinstance(entries, list) else [None]:
-        function = entry.get("function") if isinstance(entry, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if entry is None or not isinstance(function, dict) or not isinstance(name, str) or not name:
+        name, args = pick(entry, "function", "name"), pick(entry, "function", "arguments")
+        if not isinstance(name, str) or not name:
             raise EndpointError("malformed", f"{where} sent a tool call without a name", status=200)
-        args = function.get("arguments")
-        calls.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(entry.get("id") or "")))
+        calls.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(pick(entry, "id") or "")))
     return tuple(calls)
 
 
@@ -239,10 +234,8 @@ def _is_too_long(body: bytes) -> bool:
         content: Any = read_json(body[:100_000])
     except NotSerializable:
         return False
-    error = content.get("error") if isinstance(content, dict) else None
-    if not isinstance(error, dict):
-        return False
-    return error.get("param") == "input_tokens" or error.get("code") == "context_length_exceeded"
+    error = pick(content, "error")
+    return pick(error, "param") == "input_tokens" or pick(error, "code") == "context_length_exceeded"
 
 
 def _error_text(body: bytes) -> str:
@@ -261,10 +254,19 @@ def _error_text(body: bytes) -> str:
     return line[:_MAX_SAID] or "nothing"
 
 
+def pick(value: Any, *path: str | int) -> Any:
+    """What stands at a path through objects and lists; None where it does not lead anywhere."""
+    for key in path:
+        if isinstance(key, int):
+            value = value[key] if isinstance(value, list) and len(value) > key else None
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
 def first_choice(body: Any) -> dict[str, Any]:
     """Return the first choice of a response, or an empty one."""
-    choices = body.get("choices") if isinstance(body, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
+    first = pick(body, "choices", 0)
     return first if isinstance(first, dict) else {}
 
 
@@ -289,8 +291,7 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any], request: ChatRequest, 
         EndpointError: they are not there, or do not fit each other.
     """
     prompt, ids = _token_ids(body.get("prompt_token_ids")), _token_ids(choice.get("token_ids"))
-    details = choice.get("logprobs")
-    content = details.get("content") if isinstance(details, dict) else None
+    content = pick(choice, "logprobs", "content")
     if prompt is None or ids is None or not isinstance(content, list):
         raise EndpointError(
             "malformed",
@@ -304,7 +305,7 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any], request: ChatRequest, 
             "malformed", f"{where} sent {len(ids)} token ids and {len(logprobs)} log-probs", status=200
         )
     for at, (id_, entry) in enumerate(zip(ids, content, strict=True)):
-        named = entry.get("token")
+        named = pick(entry, "token")
         if isinstance(named, str) and named.startswith("token_id:") and named != f"token_id:{id_}":
             raise EndpointError(
                 "malformed", f"{where} sent a log-prob of {named} for token {at}, which is {id_}", status=200
@@ -338,7 +339,7 @@ def _token_ids(ids: Any) -> tuple[int, ...] | None:
 
 
 def _logprob(entry: Any, where: str) -> float:
-    value = entry.get("logprob") if isinstance(entry, dict) else None
+    value = pick(entry, "logprob")
     if isinstance(value, int | float) and not isinstance(value, bool) and _CUT_OFF < value <= _OVER:
         return float(value)
     raise EndpointError("malformed", f"{where} sent {str(value)[:40]} as a log-prob", status=200)

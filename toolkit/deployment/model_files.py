@@ -139,27 +139,25 @@ def card_digest(folder: Path) -> str:
         return ""
 
 
-def same_tokenizer(base: Path, other: Path) -> bool:
-    """Whether two directories tokenise alike; one without a tokenizer goes with any.
+def check_replaces(new: ModelFiles, served: ModelFiles) -> None:
+    """Refuse a directory whose weights cannot be served in place of others while the server goes on.
 
     Raises:
-        UserError: a tokenizer.json that is none.
+        UserError: it has another tokenizer, chat template, architecture or vocabulary; or one is damaged.
     """
-    files = [folder / _TOKENIZER for folder in (base, other)]
-    if not all(file.is_file() for file in files):
-        return True
-    first, second = (file.read_bytes() for file in files)
-    return first == second or _tokens(files[0], first) == _tokens(files[1], second)
-
-
-def same_template(base: Path, other: Path) -> bool:
-    """Whether two directories make the same prompts of a conversation; one without a template goes with any.
-
-    Raises:
-        UserError: a tokenizer_config.json that is none.
-    """
-    first, second = _template(base), _template(other)
-    return first is None or second is None or first == second
+    if not _same_tokenizer(served.folder, new.folder):
+        raise UserError(f"{new.folder / _TOKENIZER}: not the tokenizer of {served.folder}, served now.")
+    templates = [template for files in (new, served) if (template := _template(files.folder)) is not None]
+    if len(templates) == 2 and templates[0] != templates[1]:
+        raise UserError(
+            f"{new.folder}: not the chat template of {served.folder}, served now: the policy would go "
+            "on with the old one; put the same template there, or open it as a policy of its own."
+        )
+    if (new.kind, new.vocabulary) != (served.kind, served.vocabulary):
+        raise UserError(f"{new.folder}: another architecture or vocabulary than {served.folder}, served now.")
+    both = new.tensors.keys() & served.tensors.keys()
+    if not both or any(new.tensors[name] != served.tensors[name] for name in both):
+        raise UserError(f"{new.folder}: another architecture than {served.folder}, served now.")
 
 
 def one_line(error: BaseException) -> str:
@@ -247,6 +245,15 @@ def _json_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: is no JSON object; copy the directory again.")
     return content
+
+
+def _same_tokenizer(base: Path, other: Path) -> bool:
+    """Whether two directories tokenise alike; one without a tokenizer goes with any."""
+    files = [folder / _TOKENIZER for folder in (base, other)]
+    if not all(file.is_file() for file in files):
+        return True
+    first, second = (file.read_bytes() for file in files)
+    return first == second or _tokens(files[0], first) == _tokens(files[1], second)
 
 
 def _template(folder: Path) -> object:
