@@ -13,17 +13,16 @@ import hashlib
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress, read_address, read_key
+from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress
 from dreamgym_kit.adapters.models.wire import MAX_BODY, Dialect, Response, read_reply, request_body
-from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
-from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.interfaces import ChatEndpoint
-from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.settings.schema import ExperienceSettings
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.vllm.weights import ServedWeights
@@ -36,13 +35,13 @@ _REST_S = 10.0  # how long a replica that failed is asked last
 _LOST = frozenset({"connection", "server"})  # after these, what answers there may have been started anew
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndpointCounts:
     """What was asked of an endpoint so far."""
 
     answers: int = 0
     requests: int = 0  # with those that failed
-    failures: Mapping[str, int] = field(default_factory=dict)  # EndpointError.kind -> requests
+    failures: Counter[str] = field(default_factory=Counter)  # EndpointError.kind -> requests
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -278,7 +277,7 @@ class OpenAIEndpoint:
         self, address: EndpointAddress, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Response:
         with self._lock:
-            self.counts = replace(self.counts, requests=self.counts.requests + 1)
+            self.counts.requests += 1
         return await self.transport.post(address, path, body, headers)
 
     def _ordered(self, affinity: str | int) -> list[EndpointAddress]:
@@ -302,9 +301,7 @@ class OpenAIEndpoint:
         with self._lock:
             if error.retryable:
                 self._resting[address] = time.monotonic() + _REST_S
-            failures = {**self.counts.failures}
-            failures[error.kind] = failures.get(error.kind, 0) + 1
-            self.counts = replace(self.counts, failures=failures)
+            self.counts.failures[error.kind] += 1
 
     def _answered(self, reply: ChatReply, sent: int, elapsed_s: float) -> ChatReply:
         prices = self._settings
@@ -313,16 +310,12 @@ class OpenAIEndpoint:
             + reply.completion_tokens * prices.usd_per_million_output
         ) / 1_000_000
         with self._lock:
-            counts = self.counts
-            self.counts = replace(
-                counts,
-                answers=counts.answers + 1,
-                prompt_tokens=counts.prompt_tokens + reply.prompt_tokens,
-                completion_tokens=counts.completion_tokens + reply.completion_tokens,
-                cached_tokens=counts.cached_tokens + reply.cached_tokens,
-                unpriced=counts.unpriced + (reply.prompt_tokens == 0),
-                cost_usd=counts.cost_usd + cost,
-            )
+            self.counts.answers += 1
+            self.counts.prompt_tokens += reply.prompt_tokens
+            self.counts.completion_tokens += reply.completion_tokens
+            self.counts.cached_tokens += reply.cached_tokens
+            self.counts.unpriced += reply.prompt_tokens == 0
+            self.counts.cost_usd += cost
         return replace(reply, attempts=sent, elapsed_s=elapsed_s, cost_usd=cost)
 
     def _masked(self, error: EndpointError, sent: int) -> EndpointError:
@@ -343,50 +336,3 @@ def _session(affinity: str) -> dict[str, str]:
 
 def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def open_endpoint(
-    settings: Settings,
-    *,
-    role: str = "",
-    environ: Mapping[str, str] | None = None,
-) -> OpenAIEndpoint | None:
-    """The endpoint that settings name; None where they name none. Nothing is sent yet.
-
-    `role`: "judge", "user" or "teacher", which may have a model of their own.
-
-    Raises:
-        UserError: a URL, the model or the key's variable is missing or wrong.
-    """
-    experience = settings.experience.of(role) if role else settings.experience
-    if not experience.urls:
-        if experience.model is not None:
-            raise UserError(
-                f"{settings.where('experience', 'model')}: experience.model is the name of a served model, "
-                "and experience.urls names no server; a directory is experience.dir."
-            )
-        return None
-    if experience.model is None:
-        if experience.dir is not None:
-            return None
-        raise UserError(
-            f"{settings.where('experience')}: experience.urls is set, but neither experience.model (a served "
-            "name) nor experience.dir (the directory that is served)."
-        )
-    source = settings.where("experience", "urls")
-    addresses = tuple(read_address(url, source=source) for url in experience.urls)
-    key_source = settings.where("experience", "key_env" if experience.key_env is not None else "key_file")
-    key = read_key(experience.key_env, file=experience.key_file, source=key_source, environ=environ)
-    return OpenAIEndpoint(addresses, experience, key)
-
-
-async def check_endpoint(endpoint: ChatEndpoint) -> None:
-    """Ask once, before a run begins.
-
-    Raises:
-        UserError: it gave no usable answer; nothing was run.
-    """
-    try:
-        await endpoint.chat(ChatRequest([ChatMessage("user", "Say: ready")], max_tokens=16))
-    except EndpointError as error:
-        raise UserError(f"the dream's model cannot be asked: {error}. Nothing was run.") from None

@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from dreamgym_kit import errors
-from dreamgym_kit.deployment.model_files import CONFIG, one_line, read_files
+from dreamgym_kit.deployment.model_files import CONFIG, ModelFiles, one_line, read_files
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.atomic_files import write_folder
 
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
 
 
@@ -85,6 +86,28 @@ def load_tokenizer(folder: Path) -> Any:
         raise UserError(
             f"{folder}: its tokenizer cannot be loaded ({one_line(error)}); copy it there."
         ) from None
+
+
+def load_served_tokenizer(files: ModelFiles) -> Any:
+    """Give the tokenizer of a model that is to be asked.
+
+    Raises:
+        UserError: there is none, it does not fit the model's vocabulary, or it has no chat template.
+    """
+    folder = files.folder
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise UserError(f"{folder}: has no tokenizer.json; put the model's tokenizer files there.")
+    tokenizer = load_tokenizer(folder)
+    most = max(tokenizer.get_vocab().values(), default=-1)
+    vocabulary = files.vocabulary
+    if most >= vocabulary:
+        raise UserError(
+            f"{folder / 'tokenizer.json'}: has the token id {most}, but the model's vocabulary ends at "
+            f"{vocabulary - 1}; it is another model's tokenizer."
+        )
+    if not tokenizer.chat_template:
+        raise UserError(f"{folder}: has no chat template; put the model's chat_template.jinja there.")
+    return tokenizer
 
 
 def write_model(

@@ -91,7 +91,7 @@ class LocalPolicy:
 
     async def load(self, weights: Path, version: str) -> None:
         """See `PolicyServer.load`."""
-        from dreamgym_kit.adapters.models.local_loading import load_network
+        from dreamgym_kit.adapters.models.local_network import load_network
         from dreamgym_kit.deployment.model_files import check_replaces, read_files
 
         files = await asyncio.to_thread(read_files, weights)
@@ -207,10 +207,11 @@ def open_local(
     from dreamgym_kit.deployment.model_files import read_files
 
     try:
+        from dreamgym_kit.adapters.models.folders import load_served_tokenizer
         from dreamgym_kit.adapters.models.kv_cache import PrefixCache
         from dreamgym_kit.adapters.models.local_engine import Engine, Pace
         from dreamgym_kit.adapters.models.local_grammar import Grammars
-        from dreamgym_kit.adapters.models.local_loading import load_network, load_tokenizer
+        from dreamgym_kit.adapters.models.local_network import load_network
         from dreamgym_kit.adapters.models.local_prompts import Prompts
 
         files = read_files(folder)
@@ -218,7 +219,7 @@ def open_local(
         if error.name and error.name.startswith("dreamgym_kit"):
             raise
         raise MissingExtra("train", needed_by="a policy in process") from None
-    tokenizer = load_tokenizer(files)
+    tokenizer = load_served_tokenizer(files)
     network = load_network(files, device=device)
     prompts = Prompts(tokenizer)
     own = tokenizer.eos_token_id

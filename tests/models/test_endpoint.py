@@ -17,8 +17,9 @@ from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from ports import own_port
 
 from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress, read_address
-from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint, check_endpoint, open_endpoint
+from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.http import Transport
+from dreamgym_kit.adapters.models.named_models import check_endpoint, open_endpoint
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.interfaces import ChatEndpoint
