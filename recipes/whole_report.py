@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.deployment.card import KEY
+from dreamgym_kit.deployment.model_registry import KEY
 from dreamgym_kit.report.evaluation import Evaluation, format_share
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.sanitize import one_line

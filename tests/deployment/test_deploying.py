@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
-from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed, deploy, roll_back
+from dreamgym_kit.adapters.langgraph.deploy import Deployed, deploy, roll_back
 from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.deployment.model_registry import ModelRegistry, RegistryAction
 from dreamgym_kit.errors import UserError

@@ -102,10 +102,14 @@ class ServerProcess:
         if grace_s > 0 and self.code is None:
             self._started.terminate()
         gone = self.wait(grace_s)
-        with suppress(ProcessLookupError, PermissionError):  # also what it left behind
-            os.killpg(self.pid, signal.SIGKILL)
+        self.kill_group()
         self._started.wait()
         return gone
+
+    def kill_group(self) -> None:
+        """Make all of it go, also what the first process left behind; returns at once."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
