@@ -182,10 +182,8 @@ def open_local(
     lockstep: bool = False,
     window_s: float = 0.002,
     patience_s: float = 60.0,
-    most_rows: int = 256,
     kept_bytes: int = _KEPT_BYTES,
     device: str = "cpu",
-    threads: int = 1,
 ) -> LocalPolicy:
     """Serve a model directory in this process.
 
@@ -195,10 +193,8 @@ def open_local(
         lockstep: batches start when every live episode waits, so that no float depends on timing.
         window_s: how long the first request waits for others.
         patience_s: how long lockstep waits for an episode that does not ask.
-        most_rows: answers that are decoded at once.
         kept_bytes: keys and values that are kept for the next turns, at most.
         device: "cpu", or what torch calls a device.
-        threads: that one operation of torch may use.
 
     Raises:
         MissingExtra: torch or transformers are not installed.
@@ -225,10 +221,8 @@ def open_local(
     own = tokenizer.eos_token_id
     ends = files.ends | ({own} if isinstance(own, int) else set())
     cache = PrefixCache(most_bytes=kept_bytes, ends=ends)
-    pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
-    engine = Engine(
-        network, version, pace=pace, ends=ends, decode=prompts.decode, cache=cache, threads=threads
-    )
+    pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s)
+    engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, cache=cache)
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)
     return LocalPolicy(files, engine, prompts, grammars, cache, ends)
 

@@ -37,11 +37,7 @@ class Network(Protocol):
         """Read `tokens` [rows, n] into `rows`."""
         ...
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """Read one token a row, [rows, 1]; float32 logits [rows, vocabulary] of what follows."""
-        ...
-
-    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
+    def logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """Read [rows, n]; float32 logits [rows, n, vocabulary] of what follows each."""
         ...
 
@@ -66,13 +62,8 @@ class TransformersNetwork:
         """See `Network.read`."""
         self.model.base_model(**self._inputs(tokens, at, rows))
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.next_logits`."""
-        logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
-        return logits[:, -1].float()
-
-    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.all_logits`."""
+    def logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
+        """See `Network.logits`."""
         logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
         return logits.float()
 
@@ -206,15 +197,9 @@ class Qwen3Network:
         """See `Network.read`."""
         self._run(tokens, at, rows)
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.next_logits`."""
-        return self._logits(self._run(tokens, at, rows)[:, -1])
-
-    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.all_logits`."""
-        return self._logits(self._run(tokens, at, rows))
-
-    def _logits(self, state: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
+        """See `Network.logits`."""
+        state = self._run(tokens, at, rows)
         normed = nn.rms_norm(state, (state.shape[-1],), self._norm, self._eps)
         return nn.linear(normed, self._head).float()
 
@@ -289,7 +274,7 @@ def _check(network: Network, model: PreTrainedModel) -> None:
         at = Places(start + torch.arange(9, device=network.device), 9, window=network.window)
         network.read(tokens[:, :9], at, rows)
         last = torch.tensor([[8], [4]], device=network.device)  # the second row goes back and reads again
-        got = network.next_logits(tokens.gather(1, last), Places(last, 9, window=network.window), rows)
+        got = network.logits(tokens.gather(1, last), Places(last, 9, window=network.window), rows)[:, -1]
     want = torch.stack([plain[0, 8], plain[1, 4]])
     if not torch.isfinite(got).all():
         raise UserError(f"{model.config.name_or_path}: the weights give NaN; they are broken.")
@@ -315,7 +300,7 @@ def _score_row(network: Network, ids: Sequence[int]) -> list[float]:
         end = min(start + _PIECE, len(ids) - 1)
         positions = torch.arange(start, end, device=network.device)[None]
         tokens = torch.tensor([list(ids[start:end])], device=network.device)
-        logits = network.all_logits(tokens, Places(positions, end, window=network.window), rows)
+        logits = network.logits(tokens, Places(positions, end, window=network.window), rows)
         next_ids = torch.tensor([list(ids[start + 1 : end + 1])], device=network.device)
         scores += torch.log_softmax(logits, -1).gather(-1, next_ids[..., None])[0, :, 0].tolist()
     return scores
