@@ -318,5 +318,6 @@ def _fill(folder: Path, candidate: DeployCandidate, facts: CardFacts) -> None:
     for path in model_files(candidate.model):
         shutil.copyfile(path, merged / path.name)
     (merged / CARD).write_text(rendered(facts), "utf-8")
-    if candidate.adapter is not None and candidate.adapter(folder / ADAPTER):
+    if candidate.adapter is not None:
+        candidate.write_adapter(folder / ADAPTER)
         (folder / ADAPTER / CARD).write_text(rendered(facts, merged=False), "utf-8")

@@ -8,7 +8,7 @@ An exact answer also brings ids and log-probs, one for one, or it is no answer. 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dreamgym_kit.bounded_json import read_json
@@ -54,10 +54,15 @@ _OVER = 1e-4  # of a log-prob above 0: rounding
 class Response:
     """A whole answer of a server."""
 
-    status: int
-    headers: Mapping[str, str]  # names in small letters
-    body: bytes
+    status: int  # 0: nobody answered
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
+    body: bytes = b""
     connection: int = 0  # it came over; the first that was opened is 1
+
+    @property
+    def text(self) -> str:
+        """The body, whatever its bytes are."""
+        return self.body.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,9 @@ class Dialect:
         text = str(refusal).lower()
         if self.length_field == "max_tokens" and "max_completion_tokens" in text:
             return replace(self, length_field="max_completion_tokens")
-        for field in _SAMPLING:
-            if field in text and field not in self.left_out:
-                return replace(self, left_out=self.left_out | {field})
+        for name in _SAMPLING:
+            if name in text and name not in self.left_out:
+                return replace(self, left_out=self.left_out | {name})
         about_form = any(word in text for word in ("response_format", "json_schema", "schema", "json_object"))
         if request.schema is not None and self.form and about_form:
             if self.spelled:
@@ -104,8 +109,8 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
         "n": 1,
         "stream": False,
     }
-    for field in dialect.left_out:
-        body.pop(field)
+    for name in dialect.left_out:
+        body.pop(name)
     if request.seed is None:
         body.pop("seed", None)
     if request.schema is not None and dialect.form == "json_schema":
@@ -235,7 +240,7 @@ def _is_too_long(body: bytes) -> bool:
     except NotSerializable:
         return False
     error = pick(content, "error")
-    return pick(error, "param") == "input_tokens" or pick(error, "code") == "context_length_exceeded"
+    return bool(pick(error, "param") == "input_tokens" or pick(error, "code") == "context_length_exceeded")
 
 
 def _error_text(body: bytes) -> str:

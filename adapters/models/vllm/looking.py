@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from dreamgym_kit.adapters.models.addresses import read_address, read_key
 from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.adapters.models.wire import Response
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.guard.egress import exempt
 from dreamgym_kit.serialization import JsonValue
@@ -46,19 +47,6 @@ _COUNTED = {  # the counters of `ServerMetrics`, in its order: their names on th
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LookResult:
-    """What a look brought; status 0: nobody answered."""
-
-    status: int
-    body: bytes = b""
-
-    @property
-    def text(self) -> str:
-        """The body, whatever its bytes are."""
-        return self.body.decode("utf-8", "replace")
-
-
 def listens(url: str) -> bool:
     """Whether somebody takes connections at `url`, also one too busy to answer them."""
     parts = urlsplit(url)
@@ -79,8 +67,8 @@ def look(
     method: str = "GET",
     body: bytes | None = None,
     timeout_s: float = 5.0,
-) -> LookResult:
-    """Ask `url` (http://host:port) for `path`."""
+) -> Response:
+    """Ask `url` (http://host:port) for `path`; status 0: nobody answered."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -91,9 +79,9 @@ def look(
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
-            return LookResult(answer.status, answer.read(_MAX_BYTES))
+            return Response(answer.status, body=answer.read(_MAX_BYTES))
         except (OSError, http.client.HTTPException):
-            return LookResult(0)
+            return Response(0)
         finally:
             connection.close()
 
@@ -260,7 +248,7 @@ class ServerWatch:
         # gone, late or restarting: the next look tells; or it tells what is no number
         with suppress(EndpointError, ValueError, OverflowError):
             response = await replica.get("/metrics")
-            page = read_metrics(response.body.decode("utf-8", "replace")) if response.status == 200 else None
+            page = read_metrics(response.text) if response.status == 200 else None
             if page is not None:
                 seen.add(page)
             elif response.status < 500 and seen.last is None:

@@ -270,32 +270,6 @@ async def detect(replica: Replica, model: str) -> Features:
     )
 
 
-def require_tokens(features: Sequence[Features], model: str, *, temperature: float, source: str) -> None:
-    """Refuse servers from which nothing can be learned: exact tokens, in a form that can be used.
-
-    Raises:
-        UserError: names the server, what is missing, and the flag that it is to be started with.
-    """
-    for server in features:
-        if model not in server.models:
-            known = ", ".join(sorted(server.models)) or "no model"
-            raise UserError(
-                f"{source}: {server.where} does not serve '{model}', but {known}; set the model's name, or "
-                f"start it with --served-model-name {model}."
-            )
-        if not server.token_ids:
-            raise UserError(
-                f"{source}: {server.where} sends no token ids; exact answers need a vLLM server that knows "
-                "return_token_ids (0.11 or later)."
-            )
-        if server.logprobs not in (PROCESSED, RAW) or (server.logprobs == RAW and temperature != 1.0):
-            form = server.logprobs or "no log-probs"
-            raise UserError(
-                f"{source}: {server.where} sends {form}, and answers at temperature {temperature:g} are "
-                f"learned from by their own log-probs; start it with --logprobs-mode {PROCESSED}."
-            )
-
-
 def by_adapter(features: Sequence[Features], *, brought: bool, source: str) -> bool:
     """How new weights come to these servers: as an adapter, or as a whole model.
 

@@ -116,9 +116,8 @@ class ServerProcess:
 class ServerStop:
     """How a stop went."""
 
-    drained: bool  # nothing was under way when it was asked to go
+    left: int  # requests that were cut off
     gracefully: bool  # it went when it was asked to
-    left: int = 0  # requests that were cut off
 
 
 class VllmServer:
@@ -196,7 +195,7 @@ class VllmServer:
             gracefully = self.process.end(grace_s)
         finally:
             self.kill()
-        return ServerStop(left == 0, gracefully, left)
+        return ServerStop(left, gracefully)
 
     def kill(self) -> None:
         """End the whole group at once."""

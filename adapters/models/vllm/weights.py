@@ -37,6 +37,7 @@ from dreamgym_kit.adapters.models.vllm.canary import (
 from dreamgym_kit.adapters.models.vllm.replica import Features, Replica, by_adapter, detect
 from dreamgym_kit.deployment.model_files import ADAPTER, ModelFiles, check_replaces, read_files
 from dreamgym_kit.errors import EndpointError, UserError
+from dreamgym_kit.trust.weight_check import attest
 
 _ANY_VOCABULARY = 200  # ids that every tokenizer has
 _ALIKE = 0.2  # nats between replicas of one model before any weights were loaded: 16 bits, other kernels
@@ -144,10 +145,8 @@ class ServedWeights:
         async with self._turnstile.alone():
             scores = await asyncio.gather(*map(score_rows, self._replicas))
         for replica, score in zip(self._replicas[1:], scores[1:], strict=True):
-            gap = max(
-                abs(a - b) for pair in zip(score, scores[0], strict=True) for a, b in zip(*pair, strict=True)
-            )
-            if not gap <= _ALIKE:
+            gap, problem = attest(score, scores[0], None, most=_ALIKE)
+            if problem:
                 raise UserError(
                     f"{replica} and {self._replicas[0]} serve '{self.model}' with different weights (their "
                     f"log-probs of the same tokens are {gap:.3g} nats apart); start both with the same model."
