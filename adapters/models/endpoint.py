@@ -39,13 +39,11 @@ _LOST = frozenset({"connection", "server"})  # after these, what answers there m
 class EndpointCounts:
     """What was asked of an endpoint so far."""
 
-    answers: int = 0
     requests: int = 0  # with those that failed
     failures: Counter[str] = field(default_factory=Counter)  # EndpointError.kind -> requests
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
-    unpriced: int = 0  # answers whose server told no usage
     cost_usd: float = 0.0
 
 
@@ -310,11 +308,9 @@ class OpenAIEndpoint:
             + reply.completion_tokens * prices.usd_per_million_output
         ) / 1_000_000
         with self._lock:
-            self.counts.answers += 1
             self.counts.prompt_tokens += reply.prompt_tokens
             self.counts.completion_tokens += reply.completion_tokens
             self.counts.cached_tokens += reply.cached_tokens
-            self.counts.unpriced += reply.prompt_tokens == 0
             self.counts.cost_usd += cost
         return replace(reply, attempts=sent, elapsed_s=elapsed_s, cost_usd=cost)
 

@@ -97,10 +97,7 @@ async def test_every_sampling_parameter_is_sent_and_the_answer_is_counted(server
     }
     assert reply.cost_usd == pytest.approx(0.002)
     counts = endpoint.counts
-    assert (counts.answers, counts.requests, counts.prompt_tokens, counts.cost_usd) == (
-        *(1, 1, 100),
-        pytest.approx(0.002),
-    )
+    assert (counts.requests, counts.prompt_tokens, counts.cost_usd) == (1, 100, pytest.approx(0.002))
     assert isinstance(endpoint, ChatEndpoint)
 
 
