@@ -13,9 +13,8 @@ from dreamgym_kit.report.colors import fold
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed
-    from dreamgym_kit.deployment.card import Pointing
-    from dreamgym_kit.deployment.model_registry import RegistryEvent
+    from dreamgym_kit.adapters.langgraph.deploy import Deployed
+    from dreamgym_kit.deployment.model_registry import Pointing, RegistryEvent
 
 SHELF = "deployed"
 EXAMPLES = (
@@ -75,7 +74,7 @@ def promote(
     The paired comparison on the REAL tools decides. Each version keeps a card: data, seeds, scores, what it
     was not tested on.
     """
-    from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
+    from dreamgym_kit.adapters.langgraph.deploy import deploy
     from dreamgym_kit.settings.buffer_url import place_of
 
     settings = options.settings_for(tasks=tasks)
@@ -101,7 +100,7 @@ def rollback(
     as_json: options.AsJson = False,
 ) -> None:
     """Return to an earlier version."""
-    from dreamgym_kit.adapters.langgraph.deploy.promotion import roll_back
+    from dreamgym_kit.adapters.langgraph.deploy import roll_back
 
     _show(roll_back(registry, to=version, why=why or ""), registry, as_json=as_json)
 
@@ -109,18 +108,15 @@ def rollback(
 @app.command("status")
 def status(registry: Registry = Path(SHELF), as_json: options.AsJson = False) -> None:
     """Show the current version and how to use it."""
-    from dreamgym_kit.deployment.card import Pointing
-    from dreamgym_kit.deployment.model_registry import ModelRegistry, read_use
+    from dreamgym_kit.deployment.model_registry import EVENTS, ModelRegistry
 
     with ModelRegistry(registry) as shelf:
-        current, events, use, edited = shelf.current, shelf.events, read_use(shelf.folder), False
+        current, events, edited = shelf.current, shelf.events, False
         if current is not None:
             shelf.whole(current)
             edited = not shelf.as_written(current)
-        pointing = Pointing(shelf.merged, use.name, use.record, str(registry))
+        pointing = shelf.pointing(registry, shelf.use)
     if as_json:
-        from dreamgym_kit.deployment.model_registry import EVENTS
-
         say_json(
             {
                 "in_use": None if current is None else current.name,
@@ -168,7 +164,7 @@ def _show_text(done: "Deployed", into: Path) -> None:
 
 
 def _point(pointing: "Pointing") -> None:
-    from dreamgym_kit.deployment.card import KEY
+    from dreamgym_kit.deployment.model_registry import KEY
 
     say("\n" + "\n".join(f"  {line}" for line in pointing.lines))
     say(f"  ({KEY} is a secret of your own, set where the server runs and where the agent does)")

@@ -228,9 +228,9 @@ def eval_command(
 
     from dreamgym_kit.adapters.distilling.material import MODEL, material, read_begun
     from dreamgym_kit.adapters.distilling.training import held_out_calls, taught_to
-    from dreamgym_kit.adapters.models.folders import digest_of_folder
     from dreamgym_kit.adapters.models.named_models import open_directory
     from dreamgym_kit.adapters.stores.factory import open_to_search
+    from dreamgym_kit.deployment.model_files import digest_of_folder
     from dreamgym_kit.settings.buffer_url import buffer_of
     from dreamgym_kit.trust.acceptance import FILE, NEVER, exactness, gate_of, write_gate
 

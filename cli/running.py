@@ -69,7 +69,7 @@ def served_model(settings: "Settings", *, role: str = "") -> "OpenAIEndpoint":
     """
     import asyncio
 
-    from dreamgym_kit.adapters.models.endpoint import check_endpoint, open_endpoint
+    from dreamgym_kit.adapters.models.named_models import check_endpoint, open_endpoint
 
     endpoint = open_endpoint(settings, role=role)
     if endpoint is None:

@@ -17,10 +17,8 @@ from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from dreamgym_kit.adapters.models.vllm.launch import Launch
-    from dreamgym_kit.adapters.models.vllm.server import VllmServer
+    from dreamgym_kit.rollout.stop import StopSwitch
 
 EXAMPLES = (
     "dreamgym-kit serve experience --model models/experience --vllm vllm-env/bin/vllm",
@@ -80,11 +78,11 @@ def command(
     given = options.Given(assigned=assigned or ())
     wanted, role = given.settings().serve, Role(what) if what in ROLES else Role.DEPLOYED
     if role is Role.DEPLOYED:
-        _no_roles_options(model, log, given)
+        _refuse_role_options(model, log, given)
         wanted = ServeSettings(tool_parser=wanted.tool_parser)
-        served, called = _what(None if what is None else Path(what), shelf)
+        served, called = _deployed_model(what, shelf)
     else:
-        served, called = _named(model, str(what))
+        served, called = _role_model(model, str(what))
     words = _words(role, port, log)
     if role is not Role.DEPLOYED and (words.is_dir() or words.suffix == ".key"):
         raise UserError(
@@ -107,55 +105,49 @@ def _words(role: str, port: int, log: Path | None) -> Path:
     return Path(state) / "dreamgym-kit" / f"serve-{role}-{port}.log"
 
 
-def _named(model: str | None, role: str) -> tuple[str, str]:
+def _role_model(model: str | None, role: str) -> tuple[str, str]:
     """The model of a role, and how it is called."""
-    from dreamgym_kit.deployment.digests import model_files
-
     if model is None:
         raise UserError(
             f"serve: which model is the {role}? --model DIR, or the name of one that vLLM fetches."
         )
     folder = Path(model)
     if folder.is_dir():
-        model_files(folder)
-        return str(folder.absolute()), folder.absolute().name
+        return _directory(folder)
     if folder.is_absolute() or model.startswith(".") or model.count("/") != 1:
         raise UserError(f"{model}: no model directory, and no name of one (Qwen/Qwen3-8B).")
     return model, model
 
 
-def _no_roles_options(model: str | None, log: Path | None, given: options.Given) -> None:
+def _deployed_model(model: str | None, shelf: Path) -> tuple[str, str]:
+    """The model directory that is named or deployed, and how it is called."""
+    from dreamgym_kit.deployment.model_registry import ModelRegistry
+
+    if model is not None:
+        return _directory(Path(model))
+    with ModelRegistry(shelf) as versions:
+        current = versions.current
+        if current is None:
+            raise UserError(f"{shelf}: nothing is deployed there.")
+        return str(versions.whole(current)), versions.use.name or "agent"
+
+
+def _directory(folder: Path) -> tuple[str, str]:
+    from dreamgym_kit.deployment.model_files import model_files
+
+    model_files(folder)
+    return str(folder.absolute()), folder.absolute().name
+
+
+def _refuse_role_options(model: str | None, log: Path | None, given: options.Given) -> None:
     wrong = [f"--set {key}" for key in _OF_A_ROLE if given.assigns(key)]
     wrong += ["--model"] * (model is not None) + ["--log"] * (log is not None)
     if wrong:
         raise UserError(f"serve: {wrong[0]} is of a role: dreamgym-kit serve experience, or serve policy.")
 
 
-def _what(model: Path | None, shelf: Path) -> tuple[str, str]:
-    """The model directory, and how it is called."""
-    from dreamgym_kit.deployment.digests import model_files
-    from dreamgym_kit.deployment.model_registry import ModelRegistry as Versions
-    from dreamgym_kit.deployment.model_registry import read_use
-
-    if model is not None:
-        model_files(model)
-        return str(model.absolute()), model.absolute().name
-    with Versions(shelf) as versions:
-        current = versions.current
-        if current is None:
-            raise UserError(f"{shelf}: nothing is deployed there.")
-        return str(versions.whole(current)), read_use(versions.folder).name or "agent"
-
-
 _EVERY_S = 10.0  # between words on a server that starts
-_LOOK_S = 0.5
-
-
-class _StopRequested(BaseException):
-    """Somebody wants the server to go."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+_LOOK_S = 0.1
 
 
 def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> int:
@@ -165,39 +157,41 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
         UserError: it did not get ready, or ended by itself.
     """
     from dreamgym_kit.adapters.models.vllm.server import VllmServer
+    from dreamgym_kit.rollout.stop import StopSwitch
 
-    with _signals() as stops:
+    stop, ready = StopSwitch(), False
+
+    def end_at_once() -> None:
+        """Called by the signal: whoever waits for the server's next answer need not wait."""
+        if stop.cancelled or not ready:
+            server.process.kill_group()
+
+    with _signals(stop):
         server = VllmServer(launch, log)
-        ready = False
         try:
-            stops.open()
+            stop.listen(end_at_once)
+            if stop.requested:  # while it was being started
+                end_at_once()
             tell(f"starting vLLM (process {server.process.pid}); its words: {log}")
-            server.wait_ready(within_s=within_s, tell=_Progress())
+            try:
+                server.wait_ready(within_s=within_s, tell=_Progress())
+            except UserError:
+                if not stop.requested:
+                    raise
+                return stop.exit_code or 0
             ready = True
             say(_format_settings(launch, key))
-            while not server.process.wait(_LOOK_S):
-                pass
-            raise UserError(server.failure(f"vLLM ended by itself with code {server.process.code}"))
-        except _StopRequested as signalled:
-            return _stopped(server, signalled, stops, drain=ready)
+            while not stop.requested:
+                if server.process.wait(_LOOK_S) and not stop.requested:
+                    raise UserError(server.failure(f"vLLM ended by itself with code {server.process.code}"))
+            server.close_door()
+            tell("stopping: nothing new is let in; waiting for what is under way; once more ends it at once")
+            left = server.stop().left
+            cut_off = f"; {left} requests were cut off" if left else ""
+            tell("ended at once" if stop.cancelled else f"stopped{cut_off}")
+            return stop.exit_code or 0
         finally:
-            stops.shut()
             server.kill()
-
-
-def _stopped(server: "VllmServer", signalled: _StopRequested, stops: "_StopSignals", *, drain: bool) -> int:
-    if drain:
-        server.close_door()
-        tell("stopping: nothing new is let in; waiting for what is under way; once more ends it at once")
-        try:
-            stops.open()
-            stopped = server.stop()
-        except _StopRequested as again:
-            tell("ended at once")
-            return 128 + again.number
-        left = "" if stopped.drained else f"; {stopped.left} requests were cut off"
-        tell(f"stopped{left}")
-    return 128 + signalled.number
 
 
 class _Progress:
@@ -216,7 +210,7 @@ class _Progress:
 
 def _format_settings(launch: "Launch", key: Path | None) -> str:
     """What goes into dreamgym.toml, and where the key is."""
-    from dreamgym_kit.deployment.card import KEY
+    from dreamgym_kit.deployment.model_registry import KEY
 
     lines = [
         f"ready: '{launch.name}' at {launch.url}/v1",
@@ -237,47 +231,18 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class _StopSignals:
-    """Hears the next signal only when opened for it: none breaks into a start or an end.
-
-    What comes while they are shut is heard when they are opened.
-    """
-
-    def __init__(self) -> None:
-        self._open, self._pending, self.stopping = False, 0, False
-
-    def open(self) -> None:
-        """Raise `_StopRequested` at the next signal, or at once."""
-        self._open = True
-        if self._pending:
-            self.handle(self._pending)
-
-    def shut(self) -> None:
-        """Only remember."""
-        self._open = False
-
-    def handle(self, number: int, frame: "FrameType | None" = None) -> None:  # noqa: ARG002
-        """A signal came."""
-        self._pending, self.stopping = number, True
-        if self._open:
-            self._open, self._pending = False, 0
-            raise _StopRequested(number)
-
-
 @contextmanager
-def _signals() -> Iterator[_StopSignals]:
-    """Ctrl-C, a terminal that closes and a polite kill all ask for the same.
+def _signals(stop: "StopSwitch") -> Iterator[None]:
+    """Ctrl-C, a terminal that closes and a polite kill all press `stop`.
 
-    Once asked, this process ends: what comes then is not heard any more, or it would end it in mid-word.
+    Once pressed, this process ends: what comes behind the block is not heard any more, or it would end it in
+    mid-word.
     """
-    stops = _StopSignals()
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handled = [
-        kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN
-    ]  # `nohup`: as was asked
-    before = {number: signal.signal(number, stops.handle) for number in handled}
+    handled = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]  # `nohup` as asked
+    before = {number: signal.signal(number, lambda number, _: stop.press(number)) for number in handled}
     try:
-        yield stops
+        yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if stops.stopping else handler)
+            signal.signal(number, signal.SIG_IGN if stop.requested else handler)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dreamgym_kit.deployment.card import KEY
+from dreamgym_kit.deployment.model_registry import KEY
 from dreamgym_kit.errors import UserError, require_extra
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.recipes.desk.environment import times_opened

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dreamgym_kit.deployment.card import KEY
+from dreamgym_kit.deployment.model_registry import KEY
 from dreamgym_kit.report.evaluation import format_share
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.sanitize import one_line

@@ -17,11 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
+from dreamgym_kit.adapters.langgraph.deploy import deploy
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.deployment.card import Pointing
-from dreamgym_kit.deployment.model_registry import ModelRegistry, RegistryAction, RegistryEvent
+from dreamgym_kit.deployment.model_registry import ModelRegistry, Pointing, RegistryAction, RegistryEvent
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.recipes import train_then_deploy as steps
 from dreamgym_kit.recipes.desk.environment import times_opened

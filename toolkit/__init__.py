@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy as deploy
-    from dreamgym_kit.adapters.langgraph.deploy.promotion import deployed as deployed
+    from dreamgym_kit.adapters.langgraph.deploy import deploy as deploy
+    from dreamgym_kit.adapters.langgraph.deploy import deployed as deployed
     from dreamgym_kit.adapters.langgraph.run.api import arecord as arecord
     from dreamgym_kit.adapters.langgraph.run.api import asimulate as asimulate
     from dreamgym_kit.adapters.langgraph.run.api import dreaming as dreaming
@@ -35,8 +35,8 @@ _PUBLIC = {
     "aevaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",
     "arecord": "dreamgym_kit.adapters.langgraph.run.api",
     "asimulate": "dreamgym_kit.adapters.langgraph.run.api",
-    "deploy": "dreamgym_kit.adapters.langgraph.deploy.promotion",
-    "deployed": "dreamgym_kit.adapters.langgraph.deploy.promotion",
+    "deploy": "dreamgym_kit.adapters.langgraph.deploy",
+    "deployed": "dreamgym_kit.adapters.langgraph.deploy",
     "dreaming": "dreamgym_kit.adapters.langgraph.run.api",
     "effect": "dreamgym_kit.routing.effects",
     "evaluate": "dreamgym_kit.adapters.langgraph.run.evaluation",

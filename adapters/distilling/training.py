@@ -190,12 +190,12 @@ def rows_of(lessons: Iterable[CallLesson], folder: Path, *, most: int | None = N
     Raises:
         UserError: the directory is none, or its tokenizer cannot say where in a text its tokens stand.
     """
-    from dreamgym_kit.adapters.models.local_directory import read_files
-    from dreamgym_kit.adapters.models.local_loading import load_tokenizer
+    from dreamgym_kit.adapters.models.folders import load_served_tokenizer
     from dreamgym_kit.adapters.models.local_prompts import Prompts, whole_characters
+    from dreamgym_kit.deployment.model_files import read_files
 
     files = read_files(folder)
-    tokenizer = load_tokenizer(files)
+    tokenizer = load_served_tokenizer(files)
     if not tokenizer.is_fast:
         raise UserError(f"{folder}: its tokenizer is not a fast one (tokenizer.json); convert it.")
     end = tokenizer.eos_token_id

@@ -13,20 +13,19 @@ import hashlib
 import random
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress, read_address, read_key
-from dreamgym_kit.adapters.models.replica_verifier import Trusted
+from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress
 from dreamgym_kit.adapters.models.wire import MAX_BODY, Dialect, Response, read_reply, request_body
-from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
-from dreamgym_kit.errors import EndpointError, UserError
-from dreamgym_kit.interfaces import ChatEndpoint
-from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.settings.schema import ExperienceSettings
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.models.http import Transport
+    from dreamgym_kit.adapters.models.vllm.weights import ServedWeights
 
 Answered = TypeVar("Answered")
 
@@ -36,18 +35,127 @@ _REST_S = 10.0  # how long a replica that failed is asked last
 _LOST = frozenset({"connection", "server"})  # after these, what answers there may have been started anew
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndpointCounts:
     """What was asked of an endpoint so far."""
 
-    answers: int = 0
     requests: int = 0  # with those that failed
-    failures: Mapping[str, int] = field(default_factory=dict)  # EndpointError.kind -> requests
+    failures: Counter[str] = field(default_factory=Counter)  # EndpointError.kind -> requests
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
-    unpriced: int = 0  # answers whose server told no usage
     cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What was known of a replica when it was asked."""
+
+    connections: int  # of those up to this one, which server is at the other end
+    brought: int
+
+
+@dataclass(slots=True)
+class _Replica:
+    """What is believed of one replica."""
+
+    doubted: bool = False
+    times_lost: int = 0
+    connections: int = 0  # that were open when it last said what it serves
+    failures: int = 0  # of proofs
+    last_failure: EndpointError | None = None
+    proving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    recognizing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ReplicaVerifier:
+    """Has a replica that was lost, or may have been started anew, say what it serves before it is believed.
+
+    A server that is started anew answers from the weights that it was started with, and nothing in its
+    answers tells. Its connections end with it: what comes over one that was open when it last said what it
+    serves comes from the same server; an answer over a later one counts when it has said so again. (Behind a
+    proxy that keeps connections to itself this tells nothing; docs/policy.md says so.)
+
+    To be awaited on one event loop; `doubt` is for any thread.
+
+    Args:
+        opened: how many connections were opened so far, to whatever address.
+    """
+
+    def __init__(self, opened: Callable[[], int]) -> None:
+        self._opened = opened
+        self._weights: ServedWeights | None = None
+        self._lock = threading.Lock()
+        self._replicas: defaultdict[EndpointAddress, _Replica] = defaultdict(_Replica)
+
+    def verify_by(self, weights: "ServedWeights") -> None:
+        """Ask replicas what they serve; without this, all are believed."""
+        self._weights = weights
+
+    def doubt(self, address: EndpointAddress) -> None:
+        """A replica was lost: whatever answers there next may be another server with other weights."""
+        with self._lock:
+            replica = self._replicas[address]
+            replica.doubted = True
+            replica.times_lost += 1
+
+    def forgot(self, address: EndpointAddress, error: EndpointError) -> bool:
+        """Whether an error says that a server was started anew and can be mended."""
+        return error.status == 404 and self._weights is not None and self._weights.brings(address)
+
+    async def before(self, address: EndpointAddress) -> ReplicaState:
+        """Have a replica that was lost prove itself; what is known of it then, for `after`.
+
+        Raises:
+            EndpointError: it is in doubt still.
+        """
+        if self._weights is None:
+            return ReplicaState(0, 0)
+        replica = self._replicas[address]
+        if replica.doubted:
+            failures = replica.failures
+            async with replica.proving:
+                await self._prove(address, replica, self._weights, failures)
+        return ReplicaState(replica.connections, self._weights.brought(address))
+
+    async def after(self, address: EndpointAddress, connection: int, seen: ReplicaState) -> None:
+        """Have a replica say what it serves, where its answer may be one of a server started anew.
+
+        Raises:
+            EndpointError: it serves something else, or does not say; it is in doubt from now on.
+        """
+        if self._weights is None or connection <= seen.connections:
+            return
+        replica = self._replicas[address]
+        async with replica.recognizing:
+            if connection > replica.connections:  # else it was asked for another answer meanwhile
+                opened = self._opened()  # before it is asked: that may open another
+                try:
+                    await self._weights.recognise(address)
+                except EndpointError:
+                    self.doubt(address)
+                    raise
+                replica.connections = opened
+        if self._weights.brought(address) != seen.brought:  # the server that answered may not have had them
+            why = f"{address} was given its weights while it was asked; its answer does not count"
+            raise EndpointError("stale_weights", why, retryable=True)
+
+    async def _prove(
+        self, address: EndpointAddress, replica: _Replica, weights: "ServedWeights", failures: int
+    ) -> None:
+        if not replica.doubted:  # another request had it prove itself meanwhile
+            return
+        if replica.last_failure is not None and replica.failures != failures:  # in vain
+            raise replica.last_failure
+        lost = replica.times_lost
+        try:
+            await weights.prove(address)
+        except EndpointError as error:
+            replica.failures, replica.last_failure = replica.failures + 1, error
+            raise
+        with self._lock:
+            if replica.times_lost == lost:
+                replica.doubted = False
 
 
 class OpenAIEndpoint:
@@ -71,40 +179,26 @@ class OpenAIEndpoint:
         self._settings = settings
         self._key = key
         self._wait_unit_s = wait_unit_s
-        self._transport = Transport(timeout_s=settings.timeout_s, max_body=max_body)
+        # what it sends with; whoever asks the same servers for something else shares it
+        self.transport = Transport(timeout_s=settings.timeout_s, max_body=max_body)
         self._dialect = Dialect()
         self._resting: dict[EndpointAddress, float] = {}
-        self._trusted = Trusted(self._transport.opened)
+        self.replicas = ReplicaVerifier(self.transport.opened)
         self._lock = threading.Lock()
-        self._counts = EndpointCounts()
-
-    @property
-    def counts(self) -> EndpointCounts:
-        """Everything asked so far."""
-        return self._counts
+        self.counts = EndpointCounts()  # everything asked so far
 
     @property
     def is_vllm(self) -> bool:
         """Whether an answer has told that vLLM gave it."""
         return self._dialect.explicit
 
-    @property
-    def transport(self) -> "Transport":
-        """What it sends with; whoever asks the same servers for something else shares it."""
-        return self._transport
-
     async def chat(self, request: ChatRequest, *, model: str | None = None) -> ChatReply:
         """See `ChatEndpoint.chat`. `model`: another name than that of the settings."""
-        return await self._transport.run(self._chat(request, model or self._settings.model or ""))
-
-    @property
-    def trusted(self) -> Trusted:
-        """What is believed of its replicas."""
-        return self._trusted
+        return await self.transport.run(self._chat(request, model or self._settings.model or ""))
 
     def close(self) -> None:
         """Close connections; what is asked afterwards fails."""
-        self._transport.close()
+        self.transport.close()
 
     async def ask(
         self, path: str, body: bytes, read: Callable[[Response, str], Answered], *, affinity: str | int = ""
@@ -118,14 +212,10 @@ class OpenAIEndpoint:
         """
 
         async def once(address: EndpointAddress) -> tuple[Answered, int]:
-            self._count_request()
-            response = await self._transport.post(address, path, body, self._key.headers())
+            response = await self._post(address, path, body, self._key.headers())
             return read(response, str(address)), response.connection
 
-        async def tried() -> Answered:
-            return (await self._tried(affinity, once))[0]
-
-        return await self._transport.run(tried())
+        return (await self.transport.run(self._tried(affinity, once)))[0]
 
     async def _chat(self, request: ChatRequest, model: str) -> ChatReply:
         started = time.perf_counter()
@@ -141,15 +231,15 @@ class OpenAIEndpoint:
 
         `ask` gives what was answered, and by which connection.
         """
-        attempts, replicas = self._settings.max_attempts, self._ordered(affinity)
+        attempts, replicas, verifier = self._settings.max_attempts, self._ordered(affinity), self.replicas
         for sent in range(1, attempts + 1):
             address = replicas[(sent - 1) % len(replicas)]
             try:
-                seen = await self._trusted.before(address)
+                seen = await verifier.before(address)
                 answer, connection = await ask(address)
-                await self._trusted.after(address, connection, seen)
+                await verifier.after(address, connection, seen)
             except EndpointError as error:
-                forgot = self._trusted.forgot(address, error)
+                forgot = verifier.forgot(address, error)
                 self._failed(address, error, lost=forgot or error.kind in _LOST)
                 too_long = (error.retry_after_s or 0.0) > _LONGEST_WAIT_S
                 if not (error.retryable or forgot) or sent == attempts or too_long:
@@ -167,8 +257,7 @@ class OpenAIEndpoint:
         for _ in range(8):  # more than there are things to learn
             dialect = self._dialect
             body = request_body(request, model, dialect)
-            self._count_request()
-            response = await self._transport.post(address, "/chat/completions", body, headers)
+            response = await self._post(address, "/chat/completions", body, headers)
             try:
                 reply = read_reply(response, str(address), request)
                 learned = None if request.exact else dialect.knowing(response.body)
@@ -182,9 +271,12 @@ class OpenAIEndpoint:
                 self._dialect = learned
         raise EndpointError("rejected", f"{address} refuses every form of request")
 
-    def _count_request(self) -> None:
+    async def _post(
+        self, address: EndpointAddress, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> Response:
         with self._lock:
-            self._counts = replace(self._counts, requests=self._counts.requests + 1)
+            self.counts.requests += 1
+        return await self.transport.post(address, path, body, headers)
 
     def _ordered(self, affinity: str | int) -> list[EndpointAddress]:
         """Replicas in the order to be asked: the group's own first, those that just failed last."""
@@ -203,13 +295,11 @@ class OpenAIEndpoint:
 
     def _failed(self, address: EndpointAddress, error: EndpointError, *, lost: bool) -> None:
         if lost:
-            self._trusted.doubt(address)
+            self.replicas.doubt(address)
         with self._lock:
             if error.retryable:
                 self._resting[address] = time.monotonic() + _REST_S
-            failures = {**self._counts.failures}
-            failures[error.kind] = failures.get(error.kind, 0) + 1
-            self._counts = replace(self._counts, failures=failures)
+            self.counts.failures[error.kind] += 1
 
     def _answered(self, reply: ChatReply, sent: int, elapsed_s: float) -> ChatReply:
         prices = self._settings
@@ -218,16 +308,10 @@ class OpenAIEndpoint:
             + reply.completion_tokens * prices.usd_per_million_output
         ) / 1_000_000
         with self._lock:
-            counts = self._counts
-            self._counts = replace(
-                counts,
-                answers=counts.answers + 1,
-                prompt_tokens=counts.prompt_tokens + reply.prompt_tokens,
-                completion_tokens=counts.completion_tokens + reply.completion_tokens,
-                cached_tokens=counts.cached_tokens + reply.cached_tokens,
-                unpriced=counts.unpriced + (reply.prompt_tokens == 0),
-                cost_usd=counts.cost_usd + cost,
-            )
+            self.counts.prompt_tokens += reply.prompt_tokens
+            self.counts.completion_tokens += reply.completion_tokens
+            self.counts.cached_tokens += reply.cached_tokens
+            self.counts.cost_usd += cost
         return replace(reply, attempts=sent, elapsed_s=elapsed_s, cost_usd=cost)
 
     def _masked(self, error: EndpointError, sent: int) -> EndpointError:
@@ -248,50 +332,3 @@ def _session(affinity: str) -> dict[str, str]:
 
 def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def open_endpoint(
-    settings: Settings,
-    *,
-    role: str = "",
-    environ: Mapping[str, str] | None = None,
-) -> OpenAIEndpoint | None:
-    """The endpoint that settings name; None where they name none. Nothing is sent yet.
-
-    `role`: "judge", "user" or "teacher", which may have a model of their own.
-
-    Raises:
-        UserError: a URL, the model or the key's variable is missing or wrong.
-    """
-    experience = settings.experience.of(role) if role else settings.experience
-    if not experience.urls:
-        if experience.model is not None:
-            raise UserError(
-                f"{settings.where('experience', 'model')}: experience.model is the name of a served model, "
-                "and experience.urls names no server; a directory is experience.dir."
-            )
-        return None
-    if experience.model is None:
-        if experience.dir is not None:
-            return None
-        raise UserError(
-            f"{settings.where('experience')}: experience.urls is set, but neither experience.model (a served "
-            "name) nor experience.dir (the directory that is served)."
-        )
-    source = settings.where("experience", "urls")
-    addresses = tuple(read_address(url, source=source) for url in experience.urls)
-    key_source = settings.where("experience", "key_env" if experience.key_env is not None else "key_file")
-    key = read_key(experience.key_env, file=experience.key_file, source=key_source, environ=environ)
-    return OpenAIEndpoint(addresses, experience, key)
-
-
-async def check_endpoint(endpoint: ChatEndpoint) -> None:
-    """Ask once, before a run begins.
-
-    Raises:
-        UserError: it gave no usable answer; nothing was run.
-    """
-    try:
-        await endpoint.chat(ChatRequest([ChatMessage("user", "Say: ready")], max_tokens=16))
-    except EndpointError as error:
-        raise UserError(f"the dream's model cannot be asked: {error}. Nothing was run.") from None

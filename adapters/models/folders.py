@@ -3,7 +3,6 @@
 Read: `safetensors` only, no remote code, no network. Written: beside the place, then renamed into it.
 """
 
-import hashlib
 import logging
 import os
 import sys
@@ -15,13 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from dreamgym_kit import errors
-from dreamgym_kit.adapters.models.local_directory import one_line, read_files
+from dreamgym_kit.deployment.model_files import CONFIG, ModelFiles, one_line, read_files
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.atomic_files import write_folder
 
-CONFIG = "config.json"
-ADAPTER = "adapter"
-"""The folder in a model directory that holds the same as a LoRA adapter, on the model that was begun with."""
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
 
 
@@ -91,6 +88,28 @@ def load_tokenizer(folder: Path) -> Any:
         ) from None
 
 
+def load_served_tokenizer(files: ModelFiles) -> Any:
+    """Give the tokenizer of a model that is to be asked.
+
+    Raises:
+        UserError: there is none, it does not fit the model's vocabulary, or it has no chat template.
+    """
+    folder = files.folder
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise UserError(f"{folder}: has no tokenizer.json; put the model's tokenizer files there.")
+    tokenizer = load_tokenizer(folder)
+    most = max(tokenizer.get_vocab().values(), default=-1)
+    vocabulary = files.vocabulary
+    if most >= vocabulary:
+        raise UserError(
+            f"{folder / 'tokenizer.json'}: has the token id {most}, but the model's vocabulary ends at "
+            f"{vocabulary - 1}; it is another model's tokenizer."
+        )
+    if not tokenizer.chat_template:
+        raise UserError(f"{folder}: has no chat template; put the model's chat_template.jinja there.")
+    return tokenizer
+
+
 def write_model(
     folder: Path,
     model: Any,
@@ -126,15 +145,6 @@ def _write(folder: Path, save: Callable[[Path], object], tokenizer: Any, texts: 
             (beside / name).write_text(text, "utf-8")
 
     write_folder(folder, write)
-
-
-def digest_of_folder(folder: Path) -> str:
-    """Tells model directories apart by their config and their weights."""
-    whole = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), folder / "config.json"]):
-        with path.open("rb") as file:
-            whole.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:32]
 
 
 @contextmanager

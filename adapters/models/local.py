@@ -23,10 +23,10 @@ from dreamgym_kit.errors import EndpointError, MissingExtra, NotSerializable, Us
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.kv_cache import PrefixCache
     from dreamgym_kit.adapters.models.local_batch import Ask, Sampled
-    from dreamgym_kit.adapters.models.local_directory import ModelFiles
     from dreamgym_kit.adapters.models.local_engine import Engine
     from dreamgym_kit.adapters.models.local_grammar import Grammars
     from dreamgym_kit.adapters.models.local_prompts import Prompts
+    from dreamgym_kit.deployment.model_files import ModelFiles
 
 _KEPT_BYTES = 512 * 2**20
 _OPENS, _CLOSES = "<tool_call>", "</tool_call>"
@@ -91,28 +91,12 @@ class LocalPolicy:
 
     async def load(self, weights: Path, version: str) -> None:
         """See `PolicyServer.load`."""
-        from dreamgym_kit.adapters.models.local_directory import (
-            read_files,
-            same_template,
-            same_tokenizer,
-        )
-        from dreamgym_kit.adapters.models.local_loading import load_network
+        from dreamgym_kit.adapters.models.local_network import load_network
+        from dreamgym_kit.deployment.model_files import check_replaces, read_files
 
         files = await asyncio.to_thread(read_files, weights)
         served, engine = self._files, self._engine
-        if not same_tokenizer(served.folder, weights):
-            raise UserError(
-                f"{weights / 'tokenizer.json'}: not the tokenizer of {served.folder}, served now."
-            )
-        if not same_template(served.folder, weights):
-            raise UserError(
-                f"{weights}: not the chat template of {served.folder}, served now: the policy would go "
-                "on with the old one; put the same template there, or open it as a policy of its own."
-            )
-        if (files.kind, files.vocabulary) != (served.kind, served.vocabulary):
-            raise UserError(
-                f"{weights}: another architecture or vocabulary than {served.folder}, served now."
-            )
+        check_replaces(files, served)
         device = str(engine.network.device)
         network = await asyncio.to_thread(load_network, files, device=device)
         if network.shape != engine.network.shape or network.context != engine.network.context:
@@ -198,10 +182,8 @@ def open_local(
     lockstep: bool = False,
     window_s: float = 0.002,
     patience_s: float = 60.0,
-    most_rows: int = 256,
     kept_bytes: int = _KEPT_BYTES,
     device: str = "cpu",
-    threads: int = 1,
 ) -> LocalPolicy:
     """Serve a model directory in this process.
 
@@ -211,22 +193,21 @@ def open_local(
         lockstep: batches start when every live episode waits, so that no float depends on timing.
         window_s: how long the first request waits for others.
         patience_s: how long lockstep waits for an episode that does not ask.
-        most_rows: answers that are decoded at once.
         kept_bytes: keys and values that are kept for the next turns, at most.
         device: "cpu", or what torch calls a device.
-        threads: that one operation of torch may use.
 
     Raises:
         MissingExtra: torch or transformers are not installed.
         UserError: the directory is no model that can be served; says which file, and what to do.
     """
-    from dreamgym_kit.adapters.models.local_directory import read_files
+    from dreamgym_kit.deployment.model_files import read_files
 
     try:
+        from dreamgym_kit.adapters.models.folders import load_served_tokenizer
         from dreamgym_kit.adapters.models.kv_cache import PrefixCache
         from dreamgym_kit.adapters.models.local_engine import Engine, Pace
         from dreamgym_kit.adapters.models.local_grammar import Grammars
-        from dreamgym_kit.adapters.models.local_loading import load_network, load_tokenizer
+        from dreamgym_kit.adapters.models.local_network import load_network
         from dreamgym_kit.adapters.models.local_prompts import Prompts
 
         files = read_files(folder)
@@ -234,16 +215,14 @@ def open_local(
         if error.name and error.name.startswith("dreamgym_kit"):
             raise
         raise MissingExtra("train", needed_by="a policy in process") from None
-    tokenizer = load_tokenizer(files)
+    tokenizer = load_served_tokenizer(files)
     network = load_network(files, device=device)
     prompts = Prompts(tokenizer)
     own = tokenizer.eos_token_id
     ends = files.ends | ({own} if isinstance(own, int) else set())
     cache = PrefixCache(most_bytes=kept_bytes, ends=ends)
-    pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s, most_rows=most_rows)
-    engine = Engine(
-        network, version, pace=pace, ends=ends, decode=prompts.decode, cache=cache, threads=threads
-    )
+    pace = Pace(lockstep=lockstep, window_s=window_s, patience_s=patience_s)
+    engine = Engine(network, version, pace=pace, ends=ends, decode=prompts.decode, cache=cache)
     grammars = Grammars(tokenizer, vocabulary=files.vocabulary, ends=ends)
     return LocalPolicy(files, engine, prompts, grammars, cache, ends)
 

@@ -194,7 +194,7 @@ class RunningBatch:
         tokens = torch.tensor([[row.token] for row in rows], device=device)
         positions = torch.tensor([[row.length] for row in rows], device=device)
         at = Places(positions, max(row.length for row in rows) + 1, window=self._network.window)
-        logits = self._network.next_logits(tokens, at, held)
+        logits = self._network.logits(tokens, at, held)[:, -1]
         if self._chooser is None:
             self._chooser = TokenSampler([row.ask.sampling for row in rows], device)
         chosen, logprobs = self._chooser.choose(logits, [len(row.ids) for row in rows], self._forbidden())

@@ -16,8 +16,8 @@ import torch
 
 from dreamgym_kit.adapters.models.kv_cache import FinishedTurn, PrefixCache
 from dreamgym_kit.adapters.models.local_batch import Ask, RunningBatch, Sampled
-from dreamgym_kit.adapters.models.local_directory import one_line
 from dreamgym_kit.adapters.models.local_network import Network
+from dreamgym_kit.deployment.model_files import one_line
 from dreamgym_kit.errors import EndpointError
 
 
@@ -43,12 +43,11 @@ class Engine:
         ends: frozenset[int],
         decode: Callable[[Sequence[int]], str],
         cache: PrefixCache,
-        threads: int = 1,
     ) -> None:
         self.version = version
         self.network = network
         self.impatient = 0  # batches that lockstep started without waiting longer
-        self._pace, self._ends, self._decode, self._cache, self._threads = pace, ends, decode, cache, threads
+        self._pace, self._ends, self._decode, self._cache = pace, ends, decode, cache
         self._changed = threading.Condition()
         self._waiting: list[Ask] = []
         self._since = 0.0  # when the last request came
@@ -111,7 +110,7 @@ class Engine:
         self._cache.new_weights()
 
     def _run(self) -> None:
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(1)  # two on busy cores wait for each other
         try:
             with torch.inference_mode():
                 while self._turn():

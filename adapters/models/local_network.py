@@ -15,9 +15,12 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
+from dreamgym_kit.adapters.models.folders import load_model
 from dreamgym_kit.adapters.models.kv_cache import CacheRows, Places, RowShape
-from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.deployment.model_files import ModelFiles, one_line
+from dreamgym_kit.errors import EndpointError, UserError
 
+_OFF = 1e-3  # logits: far above float32's own noise, far below what a wrong position or mask does
 _PIECE = 512  # tokens of one pass of `score`: bounds the logits in memory
 
 
@@ -34,11 +37,7 @@ class Network(Protocol):
         """Read `tokens` [rows, n] into `rows`."""
         ...
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """Read one token a row, [rows, 1]; float32 logits [rows, vocabulary] of what follows."""
-        ...
-
-    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
+    def logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
         """Read [rows, n]; float32 logits [rows, n, vocabulary] of what follows each."""
         ...
 
@@ -63,13 +62,8 @@ class TransformersNetwork:
         """See `Network.read`."""
         self.model.base_model(**self._inputs(tokens, at, rows))
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.next_logits`."""
-        logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
-        return logits[:, -1].float()
-
-    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.all_logits`."""
+    def logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
+        """See `Network.logits`."""
         logits: Tensor = self.model(**self._inputs(tokens, at, rows)).logits
         return logits.float()
 
@@ -203,15 +197,9 @@ class Qwen3Network:
         """See `Network.read`."""
         self._run(tokens, at, rows)
 
-    def next_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.next_logits`."""
-        return self._logits(self._run(tokens, at, rows)[:, -1])
-
-    def all_logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
-        """See `Network.all_logits`."""
-        return self._logits(self._run(tokens, at, rows))
-
-    def _logits(self, state: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor, at: Places, rows: CacheRows) -> Tensor:
+        """See `Network.logits`."""
+        state = self._run(tokens, at, rows)
         normed = nn.rms_norm(state, (state.shape[-1],), self._norm, self._eps)
         return nn.linear(normed, self._head).float()
 
@@ -257,6 +245,43 @@ def _turned(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return states * cos + torch.cat([states[..., half:], states[..., :half]], -1) * sin
 
 
+def load_network(files: ModelFiles, *, device: str = "cpu", plain: bool = True) -> Network:
+    """The directory's model, ready to be asked; `plain`: written out where it can be, for speed.
+
+    Raises:
+        UserError: the weights are not those of the architecture, or the engine cannot run it.
+    """
+    model = load_model(files.folder).to(device).eval().requires_grad_(requires_grad=False)
+    try:
+        network: Network = Qwen3Network(model) if plain and fits_qwen3(model) else TransformersNetwork(model)
+        _check(network, model)
+    except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
+        raise UserError(
+            f"{files.folder}: {type(model).__name__} cannot be served in process ({one_line(error)}); "
+            "serve it with vLLM and name its URL."
+        ) from None
+    return network
+
+
+def _check(network: Network, model: PreTrainedModel) -> None:
+    """Read two rows of unequal length in pieces, and compare with the library's plain pass."""
+    top = min(int(model.config.get_text_config(decoder=True).vocab_size), 1000)
+    tokens = torch.arange(22, device=network.device).reshape(2, 11) * 7919 % top
+    with torch.inference_mode():
+        plain = model(tokens, use_cache=False).logits.float()
+        rows = CacheRows(network.shape, 2, 11, device=network.device, dtype=network.dtype)
+        start = torch.tensor([[0], [0]], device=network.device)
+        at = Places(start + torch.arange(9, device=network.device), 9, window=network.window)
+        network.read(tokens[:, :9], at, rows)
+        last = torch.tensor([[8], [4]], device=network.device)  # the second row goes back and reads again
+        got = network.logits(tokens.gather(1, last), Places(last, 9, window=network.window), rows)[:, -1]
+    want = torch.stack([plain[0, 8], plain[1, 4]])
+    if not torch.isfinite(got).all():
+        raise UserError(f"{model.config.name_or_path}: the weights give NaN; they are broken.")
+    if float((got - want).abs().max()) > _OFF * max(1.0, float(want.abs().max())):
+        raise ValueError("its layers keep more than keys and values at positions")
+
+
 def score(network: Network, ids: Sequence[Sequence[int]]) -> list[list[float]]:
     """Natural log-prob of each id after the first, at temperature 1, by the same pass that samples.
 
@@ -275,7 +300,7 @@ def _score_row(network: Network, ids: Sequence[int]) -> list[float]:
         end = min(start + _PIECE, len(ids) - 1)
         positions = torch.arange(start, end, device=network.device)[None]
         tokens = torch.tensor([list(ids[start:end])], device=network.device)
-        logits = network.all_logits(tokens, Places(positions, end, window=network.window), rows)
+        logits = network.logits(tokens, Places(positions, end, window=network.window), rows)
         next_ids = torch.tensor([list(ids[start + 1 : end + 1])], device=network.device)
         scores += torch.log_softmax(logits, -1).gather(-1, next_ids[..., None])[0, :, 0].tolist()
     return scores

@@ -17,9 +17,9 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from dreamgym_kit.adapters.models.local_directory import one_line
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ToolRequest
+from dreamgym_kit.deployment.model_files import one_line
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.serialization import JsonValue
 
@@ -42,11 +42,6 @@ class SpelledTokens:
     def __init__(self, tokens: Iterable[str]) -> None:
         longest_first = sorted({token for token in tokens if len(token) > 1}, key=len, reverse=True)
         self._any = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-
-    def may_stand_in(self, texts: Iterable[str]) -> bool:
-        """Whether one of the texts, or a JSON text that is written with escapes, might spell one; quick."""
-        joined = "\n".join(texts)
-        return self._any is not None and ("\\u" in joined or self._any.search(joined) is not None)
 
     def mark_for(self, data: Any) -> str:
         """The mark that this data needs; "" where it spells no special token.
@@ -120,8 +115,7 @@ class Prompts:
         """
         history = [_as_template(message) for message in messages]
         shown = [dict(tool) for tool in tools] if tools and self._shows_tools else None
-        suspect = shown is not None or self._spelled.may_stand_in(_texts(messages))
-        mark = self._spelled.mark_for([history, shown]) if suspect else ""
+        mark = self._spelled.mark_for([history, shown])
         try:
             with self._lock:
                 text = self._tokenizer.apply_chat_template(
@@ -172,14 +166,6 @@ class Prompts:
 def whole_characters(text: str) -> str:
     """The text with a sign for each half of a character, which tools do send and no tokenizer reads."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _texts(messages: Sequence[ChatMessage]) -> Iterator[str]:
-    """All that messages say, as it is written."""
-    for message in messages:
-        yield from (message.content, message.role, message.name, message.call_id)
-        for call in message.tool_calls:
-            yield from (call.id, call.name, call.args)
 
 
 def _as_template(message: ChatMessage) -> dict[str, Any]:

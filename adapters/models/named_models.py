@@ -4,17 +4,18 @@ The dream's model decides what tools answer and nothing else: it judges no episo
 is only done with a directory whose gate lies beside it and is of its very weights.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
-from dreamgym_kit.deployment.digests import model_digest
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.adapters.models.addresses import read_address, read_key
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
+from dreamgym_kit.deployment.model_files import model_digest
+from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint
-from dreamgym_kit.settings.schema import ExperienceSettings, Settings
+from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.trust.acceptance import FILE, Gate, read_gate
 
 if TYPE_CHECKING:
@@ -57,11 +58,53 @@ def open_experience(settings: Settings, *, role: str = "") -> "OpenAIEndpoint | 
         raise UserError(f"{settings.where('experience', 'dir')}: {folder}: is no model directory.")
     if folder is not None:
         return open_directory(folder)
-    if settings.experience == ExperienceSettings():
-        return None
-    from dreamgym_kit.adapters.models.endpoint import open_endpoint
-
     return open_endpoint(settings, role=role)
+
+
+def open_endpoint(
+    settings: Settings, *, role: str = "", environ: Mapping[str, str] | None = None
+) -> "OpenAIEndpoint | None":
+    """The endpoint that settings name; None where they name none. Nothing is sent yet.
+
+    `role`: "judge", "user" or "teacher", which may have a model of their own.
+
+    Raises:
+        UserError: a URL, the model or the key's variable is missing or wrong.
+    """
+    experience = settings.experience.of(role) if role else settings.experience
+    if not experience.urls:
+        if experience.model is not None:
+            raise UserError(
+                f"{settings.where('experience', 'model')}: experience.model is the name of a served model, "
+                "and experience.urls names no server; a directory is experience.dir."
+            )
+        return None
+    if experience.model is None:
+        if experience.dir is not None:
+            return None
+        raise UserError(
+            f"{settings.where('experience')}: experience.urls is set, but neither experience.model (a served "
+            "name) nor experience.dir (the directory that is served)."
+        )
+    from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+
+    source = settings.where("experience", "urls")
+    addresses = tuple(read_address(url, source=source) for url in experience.urls)
+    key_source = settings.where("experience", "key_env" if experience.key_env is not None else "key_file")
+    key = read_key(experience.key_env, file=experience.key_file, source=key_source, environ=environ)
+    return OpenAIEndpoint(addresses, experience, key)
+
+
+async def check_endpoint(endpoint: ChatEndpoint) -> None:
+    """Ask once, before a run begins.
+
+    Raises:
+        UserError: it gave no usable answer; nothing was run.
+    """
+    try:
+        await endpoint.chat(ChatRequest([ChatMessage("user", "Say: ready")], max_tokens=16))
+    except EndpointError as error:
+        raise UserError(f"the dream's model cannot be asked: {error}. Nothing was run.") from None
 
 
 def open_directory(folder: Path) -> "LocalPolicy":
@@ -86,7 +129,7 @@ def gate_of_settings(settings: Settings) -> Gate | None:
     path = settings.resolve(named) if named is not None else folder / FILE if folder is not None else None
     if path is None or (named is None and not path.exists()):
         return None
-    from dreamgym_kit.adapters.models.folders import digest_of_folder
+    from dreamgym_kit.deployment.model_files import digest_of_folder
 
     return read_gate(path, weights=None if folder is None else digest_of_folder(folder))
 

@@ -13,9 +13,18 @@ from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import read_address, read_key
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, require_tokens
-from dreamgym_kit.adapters.models.vllm.replica import COMPLETIONS, Replica, read_scores, scores_body
-from dreamgym_kit.adapters.models.vllm.weights import ServedWeights, Serving
+from dreamgym_kit.adapters.models.vllm.canary import Serving
+from dreamgym_kit.adapters.models.vllm.replica import (
+    COMPLETIONS,
+    PROCESSED,
+    RAW,
+    Features,
+    Replica,
+    by_adapter,
+    read_scores,
+    scores_body,
+)
+from dreamgym_kit.adapters.models.vllm.weights import ServedWeights
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.guard.connections import of_the_kit
@@ -30,7 +39,7 @@ class RemotePolicy:
 
     def __init__(self, endpoint: OpenAIEndpoint, weights: ServedWeights, *, source: str) -> None:
         self._endpoint, self._weights, self._source = endpoint, weights, source
-        endpoint.trusted.ask_by(weights)
+        endpoint.replicas.verify_by(weights)
 
     @property
     def version(self) -> str:
@@ -123,6 +132,32 @@ class RemotePolicy:
             return list(await asyncio.gather(*[score(number, row) for number, row in enumerate(ids)]))
 
 
+def require_tokens(features: Sequence[Features], model: str, *, temperature: float, source: str) -> None:
+    """Refuse servers from which nothing can be learned: exact tokens, in a form that can be used.
+
+    Raises:
+        UserError: names the server, what is missing, and the flag that it is to be started with.
+    """
+    for server in features:
+        if model not in server.models:
+            known = ", ".join(sorted(server.models)) or "no model"
+            raise UserError(
+                f"{source}: {server.where} does not serve '{model}', but {known}; set the model's name, or "
+                f"start it with --served-model-name {model}."
+            )
+        if not server.token_ids:
+            raise UserError(
+                f"{source}: {server.where} sends no token ids; exact answers need a vLLM server that knows "
+                "return_token_ids (0.11 or later)."
+            )
+        if server.logprobs not in (PROCESSED, RAW) or (server.logprobs == RAW and temperature != 1.0):
+            form = server.logprobs or "no log-probs"
+            raise UserError(
+                f"{source}: {server.where} sends {form}, and answers at temperature {temperature:g} are "
+                f"learned from by their own log-probs; start it with --logprobs-mode {PROCESSED}."
+            )
+
+
 def open_remote(
     policy: PolicySettings,
     *,
@@ -153,7 +188,7 @@ def open_remote(
         [Replica(address, key, endpoint.transport) for address in own],
         policy.model,
         most=most,
-        doubt=endpoint.trusted.doubt if set(own) == set(addresses) else None,
+        doubt=endpoint.replicas.doubt if set(own) == set(addresses) else None,
     )
     return RemotePolicy(endpoint, weights, source=source)
 

@@ -8,7 +8,7 @@ An exact answer also brings ids and log-probs, one for one, or it is no answer. 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dreamgym_kit.bounded_json import read_json
@@ -54,10 +54,15 @@ _OVER = 1e-4  # of a log-prob above 0: rounding
 class Response:
     """A whole answer of a server."""
 
-    status: int
-    headers: Mapping[str, str]  # names in small letters
-    body: bytes
+    status: int  # 0: nobody answered
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
+    body: bytes = b""
     connection: int = 0  # it came over; the first that was opened is 1
+
+    @property
+    def text(self) -> str:
+        """The body, whatever its bytes are."""
+        return self.body.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,9 @@ class Dialect:
         text = str(refusal).lower()
         if self.length_field == "max_tokens" and "max_completion_tokens" in text:
             return replace(self, length_field="max_completion_tokens")
-        for field in _SAMPLING:
-            if field in text and field not in self.left_out:
-                return replace(self, left_out=self.left_out | {field})
+        for name in _SAMPLING:
+            if name in text and name not in self.left_out:
+                return replace(self, left_out=self.left_out | {name})
         about_form = any(word in text for word in ("response_format", "json_schema", "schema", "json_object"))
         if request.schema is not None and self.form and about_form:
             if self.spelled:
@@ -104,8 +109,8 @@ def request_body(request: ChatRequest, model: str, dialect: Dialect) -> bytes:
         "n": 1,
         "stream": False,
     }
-    for field in dialect.left_out:
-        body.pop(field)
+    for name in dialect.left_out:
+        body.pop(name)
     if request.seed is None:
         body.pop("seed", None)
     if request.schema is not None and dialect.form == "json_schema":
@@ -187,16 +192,13 @@ def read_reply(response: Response, where: str, request: ChatRequest | None = Non
     if choice.get("finish_reason") == "abort":  # paused for new weights, or shut down
         raise EndpointError("server", f"{where} stopped before its answer ended", status=200, retryable=True)
     content = message.get("content")
-    usage = body.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    cached = pick(body, "usage", "prompt_tokens_details", "cached_tokens")
     return ChatReply(
         content=content if isinstance(content, str) else "",
         finish_reason=str(choice.get("finish_reason") or "")[:40],
         model=str(body.get("model") or "")[:200],
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=_count(pick(body, "usage", "prompt_tokens")),
+        completion_tokens=_count(pick(body, "usage", "completion_tokens")),
         cached_tokens=_count(cached),
         cache_told=isinstance(cached, int),
         tool_calls=_calls(message, where),
@@ -209,12 +211,10 @@ def _calls(message: dict[str, Any], where: str) -> tuple[ToolRequest, ...]:
     entries = message.get("tool_calls") or []
     calls: list[ToolRequest] = []
     for entry in entries if isinstance(entries, list) else [None]:
-        function = entry.get("function") if isinstance(entry, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if entry is None or not isinstance(function, dict) or not isinstance(name, str) or not name:
+        name, args = pick(entry, "function", "name"), pick(entry, "function", "arguments")
+        if not isinstance(name, str) or not name:
             raise EndpointError("malformed", f"{where} sent a tool call without a name", status=200)
-        args = function.get("arguments")
-        calls.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(entry.get("id") or "")))
+        calls.append(ToolRequest(name, args if isinstance(args, str) else "{}", str(pick(entry, "id") or "")))
     return tuple(calls)
 
 
@@ -239,10 +239,8 @@ def _is_too_long(body: bytes) -> bool:
         content: Any = read_json(body[:100_000])
     except NotSerializable:
         return False
-    error = content.get("error") if isinstance(content, dict) else None
-    if not isinstance(error, dict):
-        return False
-    return error.get("param") == "input_tokens" or error.get("code") == "context_length_exceeded"
+    error = pick(content, "error")
+    return bool(pick(error, "param") == "input_tokens" or pick(error, "code") == "context_length_exceeded")
 
 
 def _error_text(body: bytes) -> str:
@@ -261,10 +259,19 @@ def _error_text(body: bytes) -> str:
     return line[:_MAX_SAID] or "nothing"
 
 
+def pick(value: Any, *path: str | int) -> Any:
+    """What stands at a path through objects and lists; None where it does not lead anywhere."""
+    for key in path:
+        if isinstance(key, int):
+            value = value[key] if isinstance(value, list) and len(value) > key else None
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
 def first_choice(body: Any) -> dict[str, Any]:
     """Return the first choice of a response, or an empty one."""
-    choices = body.get("choices") if isinstance(body, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
+    first = pick(body, "choices", 0)
     return first if isinstance(first, dict) else {}
 
 
@@ -289,8 +296,7 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any], request: ChatRequest, 
         EndpointError: they are not there, or do not fit each other.
     """
     prompt, ids = _token_ids(body.get("prompt_token_ids")), _token_ids(choice.get("token_ids"))
-    details = choice.get("logprobs")
-    content = details.get("content") if isinstance(details, dict) else None
+    content = pick(choice, "logprobs", "content")
     if prompt is None or ids is None or not isinstance(content, list):
         raise EndpointError(
             "malformed",
@@ -304,7 +310,7 @@ def _tokens(body: dict[str, Any], choice: dict[str, Any], request: ChatRequest, 
             "malformed", f"{where} sent {len(ids)} token ids and {len(logprobs)} log-probs", status=200
         )
     for at, (id_, entry) in enumerate(zip(ids, content, strict=True)):
-        named = entry.get("token")
+        named = pick(entry, "token")
         if isinstance(named, str) and named.startswith("token_id:") and named != f"token_id:{id_}":
             raise EndpointError(
                 "malformed", f"{where} sent a log-prob of {named} for token {at}, which is {id_}", status=200
@@ -338,7 +344,7 @@ def _token_ids(ids: Any) -> tuple[int, ...] | None:
 
 
 def _logprob(entry: Any, where: str) -> float:
-    value = entry.get("logprob") if isinstance(entry, dict) else None
+    value = pick(entry, "logprob")
     if isinstance(value, int | float) and not isinstance(value, bool) and _CUT_OFF < value <= _OVER:
         return float(value)
     raise EndpointError("malformed", f"{where} sent {str(value)[:40]} as a log-prob", status=200)

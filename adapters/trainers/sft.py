@@ -17,7 +17,6 @@ from typing import Any
 
 from dreamgym_kit.adapters.models.folders import (
     calm,
-    digest_of_folder,
     load_model,
     load_tokenizer,
     no_bars,
@@ -28,6 +27,7 @@ from dreamgym_kit.adapters.models.folders import (
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoint, Checkpoints
 from dreamgym_kit.adapters.trainers.options import LoraOptions, held_dtype
 from dreamgym_kit.canonical import canonical
+from dreamgym_kit.deployment.model_files import digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
 from dreamgym_kit.serialization import JsonValue
 

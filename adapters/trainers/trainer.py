@@ -14,9 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.models.folders import (
-    ADAPTER,
     calm,
-    digest_of_folder,
     load_model,
     load_tokenizer,
     no_bars,
@@ -28,6 +26,7 @@ from dreamgym_kit.adapters.models.folders import (
 from dreamgym_kit.adapters.trainers.checkpoints import Checkpoints
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
 from dreamgym_kit.adapters.trainers.ranks import in_touch, processes
+from dreamgym_kit.deployment.model_files import ADAPTER, digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.serialization import JsonValue

@@ -8,7 +8,7 @@ import pytest
 from deployment.evaluated_runs import evaluated_run, held_out_tasks, model_double
 
 from dreamgym_kit.cli.main import _code
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.rollout.tasks import read_tasks
 
 

@@ -8,7 +8,7 @@ import pytest
 from deployment.evaluated_runs import model_double
 from ports import own_port
 
-from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
+from dreamgym_kit.adapters.langgraph.deploy import deploy
 from dreamgym_kit.settings.schema import Settings
 
 DOUBLE = """#!{python}

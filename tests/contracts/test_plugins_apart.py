@@ -30,7 +30,7 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
     "learned": ("dream/learned",),
     "judge": ("dream/judge.py",),
     "deployment": (
-        "adapters/langgraph/deploy",
+        "adapters/langgraph/deploy.py",
         "deployment/card.py",
         "deployment/evidence.py",
         "deployment/model_registry.py",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
-from dreamgym_kit.adapters.langgraph.deploy.promotion import Deployed, deploy, roll_back
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.adapters.langgraph.deploy import Deployed, deploy, roll_back
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.deployment.model_registry import ModelRegistry, RegistryAction
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import Settings
@@ -238,9 +238,9 @@ def test_going_back_and_forth_gives_no_first_look_again(place: Place, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "cut", "told"),
     [
-        ("model.safetensors", -3, "is no file of weights, or half of one"),
-        ("model.safetensors", 0, "is no file of weights, or half of one"),
-        ("config.json", -4, "is damaged"),
+        ("model.safetensors", -3, "no safetensors file, or cut off|no whole safetensors file"),
+        ("model.safetensors", 0, "no safetensors file, or cut off|no whole safetensors file"),
+        ("config.json", -4, "cannot be read"),
     ],
 )
 def test_half_a_model_is_not_put_in_use_even_by_force(place: Place, name: str, cut: int, told: str) -> None:
@@ -261,7 +261,7 @@ def test_weights_that_are_cut_off_and_shards_that_are_missing_are_named(place: P
         place.deploy(place.new, force="now")
     (place.new / "model.safetensors").write_bytes(whole)
     (place.new / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}')
-    with pytest.raises(UserError, match=r"names model-2\.safetensors, which is missing"):
+    with pytest.raises(UserError, match=r"model-2\.safetensors: this shard is missing"):
         place.deploy(place.new, force="now")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deployment.evaluated_runs import content_of, evaluated_run, held_out_tasks, model_double
 
-from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.adapters.langgraph.deploy import deploy
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.deployment.model_registry import ModelRegistry
 from dreamgym_kit.settings.schema import Settings
 
@@ -18,7 +18,7 @@ import json, os, shutil, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from deployment.evaluated_runs import held_out_tasks
-from dreamgym_kit.adapters.langgraph.deploy.promotion import deploy
+from dreamgym_kit.adapters.langgraph.deploy import deploy
 from dreamgym_kit.settings.schema import Settings
 
 home, at, code = Path(sys.argv[1]), 0, -9

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deployment.evaluated_runs import content_of, model_double
 
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.deployment.model_registry import (
     HISTORY,
     MERGED,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.recipes.desk.tasks import drawn_tasks
 from dreamgym_kit.recipes.nano import build
 from dreamgym_kit.recipes.train_then_deploy import QUICK, main

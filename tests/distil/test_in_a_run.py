@@ -11,7 +11,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from nano_double import write_double
 
 import dreamgym_kit
-from dreamgym_kit.adapters.models.folders import digest_of_folder
+from dreamgym_kit.deployment.model_files import digest_of_folder
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings, ToolSettings
 from dreamgym_kit.trust.acceptance import FILE, NEVER, WATCH, Gate, ToolGate, write_gate

@@ -14,7 +14,6 @@ from nano_double import model_double, tokenizer_double
 
 from dreamgym_kit.adapters.distilling.material import Material, begin, material, read_begun
 from dreamgym_kit.adapters.distilling.training import held_out_calls, rows_of, taught_to, train
-from dreamgym_kit.adapters.models.folders import digest_of_folder
 from dreamgym_kit.adapters.models.named_models import (
     allowance,
     directory_of,
@@ -24,6 +23,7 @@ from dreamgym_kit.adapters.models.named_models import (
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.adapters.trainers.sft import SftOptions, train_sft
 from dreamgym_kit.chat import ChatRequest
+from dreamgym_kit.deployment.model_files import digest_of_folder
 from dreamgym_kit.dream.decision import SCHEMA
 from dreamgym_kit.dream.held_out import situation_of
 from dreamgym_kit.dream.llm_experience import messages_for

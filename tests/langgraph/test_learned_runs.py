@@ -13,8 +13,7 @@ from strict_shop_double import EFFECTS, READS, probed, recordings_of
 from dreamgym_kit.adapters.langgraph.run import experiences
 from dreamgym_kit.adapters.langgraph.run.api import _answering
 from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, with_decisions, with_model
-from dreamgym_kit.adapters.models.endpoint import open_endpoint
-from dreamgym_kit.adapters.models.named_models import learned_directory, open_experience
+from dreamgym_kit.adapters.models.named_models import learned_directory, open_endpoint, open_experience
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.learned.training_data import Taught, met, taught

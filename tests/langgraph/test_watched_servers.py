@@ -13,8 +13,8 @@ from waiting import wait_until_async
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
-from dreamgym_kit.adapters.models.vllm import watching
-from dreamgym_kit.adapters.models.vllm.watching import watched
+from dreamgym_kit.adapters.models.vllm import looking
+from dreamgym_kit.adapters.models.vllm.looking import watched
 from dreamgym_kit.report.summary import facts_of
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.rollout.events import NoEvents
@@ -102,7 +102,7 @@ async def dry_run(spec: str, url: str) -> RunResult:
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHED_KEY", KEY)
-    monkeypatch.setattr(watching, "_LOOK_S", 100.0)  # a busy machine answers late
+    monkeypatch.setattr(looking, "_LOOK_S", 100.0)  # a busy machine answers late
 
 
 async def test_tokens_cache_and_queue_of_the_run_stand_in_its_report(project) -> None:
@@ -140,7 +140,7 @@ async def test_a_router_without_counters_is_looked_at_once_and_not_told_of(proje
 
 
 async def test_what_came_in_between_counts_also_over_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_EVERY_S", 0.01)
+    monkeypatch.setattr(looking, "_EVERY_S", 0.01)
     pages = page(1000, 0, 1, 0), page(1500, 100, 9, 7), page(200, 50, 2, 0)  # it was started anew
     with serving(CountingServerDouble(*pages)) as server:
         settings = parse_settings(f'[policy]\nmodel = "m"\nurls = ["{server.url}"]\nkey_env = "WATCHED_KEY"')

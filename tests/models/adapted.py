@@ -31,7 +31,6 @@ def adapted(base: Path, folder: Path, *, seed: int) -> Path:
     from peft import LoraConfig, get_peft_model
 
     from dreamgym_kit.adapters.models.folders import (
-        ADAPTER,
         calm,
         load_model,
         load_tokenizer,
@@ -39,6 +38,7 @@ def adapted(base: Path, folder: Path, *, seed: int) -> Path:
         write_model,
     )
     from dreamgym_kit.adapters.trainers.tensors import merged
+    from dreamgym_kit.deployment.model_files import ADAPTER
 
     with calm(), torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)

@@ -15,9 +15,13 @@ from dreamgym_kit.adapters.models.local_batch import (  # noqa: E402
     RunningBatch,
     sampling,
 )
-from dreamgym_kit.adapters.models.local_directory import read_files  # noqa: E402
-from dreamgym_kit.adapters.models.local_loading import load_network  # noqa: E402
-from dreamgym_kit.adapters.models.local_network import Qwen3Network, TransformersNetwork, score  # noqa: E402
+from dreamgym_kit.adapters.models.local_network import (  # noqa: E402
+    Qwen3Network,
+    TransformersNetwork,
+    load_network,
+    score,
+)
+from dreamgym_kit.deployment.model_files import read_files  # noqa: E402
 from dreamgym_kit.errors import UserError  # noqa: E402
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dreamgym_kit.adapters.models.addresses import EndpointAddress, read_address
-from dreamgym_kit.adapters.models.replica_verifier import Trusted
+from dreamgym_kit.adapters.models.endpoint import ReplicaVerifier
 from dreamgym_kit.errors import EndpointError
 
 SERVER = read_address("http://127.0.0.1:8000/v1", source="test")
@@ -20,8 +20,8 @@ class HostDouble:
         self.said, self.mended = asyncio.Event(), asyncio.Event()
         self.said.set()
         self.mended.set()
-        self.trusted = Trusted(lambda: self.opened)
-        self.trusted.ask_by(self)
+        self.trusted = ReplicaVerifier(lambda: self.opened)
+        self.trusted.verify_by(self)
 
     async def prove(self, _: EndpointAddress) -> None:
         self.proven += 1
@@ -142,7 +142,7 @@ async def test_what_is_lost_while_it_proves_itself_stays_in_doubt() -> None:
 
 
 async def test_without_a_way_to_ask_all_are_believed() -> None:
-    trusted = Trusted(lambda: 7)
+    trusted = ReplicaVerifier(lambda: 7)
     trusted.doubt(SERVER)
     await trusted.after(SERVER, 7, await trusted.before(SERVER))
     assert not trusted.forgot(SERVER, EndpointError("not_found", "gone", status=404))

@@ -108,7 +108,7 @@ def remote(
 @contextmanager
 def endpoint(server: VllmServer, **settings: object) -> Iterator[OpenAIEndpoint]:
     """The kit's own client of a server as the dream's model."""
-    from dreamgym_kit.adapters.models.endpoint import open_endpoint
+    from dreamgym_kit.adapters.models.named_models import open_endpoint
 
     more = "".join(f"{name} = {value}\n" for name, value in settings.items())
     said = parse_settings(

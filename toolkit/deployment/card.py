@@ -3,15 +3,13 @@
 Text of people, tasks and runs is data: none of its marks count.
 """
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym_kit.deployment.model_registry import RegistryAction, RegistryEvent, Version
+from dreamgym_kit.deployment.model_registry import KEY, Pointing, RegistryAction, RegistryEvent, Version
 from dreamgym_kit.report.evaluation import Evaluation
 from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.serialization import JsonValue
@@ -73,43 +71,6 @@ def _part(record: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]
     return part if isinstance(part, Mapping) else {}
 
 
-HOST, PORT = "127.0.0.1", 8000
-KEY = "VLLM_API_KEY"  # vLLM asks every caller for what it holds, where it is set
-
-
-@dataclass(frozen=True, slots=True)
-class Pointing:
-    """How an existing graph is pointed at a shelf; the lines stay the same whichever version is in use."""
-
-    merged: Path
-    name: str  # as the server names the model
-    record: str = ""  # the buffer that calls are kept in while it is in use; "": none
-    shelf: str = "deployed"
-
-    @property
-    def serve(self) -> str:
-        """The command that serves it: on this machine alone, behind a key, nothing for development."""
-        return f"dreamgym-kit serve --from {shlex.quote(self.shelf)}"
-
-    @property
-    def model(self) -> str:
-        """The line of code that takes the place of the agent's model."""
-        return (
-            f'init_chat_model("openai:{self.name}", base_url="http://{HOST}:{PORT}/v1", '
-            f'api_key=os.environ["{KEY}"])'
-        )
-
-    @property
-    def keep(self) -> str:
-        """The line around the agent's call that keeps what its tools say, for the next training; or ""."""
-        return f"with dreamgym_kit.deployed({self.shelf!r}):" if self.record else ""
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """All of them, in order."""
-        return tuple(line for line in (self.serve, self.model, self.keep) if line)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFacts:
     """All that a card tells."""
@@ -124,31 +85,61 @@ class CardFacts:
     pointing: Pointing
 
 
+_CARD = """\
+---
+library_name: {library}
+tags: [dreamgym-kit, tool-use]
+---
+
+# {name} {version}
+
+{decided}
+
+## What it is
+
+{facts}
+
+## Data
+
+{data}
+
+{scores}## What it was not tested on
+
+{untested}
+
+## Use
+
+{use}
+
+Server and agent read the key from `{key}`: set it to a secret of your own. Back to the version before:
+
+    dreamgym-kit deploy rollback --registry {shelf}
+"""
+
+
 def rendered(facts: CardFacts, *, merged: bool = True) -> str:
     """The card as Markdown, for the merged weights or for the adapter."""
-    parts = [
-        f"---\nlibrary_name: {'transformers' if merged else 'peft'}\ntags: [dreamgym-kit, tool-use]\n---",
-        f"# {quiet(facts.name)} {quiet(facts.version.name)}",
-        _decided(facts),
-        "## What it is\n\n" + _table(("", ""), _what(facts)),
-        "## Data\n\n" + _list(facts.story.data),
-        _scores(facts),
-        "## What it was not tested on\n\n" + _list(facts.untested),
-        _use(facts),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _CARD.format(
+        library="transformers" if merged else "peft",
+        name=quiet(facts.name),
+        version=quiet(facts.version.name),
+        decided=_decided(facts.event),
+        facts=_table(("", ""), _what(facts)),
+        data=_list(facts.story.data),
+        scores=_scores(facts),
+        untested=_list(facts.untested),
+        use="\n".join(f"    {line}" for line in facts.pointing.lines),
+        key=KEY,
+        shelf=facts.pointing.shelf,
+    )
 
 
-def _decided(facts: CardFacts) -> str:
-    event, on = facts.event, _day(facts.event.at)
-    if event.deed is RegistryAction.FORCED:
-        lines = [
-            f"**Forced on {on}** by a person, who said: {quiet(event.why)}",
-            "What spoke against it:",
-            _list(event.reasons),
-        ]
-        return "\n\n".join(lines)
-    return f"Promoted on {on}. {quiet(event.sentence)}"
+def _decided(event: RegistryEvent) -> str:
+    day = datetime.fromtimestamp(event.at, UTC).date().isoformat()
+    if event.deed is not RegistryAction.FORCED:
+        return f"Promoted on {day}. {quiet(event.sentence)}"
+    forced = f"**Forced on {day}** by a person, who said: {quiet(event.why)}"
+    return f"{forced}\n\nWhat spoke against it:\n\n{_list(event.reasons)}"
 
 
 def _what(facts: CardFacts) -> list[tuple[str, str]]:
@@ -177,7 +168,7 @@ def _scores(facts: CardFacts) -> str:
     if facts.promotion is not None and facts.promotion.families:
         parts.append(_families(facts.promotion))
     parts += [f"{quiet(label)}: {quiet(text)}" for label, text in facts.story.scores]
-    return "## Scores\n\n" + "\n\n".join(parts) if parts else ""
+    return "## Scores\n\n" + "\n\n".join(parts) + "\n\n" if parts else ""
 
 
 def _families(promotion: Promotion) -> str:
@@ -195,13 +186,6 @@ def _families(promotion: Promotion) -> str:
     return _table(("kind of task", "tasks", "before", "now", f"points ({sure:.1f} % interval)"), rows)
 
 
-def _use(facts: CardFacts) -> str:
-    lines = "\n".join(f"    {line}" for line in facts.pointing.lines)
-    back = f"    dreamgym-kit deploy rollback --registry {facts.pointing.shelf}"
-    key = f"Server and agent read the key from `{KEY}`: set it to a secret of your own."
-    return f"## Use\n\n{lines}\n\n{key} Back to the version before:\n\n{back}"
-
-
 def share(value: Share | None) -> str:
     """A share with its interval, in a cell."""
     if value is None:
@@ -216,10 +200,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _list(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {quiet(sentence)}" for sentence in sentences)
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 _SHOWN = 12  # names in a sentence

@@ -7,12 +7,12 @@ What it says is for `trust.promotion`.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dreamgym_kit.deployment.card import Story, story_of
-from dreamgym_kit.deployment.digests import CONFIG, model_digest, must_be_whole
+from dreamgym_kit.deployment.model_files import CONFIG, check_complete, model_digest
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.evaluation import Evaluation, Scores
 from dreamgym_kit.report.executed import executed_sentence
@@ -29,9 +29,6 @@ _ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safete
 _FROM_TOOLS = (Source.REAL, Source.FAULT)  # what answers where the tools are real
 
 
-WriteAdapter = Callable[[Path], bool]
-
-
 @dataclass(frozen=True, slots=True)
 class DeployCandidate:
     """Weights that are to be deployed, and what is known of them."""
@@ -40,7 +37,16 @@ class DeployCandidate:
     weights: str  # their digest
     story: Story
     learned_from: frozenset[str] | None  # tasks that training used; None: nobody knows
-    adapter: WriteAdapter | None = None
+    adapter: Path | None = None  # the LoRA adapter of these weights, where all were not trained
+
+    def write_adapter(self, folder: Path) -> None:
+        """Copy the adapter, told which model it belongs on."""
+        assert self.adapter is not None
+        folder.mkdir(parents=True)
+        config = json.loads((self.adapter / _ADAPTER_CONFIG).read_text("utf-8"))
+        text = json.dumps({**config, "base_model_name_or_path": self.story.base}, indent=2)
+        (folder / _ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
+        shutil.copyfile(self.adapter / _ADAPTER_WEIGHTS, folder / _ADAPTER_WEIGHTS)
 
 
 def candidate_of(named: Path) -> DeployCandidate:
@@ -72,31 +78,16 @@ def _of_training(run: Path, model: Path | None) -> DeployCandidate:
     alarm = training.alarm
     if alarm is not None:
         story = replace(story, facts=(*story.facts, ("ended by the alarm", str(alarm.get("alarm")))))
-    return _candidate(model, story, read_learned_from(run), _adapter_of(run, model, story))
+    adapter = run / "checkpoints" / model.name
+    has_adapter = story.lora is not None and (adapter / _ADAPTER_WEIGHTS).is_file()
+    return _candidate(model, story, read_learned_from(run), adapter if has_adapter else None)
 
 
 def _candidate(
-    model: Path, story: Story, learned_from: frozenset[str] | None, adapter: WriteAdapter | None = None
+    model: Path, story: Story, learned_from: frozenset[str] | None, adapter: Path | None = None
 ) -> DeployCandidate:
-    must_be_whole(model)
+    check_complete(model)
     return DeployCandidate(model, model_digest(model), story, learned_from, adapter)
-
-
-def _adapter_of(run: Path, model: Path, story: Story) -> WriteAdapter | None:
-    """What writes the adapter of a LoRA training; None where all weights were trained, or it is not there."""
-    peft = run / "checkpoints" / model.name
-    if story.lora is None or not (peft / _ADAPTER_WEIGHTS).is_file():
-        return None
-
-    def write(folder: Path) -> bool:
-        folder.mkdir(parents=True)
-        config = json.loads((peft / _ADAPTER_CONFIG).read_text("utf-8"))
-        text = json.dumps({**config, "base_model_name_or_path": story.base}, indent=2)
-        (folder / _ADAPTER_CONFIG).write_text(text + "\n", "utf-8")
-        shutil.copyfile(peft / _ADAPTER_WEIGHTS, folder / _ADAPTER_WEIGHTS)
-        return True
-
-    return write
 
 
 def gaps(

@@ -12,18 +12,25 @@ line names never was, and a link that lies behind the last line is moved.
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.codec import Codec, FilledText
-from dreamgym_kit.deployment.digests import card_digest, model_digest
+from dreamgym_kit.deployment.model_files import card_digest, model_digest
 from dreamgym_kit.errors import NotSerializable, UserError
-from dreamgym_kit.rollout.atomic_files import RunLock, read_whole, sync_folder, write_atomically, write_folder
+from dreamgym_kit.rollout.atomic_files import (
+    Closing,
+    RunLock,
+    read_whole,
+    sync_folder,
+    write_atomically,
+    write_folder,
+)
 from dreamgym_kit.rollout.line_log import append_lines, read_records
 from dreamgym_kit.serialization import JsonValue
 
@@ -73,8 +80,20 @@ class Version:
     card: str = ""  # digest of the card as it was written; "": there was none
 
 
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """What stays the same over versions: how the model is called, and whether its calls are recorded."""
+
+    name: str = ""  # as the server names the model
+    record: str = ""  # the buffer that calls are kept in; "": none are
+
+
 EVENTS = Codec(RegistryEvent, schema=SCHEMA)
 VERSIONS = Codec(Version, schema=SCHEMA)
+_USES = Codec(ModelUse)
+FOLDER, HISTORY, LOCK, CURRENT, USE = "versions", "history.jsonl", ".lock", "current", "use.json"
+MERGED, RECORD = "merged", "version.json"
+_NAME = re.compile(r"v(\d{3,9})")
 
 
 def line_of(record: JsonValue) -> bytes:
@@ -82,12 +101,44 @@ def line_of(record: JsonValue) -> bytes:
     return (json.dumps(record, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
 
 
-FOLDER, HISTORY, LOCK = "versions", "history.jsonl", ".lock"
-MERGED, ADAPTER, RECORD = "merged", "adapter", "version.json"
-_NAME = re.compile(r"v(\d{3,9})")
+HOST, PORT = "127.0.0.1", 8000
+KEY = "VLLM_API_KEY"  # vLLM asks every caller for what it holds, where it is set
 
 
-class ModelRegistry:
+@dataclass(frozen=True, slots=True)
+class Pointing:
+    """How an existing graph is pointed at a shelf; the lines stay the same whichever version is in use."""
+
+    merged: Path
+    name: str  # as the server names the model
+    record: str = ""  # the buffer that calls are kept in while it is in use; "": none
+    shelf: str = "deployed"
+
+    @property
+    def serve(self) -> str:
+        """The command that serves it: on this machine alone, behind a key, nothing for development."""
+        return f"dreamgym-kit serve --from {shlex.quote(self.shelf)}"
+
+    @property
+    def model(self) -> str:
+        """The line of code that takes the place of the agent's model."""
+        return (
+            f'init_chat_model("openai:{self.name}", base_url="http://{HOST}:{PORT}/v1", '
+            f'api_key=os.environ["{KEY}"])'
+        )
+
+    @property
+    def keep(self) -> str:
+        """The line around the agent's call that keeps what its tools say, for the next training; or ""."""
+        return f"with dreamgym_kit.deployed({self.shelf!r}):" if self.record else ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return tuple(line for line in (self.serve, self.model, self.keep) if line)
+
+
+class ModelRegistry(Closing):
     """One deployment folder, held by this process until `close`.
 
     Raises:
@@ -183,6 +234,23 @@ class ModelRegistry:
         """What a server is pointed at; stays the same whichever version is in use."""
         return self.folder / CURRENT / MERGED
 
+    @property
+    def use(self) -> ModelUse:
+        """What was said of the use last; nothing where nobody said anything.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        return read_use(self.folder)
+
+    @use.setter
+    def use(self, use: ModelUse) -> None:
+        write_atomically(self.folder / USE, json.dumps(_USES.write(use)).encode("ascii"))
+
+    def pointing(self, shelf: str | Path, use: ModelUse) -> Pointing:
+        """How a graph is pointed at what is in use; `shelf`: this folder, as a person names it."""
+        return Pointing(self.merged, use.name, use.record, str(shelf))
+
     def whole(self, version: Version) -> Path:
         """The model directory of a version, held against the digest that it was put there with.
 
@@ -226,12 +294,6 @@ class ModelRegistry:
         """Let others at it."""
         self._lock.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _weights(self) -> dict[str, str]:
         """The digest of each version, as the history has it."""
         return {event.version: event.weights for event in self._events if event.deed.changes}
@@ -269,32 +331,14 @@ class ModelRegistry:
         (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
 
 
-CURRENT, FILE = "current", "use.json"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelUse:
-    """What stays the same over versions: how the model is called, and whether its calls are recorded."""
-
-    name: str = ""  # as the server names the model
-    record: str = ""  # the buffer that calls are kept in; "": none are
-
-
-_USES = Codec(ModelUse)
-
-
 def read_use(shelf: Path) -> ModelUse:
-    """What was said last; nothing where nobody said anything.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """`ModelRegistry.use`, read without holding the shelf."""
     try:
-        return _USES.read(read_json(read_whole(shelf / FILE)))
+        return _USES.read(read_json(read_whole(shelf / USE)))
     except FileNotFoundError:
         return ModelUse()
     except NotSerializable as error:
-        raise UserError(f"{shelf / FILE}: is damaged ({error}).") from error
+        raise UserError(f"{shelf / USE}: is damaged ({error}).") from error
 
 
 def version_in_use(shelf: Path) -> str:
@@ -307,8 +351,3 @@ def version_in_use(shelf: Path) -> str:
     if not link.is_symlink():
         raise UserError(f"{shelf}: nothing is deployed there.")
     return link.readlink().name
-
-
-def write_use(shelf: Path, use: ModelUse) -> None:
-    """Keep it."""
-    write_atomically(shelf / FILE, json.dumps(_USES.write(use)).encode("ascii"))

@@ -17,7 +17,7 @@ from dreamgym_kit.adapters.langgraph.run.api import opened_store, waited
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluate
 from dreamgym_kit.adapters.langgraph.run.experiences import asked_endpoint, with_decisions, with_model
 from dreamgym_kit.bounded_json import read_json
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.dream.held_out import Fidelity, fidelity
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ExperienceModel, TransitionStore

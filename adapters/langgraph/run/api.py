@@ -30,10 +30,10 @@ from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience, 
 from dreamgym_kit.adapters.langgraph.run.request import R, RunRequest, Tasks
 from dreamgym_kit.adapters.langgraph.run.run import RunResult, run
 from dreamgym_kit.adapters.langgraph.run.setup import call_hooks
-from dreamgym_kit.adapters.models.endpoint import check_endpoint
 from dreamgym_kit.adapters.models.named_models import (
     Named,
     allowance,
+    check_endpoint,
     gate_of_settings,
     open_experience,
     opened_policy,

@@ -28,7 +28,7 @@ from dreamgym_kit.settings.schema import PolicySettings, Settings
 from dreamgym_kit.types import Call, Environment, Spend, Split, ToolSpec, Transition
 
 if TYPE_CHECKING:
-    from dreamgym_kit.adapters.models.vllm.watching import ServerWatch
+    from dreamgym_kit.adapters.models.vllm.looking import ServerWatch
 
 _EXAMPLES = 6
 _FAILURES = 3
@@ -138,7 +138,7 @@ async def asked_endpoint(
     with closing(endpoint):
         budgeted = BudgetedEndpoint(endpoint, budget)
         if check:
-            from dreamgym_kit.adapters.models.endpoint import check_endpoint
+            from dreamgym_kit.adapters.models.named_models import check_endpoint
 
             await check_endpoint(budgeted)
         yield budgeted
@@ -161,7 +161,7 @@ def servers_watched(
     sections += ["policy"] if policy else []
     if not sections:
         return nullcontext()
-    from dreamgym_kit.adapters.models.vllm.watching import watched
+    from dreamgym_kit.adapters.models.vllm.looking import watched
 
     return watched(settings, sections)
 

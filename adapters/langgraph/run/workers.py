@@ -23,7 +23,7 @@ from dreamgym_kit.adapters.models.named_models import NamedPolicy, opened_policy
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
 from dreamgym_kit.adapters.stores.factory import address_of, opened_again
 from dreamgym_kit.adapters.stores.outbox import BufferedStore
-from dreamgym_kit.deployment.digests import model_digest
+from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.errors import EndpointError, UserError, require_extra

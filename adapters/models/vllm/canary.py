@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamgym_kit.adapters.models.local_directory import ModelFiles
 from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.deployment.model_files import ModelFiles
+from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.trust.weight_check import attest
 
+STALE = "stale_weights"
+_UNPROVEN = "dreamgym-unproven"  # what weights are called until their canaries have answered
 _ROWS, _LENGTH = 4, 160  # ids: longer than the blocks that servers cache by
 _STRIDES = (7919, 104_729)  # through the vocabulary, by place and by row; primes
 
@@ -95,15 +98,18 @@ def differs(served: Served, now: ExpectedScores, before: ExpectedScores | None, 
         before: by those that it had; None where they are not known.
         most: nats that one log-prob may be off.
     """
-    _, problem = attest(
-        _rows(served.scores, [logprob for _, logprob in served.drawn], now),
-        _rows(now.scores if served.scores else [], _of(now, served), now),
-        None
-        if before is None
-        else _rows(before.scores if served.scores else [], _of(before, served), before),
-        most=most,
-    )
-    return problem
+
+    def row_by_row(expected: ExpectedScores) -> list[Sequence[float]]:
+        """What these weights would have answered."""
+        drawn = [
+            row[id_] if id_ < len(row) else float("-inf")
+            for row, (id_, _) in zip(expected.after, served.drawn, strict=bool(expected.after))
+        ]
+        return [*(expected.scores if served.scores else ()), *([drawn] if expected.after else ())]
+
+    answered = [*served.scores, *([[logprob for _, logprob in served.drawn]] if now.after else ())]
+    old = None if before is None else row_by_row(before)
+    return attest(answered, row_by_row(now), old, most=most)[1]
 
 
 def cause(files: ModelFiles) -> str:
@@ -117,16 +123,87 @@ def cause(files: ModelFiles) -> str:
     return "; restart the server with these weights, and look into its log"
 
 
-def _rows(
-    scores: Sequence[Sequence[float]], drawn: Sequence[float], expected: ExpectedScores
-) -> list[Sequence[float]]:
-    return [*scores, drawn] if expected.after else [*scores]
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The weights that answer."""
+
+    name: str  # as the servers are asked for them
+    version: str
+    folder: Path | None = None  # None: those that the servers were started with
+    adapter: Path | None = None
+    named: bool = False  # a whole model, under the old name: the servers were told its version
 
 
-def _of(expected: ExpectedScores, served: Served) -> list[float]:
-    if not expected.after:
-        return []
-    return [
-        row[id_] if id_ < len(row) else float("-inf")
-        for row, (id_, _) in zip(expected.after, served.drawn, strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What every replica has to answer."""
+
+    rows: Sequence[Sequence[int]]
+    expected: ExpectedScores
+    most: float
+    advice: str
+
+
+async def bring(replica: Replica, serving: Serving) -> None:
+    """Send a replica the weights. One that fails in between stays paused: it answers nobody wrongly.
+
+    What they are called it is told when they are proven (`give_name`): the name is what others go by.
+    """
+    if serving.adapter is not None:
+        await replica.load_adapter(serving.name, serving.adapter)
+    elif serving.folder is not None:
+        await replica.pause()
+        await replica.name_weights(_UNPROVEN)
+        await replica.reload(serving.folder)
+        await replica.reset_cache()
+        await replica.resume()
+
+
+async def check(
+    replica: Replica,
+    serving: Serving,
+    proof: Proof,
+    *,
+    before: ExpectedScores | None = None,
+    scored: bool = True,
+) -> None:
+    """Raise where a replica's canaries are not those of the weights.
+
+    Where prompts may not be scored and no drawn tokens are known, an adapter's name stands for its weights.
+    """
+    unknown = f"{replica} does not know '{serving.name}'"  # started anew since: an adapter is gone
+    if not scored and not proof.expected.after:
+        if serving.name not in {model.name for model in await replica.models()}:
+            raise _stale(unknown)
+        return
+    try:
+        served = await served_by(replica, serving.name, proof.rows, scored=scored)
+    except EndpointError as error:
+        if error.status == 404:
+            raise _stale(unknown) from None
+        raise
+    problem = differs(served, proof.expected, before, most=proof.most)
+    if problem:
+        raise _stale(f"{replica}: {problem}{proof.advice}")
+
+
+async def give_name(replica: Replica, serving: Serving) -> None:
+    """Tell a server that has proven its weights what they are called."""
+    if serving.named:
+        await replica.name_weights(serving.version)
+        await check_name(replica, serving)
+
+
+async def check_name(replica: Replica, serving: Serving) -> None:
+    """Raise where a server that was told what its weights are called does not say so."""
+    name = await replica.weights_name() if serving.named else serving.version
+    if name is None:
+        raise _stale(
+            f"{replica} does not say what its weights are called (/weight_info, which vLLM 0.32 has)"
+        )
+    if name != serving.version:
+        raise _stale(f"{replica} says that its weights are '{name}', and they are to be '{serving.version}'")
+
+
+def _stale(problem: str) -> EndpointError:
+    return EndpointError(STALE, problem, retryable=True)

@@ -22,7 +22,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 
-from dreamgym_kit.deployment.card import HOST, KEY, PORT
+from dreamgym_kit.deployment.model_registry import HOST, KEY, PORT
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.settings.schema import ServeSettings
 from dreamgym_kit.settings.secrets import hold

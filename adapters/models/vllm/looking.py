@@ -1,21 +1,40 @@
-"""Bounded looks at a server: whether it is there, what it counts, and which routes answer without a key.
+"""Bounded looks at a server: whether it is there, which routes answer without a key, and what it counts.
 
 No proxies, no redirects, a few seconds: what is watched is near, and a look that hangs tells as much as none.
 What a server counts is on its `/metrics` page (Prometheus text), since it started. Lines that are not known
 are passed over: each version of vLLM has others. Several engines behind one page are added up.
+
+The servers of a run are watched meanwhile: at the start, every few seconds, at the end. A server that has no
+such page (most routers) is asked once and is not told of; one that is gone for a while is looked at again.
+Counters that begin anew are those of a server that was started anew.
 """
 
+import asyncio
 import http.client
 import json
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from dreamgym_kit.adapters.models.addresses import read_address, read_key
+from dreamgym_kit.adapters.models.vllm.replica import Replica
+from dreamgym_kit.adapters.models.wire import Response
+from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.guard.egress import exempt
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from dreamgym_kit.adapters.models.http import Transport
+
+_EVERY_S = 2.0
+_LOOK_S = 3.0
 
 _MAX_BYTES = 4 * 2**20
 _LINE = re.compile(r"^(?P<name>vllm:\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
@@ -26,19 +45,6 @@ _COUNTED = {  # the counters of `ServerMetrics`, in its order: their names on th
     "looked_up_tokens": "prefix_cache_queries_total",
     "cached_tokens": "prefix_cache_hits_total",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LookResult:
-    """What a look brought; status 0: nobody answered."""
-
-    status: int
-    body: bytes = b""
-
-    @property
-    def text(self) -> str:
-        """The body, whatever its bytes are."""
-        return self.body.decode("utf-8", "replace")
 
 
 def listens(url: str) -> bool:
@@ -61,8 +67,8 @@ def look(
     method: str = "GET",
     body: bytes | None = None,
     timeout_s: float = 5.0,
-) -> LookResult:
-    """Ask `url` (http://host:port) for `path`."""
+) -> Response:
+    """Ask `url` (http://host:port) for `path`; status 0: nobody answered."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -73,9 +79,9 @@ def look(
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
-            return LookResult(answer.status, answer.read(_MAX_BYTES))
+            return Response(answer.status, body=answer.read(_MAX_BYTES))
         except (OSError, http.client.HTTPException):
-            return LookResult(0)
+            return Response(0)
         finally:
             connection.close()
 
@@ -186,3 +192,117 @@ def open_routes(url: str, *, timeout_s: float = 5.0) -> Iterator[OpenRoute]:
                 raise ConnectionError(f"nothing answers at {url}")
             if status not in _REFUSED and status != 404:
                 yield OpenRoute(path, kind, status)
+
+
+_NOTHING = ServerMetrics(0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One server's readings, put together."""
+
+    last: ServerMetrics | None = None
+    total: ServerMetrics = _NOTHING  # of requests: the most that ran and waited at one time
+    silent: bool = False  # no vLLM, or no metrics
+
+    def add(self, now: ServerMetrics) -> None:
+        """What came since the last reading; the first one only tells where the counters stand."""
+        before = self.last or now
+        more = now.since(before if now.prompt_tokens >= before.prompt_tokens else _NOTHING)
+        self.last, self.total = now, self.total.plus(more)
+
+
+class ServerWatch:
+    """Looks at servers; made by `watched`."""
+
+    def __init__(self, replicas: Sequence[Replica], transport: "Transport | None") -> None:
+        self._transport = transport
+        self._seen = {replica: _Seen() for replica in replicas}
+
+    async def table(self) -> list[JsonValue]:
+        """Look once more; a row for each server that told something.
+
+        Its tokens, the share of its cache, and the most requests that ran and waited when it was looked at.
+        """
+        await self.look()
+        return [_row(str(replica), seen) for replica, seen in self._seen.items() if seen.last is not None]
+
+    async def look(self) -> None:
+        """Read each page once."""
+        replicas = [replica for replica, seen in self._seen.items() if not seen.silent]
+
+        async def read_all() -> None:
+            await asyncio.gather(*map(self._read, replicas))
+
+        if replicas and self._transport is not None:
+            await self._transport.run(read_all())
+
+    async def keep_looking(self) -> None:
+        """`look`, until it is cancelled."""
+        while not all(seen.silent for seen in self._seen.values()):
+            await asyncio.sleep(_EVERY_S)
+            await self.look()
+
+    async def _read(self, replica: Replica) -> None:
+        seen = self._seen[replica]
+        # gone, late or restarting: the next look tells; or it tells what is no number
+        with suppress(EndpointError, ValueError, OverflowError):
+            response = await replica.get("/metrics")
+            page = read_metrics(response.text) if response.status == 200 else None
+            if page is not None:
+                seen.add(page)
+            elif response.status < 500 and seen.last is None:
+                seen.silent = True
+
+
+@asynccontextmanager
+async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterator[ServerWatch]:
+    """In the block, the servers that settings name are looked at; afterwards `table` tells what they did.
+
+    `sections`: endpoint, learned, policy: whose servers are asked.
+    """
+    if not sections:
+        yield ServerWatch((), None)
+        return
+    from dreamgym_kit.adapters.models.http import Transport
+
+    transport = Transport(timeout_s=_LOOK_S)
+    with closing(transport):
+        watch = ServerWatch(_replicas(settings, sections, transport), transport)
+        await watch.look()
+        looking = asyncio.create_task(watch.keep_looking())
+        try:
+            yield watch
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+
+def _replicas(settings: Settings, sections: Collection[str], transport: "Transport") -> list[Replica]:
+    """Each server once, by its own address where settings have it."""
+    policy, experience = settings.policy, settings.experience
+    entries = [
+        ("policy", policy.replicas or policy.urls, policy.key_env, policy.key_file),
+        ("experience", experience.urls, experience.key_env, experience.key_file),
+    ]
+    replicas: dict[str, Replica] = {}
+    for section, urls, variable, file in entries:
+        source = settings.where(section, "urls")
+        for url in urls if section in sections else ():
+            address = read_address(url, source=source)
+            key = read_key(variable, file=file, source=source)
+            replicas.setdefault(str(address), Replica(address, key, transport))
+    return list(replicas.values())
+
+
+def _row(where: str, seen: _Seen) -> dict[str, JsonValue]:
+    total, share = seen.total, seen.total.cached_share
+    return {
+        "server": where,
+        "prompt_tokens": total.prompt_tokens,
+        "generated_tokens": total.generated_tokens,
+        "cached_share": None if share is None else round(share, 4),
+        "most_running": total.running,
+        "most_waiting": total.waiting,
+    }

@@ -1,27 +1,38 @@
-"""One vLLM server by its own address: the routes beside chat that tell what it can and change its weights.
+"""One vLLM server by its own address: what it can do, and the routes beside chat that change its weights.
 
 Weights are brought to each server by its own address, never through a router: that would reach one of them
 and say 200 for all. A 200 of these routes proves nothing; `canary` does.
+
+What a server can do is found by asking it before anything is run: its list of models, its version, whether
+routes are there, and two tokens: one whose log-prob tells in which form log-probs are sent, with a tool,
+because a server without a tool parser refuses that.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress
-from dreamgym_kit.adapters.models.wire import Response, first_choice, read_body
-from dreamgym_kit.errors import EndpointError
+from dreamgym_kit.adapters.models.wire import Response, first_choice, pick, read_body
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import EndpointError, NotSerializable, UserError
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.http import Transport
 
 COMPLETIONS = "/completions"  # tells the log-probs of given tokens, computed anew
 _ASIS = {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "add_special_tokens": False}
+PROCESSED, RAW = "processed_logprobs", "raw_logprobs"
+_CUT = -9000.0  # stands for minus infinity
+_NOBODY = "dreamgym-kit-asks-whether-this-route-is-there"
+_PROBE_TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}},
+}
 _WEIGHTS_S = 600.0  # for requests under way to end, or a large model to be read
 _RESET_S = 60.0
 _BETWEEN_S = 0.2
@@ -66,8 +77,7 @@ class Replica:
         Raises:
             EndpointError: it does not say.
         """
-        body = read_body(await self.get("/v1/models"), str(self))
-        listed = body.get("data") if isinstance(body, dict) else None
+        listed = pick(read_body(await self.get("/v1/models"), str(self)), "data")
         if not isinstance(listed, list):
             raise EndpointError("malformed", f"{self} sent no list of models", status=200)
         return tuple(_served(entry) for entry in listed if isinstance(entry, dict) and entry.get("id"))
@@ -113,8 +123,7 @@ class Replica:
             EndpointError: it was not done in time.
         """
         for _ in range(int(_RESET_S / _BETWEEN_S)):
-            body = read_body(await self.post("/reset_prefix_cache"), str(self))
-            if isinstance(body, dict) and body.get("success") is True:
+            if pick(read_body(await self.post("/reset_prefix_cache"), str(self)), "success") is True:
                 return
             await asyncio.sleep(_BETWEEN_S)
         raise EndpointError(
@@ -130,8 +139,7 @@ class Replica:
         response = await self.get("/weight_info")
         if response.status != 200:
             return None
-        body = read_body(response, str(self))
-        name = body.get("weight_version") if isinstance(body, dict) else None
+        name = pick(read_body(response, str(self)), "weight_version")
         return _line(name) if isinstance(name, str) else None
 
     async def _done(self, path: str, body: Mapping[str, Any] | bytes = b"") -> None:
@@ -201,59 +209,132 @@ def _read_next(response: Response, where: str) -> tuple[int, float]:
         EndpointError: a status that is no success, or not one token with its log-prob.
     """
     choice = first_choice(read_body(response, where))
-    info = choice.get("logprobs")
-    ids, logprobs = choice.get("token_ids"), info.get("token_logprobs") if isinstance(info, dict) else None
+    ids, logprobs = pick(choice, "token_ids"), pick(choice, "logprobs", "token_logprobs")
     if isinstance(ids, list) and isinstance(logprobs, list) and len(ids) == len(logprobs) == 1:
-        id_, logprob = ids[0], logprobs[0]
+        (id_,), (logprob,) = ids, logprobs
         if isinstance(id_, int) and id_ >= 0 and _is_number(logprob):
             return id_, float(logprob)
     raise EndpointError("malformed", f"{where} sent no token with its log-prob", status=200)
 
 
 def _token_score(entry: Any, id_: int, where: str) -> float:
-    own = entry.get(str(id_)) if isinstance(entry, dict) else None
-    logprob = own.get("logprob") if isinstance(own, dict) else None
+    logprob = pick(entry, str(id_), "logprob")
     if not _is_number(logprob):
         raise EndpointError("malformed", f"{where} sent no log-prob of token {id_}", status=200)
-    return float(logprob)  # type: ignore[arg-type]  # what is no number was refused
+    return float(logprob)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-class Turnstile:
-    """Counts who is under way. All of it is used on one event loop."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What one server can do."""
 
-    def __init__(self) -> None:
-        self._changed = asyncio.Condition()
-        self._under_way = 0
-        self._shut = False
+    where: str
+    version: str = ""  # of vLLM; "": it does not say, as most routers
+    models: Mapping[str, ServedModel] = field(default_factory=dict)
+    token_ids: bool = False
+    logprobs: str = ""  # as `--logprobs-mode` has them; "": it sends none
+    tools: bool = False
+    generate: bool = False  # tokens in, tokens out
+    lora: bool = False  # adapters can be loaded while it runs
+    dev: bool = False  # weights can be replaced while it runs
 
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[None]:
-        """In the block, one of many requests is under way; it waits while somebody is alone."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._shut)
-            self._under_way += 1
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._under_way -= 1
-                self._changed.notify_all()
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Keep new requests out, wait for those under way, and have the block to itself."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._shut)
-            self._shut = True
-        try:
-            async with self._changed:
-                await self._changed.wait_for(lambda: not self._under_way)
-            yield
-        finally:
-            async with self._changed:
-                self._shut = False
-                self._changed.notify_all()
+async def detect(replica: Replica, model: str) -> Features:
+    """Ask a server what it can do; inside of the transport's `run`.
+
+    Raises:
+        EndpointError: it is not there, or lets nobody in.
+    """
+    models = {served.name: served for served in await replica.models()}
+    probe = await _probed(replica, model, tools=True) if model in models else None
+    tools = probe is not None
+    if model in models and probe is None:
+        probe = await _probed(replica, model, tools=False)
+    generate = await replica.post("/inference/v1/generate", {})
+    lora = await replica.post("/v1/unload_lora_adapter", {"lora_name": _NOBODY})
+    return Features(
+        where=str(replica),
+        version=await _version(replica),
+        models=models,
+        token_ids=probe is not None
+        and all(isinstance(probe.get(key), list) for key in ("token_ids", "prompt")),
+        logprobs=_mode(probe),
+        tools=tools,
+        generate=is_there(generate),
+        lora=is_there(lora),
+        dev=is_there(await replica.get("/is_paused")),
+    )
+
+
+def by_adapter(features: Sequence[Features], *, brought: bool, source: str) -> bool:
+    """How new weights come to these servers: as an adapter, or as a whole model.
+
+    `brought`: whether the weights are there as an adapter, too.
+
+    Raises:
+        UserError: they take neither while they run; names the server and what it is to be started with.
+    """
+    if brought and all(server.lora for server in features):
+        return True
+    fixed = next((server for server in features if not server.dev), None)
+    if fixed is None:
+        return False
+    also = " (or, for adapters, VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora)" if brought else ""
+    raise UserError(
+        f"{source}: {fixed.where} takes no new weights while it runs; start it with VLLM_SERVER_DEV_MODE=1"
+        f"{also}, as `dreamgym-kit serve policy --set serve.dev=true` does, where only you reach it; of "
+        "servers behind a router, name their own addresses in policy.replicas."
+    )
+
+
+async def _version(replica: Replica) -> str:
+    response = await replica.get("/version")
+    try:
+        body = read_json(response.body) if response.status == 200 else None
+    except NotSerializable:
+        return ""
+    return str(pick(body, "version") or "")[:40]
+
+
+async def _probed(replica: Replica, model: str, *, tools: bool) -> Mapping[str, Any] | None:
+    """The choice of an answer of one token; None where the server refuses such a request."""
+    request: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": "user", "content": "ready?"}],
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 1,  # what is sent of the second token then tells whether log-probs are the sampler's
+        "seed": 1,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "return_token_ids": True,
+    }
+    if tools:
+        request |= {"tools": [_PROBE_TOOL], "tool_choice": "auto"}
+    response = await replica.post("/v1/chat/completions", json.dumps(request).encode("ascii"))
+    try:
+        body = read_body(response, str(replica))
+    except EndpointError as error:
+        if error.kind == "rejected":
+            return None
+        raise
+    choice = first_choice(body)
+    return {**choice, "prompt": body.get("prompt_token_ids")} if choice else None
+
+
+def _mode(probe: Mapping[str, Any] | None) -> str:
+    """With all but one token forbidden, what is sent of the first two tokens tells the four forms apart."""
+    top = pick(probe, "logprobs", "content", 0, "top_logprobs")
+    values = [pick(item, "logprob") for item in top] if isinstance(top, list) else []
+    numbers = [float(value) for value in values if _is_number(value)]
+    if len(numbers) < 2:
+        return ""
+    likeliest, second = max(numbers), min(numbers)
+    if second <= _CUT:
+        return PROCESSED if abs(likeliest) < 1e-6 else "processed_logits"
+    return RAW if likeliest <= 0.0 else "raw_logits"

@@ -102,19 +102,22 @@ class ServerProcess:
         if grace_s > 0 and self.code is None:
             self._started.terminate()
         gone = self.wait(grace_s)
-        with suppress(ProcessLookupError, PermissionError):  # also what it left behind
-            os.killpg(self.pid, signal.SIGKILL)
+        self.kill_group()
         self._started.wait()
         return gone
+
+    def kill_group(self) -> None:
+        """Make all of it go, also what the first process left behind; returns at once."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStop:
     """How a stop went."""
 
-    drained: bool  # nothing was under way when it was asked to go
+    left: int  # requests that were cut off
     gracefully: bool  # it went when it was asked to
-    left: int = 0  # requests that were cut off
 
 
 class VllmServer:
@@ -192,7 +195,7 @@ class VllmServer:
             gracefully = self.process.end(grace_s)
         finally:
             self.kill()
-        return ServerStop(left == 0, gracefully, left)
+        return ServerStop(left, gracefully)
 
     def kill(self) -> None:
         """End the whole group at once."""

@@ -11,63 +11,75 @@ if it has others. A replica that is there and has other weights ends it: no mix 
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.models.addresses import EndpointAddress
-from dreamgym_kit.adapters.models.folders import ADAPTER
-from dreamgym_kit.adapters.models.local_directory import (
-    ModelFiles,
-    read_files,
-    same_template,
-    same_tokenizer,
-)
 from dreamgym_kit.adapters.models.vllm.canary import (
+    STALE,
     ExpectedScores,
+    Proof,
+    Serving,
+    bring,
     canaries,
     cause,
+    check,
+    check_name,
     compute_expected,
-    differs,
+    give_name,
     packed,
     served_by,
     unpacked,
 )
-from dreamgym_kit.adapters.models.vllm.features import Features, by_adapter, detect
-from dreamgym_kit.adapters.models.vllm.replica import Replica, Turnstile
+from dreamgym_kit.adapters.models.vllm.replica import Features, Replica, by_adapter, detect
+from dreamgym_kit.deployment.model_files import ADAPTER, ModelFiles, check_replaces, read_files
 from dreamgym_kit.errors import EndpointError, UserError
-
-_Work = Callable[[Replica], Coroutine[Any, Any, object]]
+from dreamgym_kit.trust.weight_check import attest
 
 _ANY_VOCABULARY = 200  # ids that every tokenizer has
 _ALIKE = 0.2  # nats between replicas of one model before any weights were loaded: 16 bits, other kernels
 _MIN_CONTEXT = 64
 _AT_ONCE = 16  # scores under way
-_UNPROVEN = "dreamgym-unproven"  # what weights are called until their canaries have answered
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The weights that answer."""
+class Turnstile:
+    """Lets many requests through together, or one change alone; to be used on one event loop."""
 
-    name: str  # as the servers are asked for them
-    version: str
-    folder: Path | None = None  # None: those that the servers were started with
-    adapter: Path | None = None
-    named: bool = False  # a whole model, under the old name: the servers were told its version
+    def __init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._under_way = 0
+        self._shut = False
 
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """In the block, one of many requests is under way; it waits while somebody is alone."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._shut)
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
 
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    """What every replica has to answer."""
-
-    rows: Sequence[Sequence[int]]
-    expected: ExpectedScores
-    most: float
-    advice: str
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Keep new requests out, wait for those under way, and have the block to itself."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._shut)
+            self._shut = True
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._under_way)
+            yield
+        finally:
+            async with self._changed:
+                self._shut = False
+                self._changed.notify_all()
 
 
 class ServedWeights:
@@ -85,13 +97,14 @@ class ServedWeights:
         most: float,
         doubt: Callable[[EndpointAddress], None] | None,
     ) -> None:
-        self._replicas, self._model, self._most = tuple(replicas), model, most
-        self._doubt = doubt
+        self.model = model  # the name that the servers were started with
+        self.features: tuple[Features, ...] = ()  # what the servers can do; empty before `look`
+        self._replicas, self._most, self._doubt = tuple(replicas), most, doubt
+        self._by_address = {replica.address: replica for replica in replicas}
         self._serving = Serving(model, model)
         self._turnstile = Turnstile()
         self._brought: Counter[EndpointAddress] = Counter()
-        self._features: dict[EndpointAddress, Features] = {}
-        self._proof: _Proof | None = None
+        self._proof: Proof | None = None
         self._loaded: set[str] = set()  # adapters
         self._broken = ""
         self._follows_lora = False
@@ -100,16 +113,6 @@ class ServedWeights:
     def version(self) -> str:
         """Names the weights that answer from now on."""
         return self._serving.version
-
-    @property
-    def model(self) -> str:
-        """The name that the servers were started with."""
-        return self._model
-
-    @property
-    def features(self) -> tuple[Features, ...]:
-        """What the servers can do, of those that were looked at."""
-        return tuple(self._features.values())
 
     @property
     def ports(self) -> set[int]:
@@ -122,8 +125,8 @@ class ServedWeights:
         Raises:
             EndpointError: one is not there, or lets nobody in.
         """
-        features = await asyncio.gather(*[detect(replica, self._model) for replica in self._replicas])
-        self._features = {server.address: able for server, able in zip(self._replicas, features, strict=True)}
+        features = await asyncio.gather(*[detect(replica, self.model) for replica in self._replicas])
+        self.features = tuple(features)
         return self.features
 
     async def agree(self) -> None:
@@ -142,17 +145,13 @@ class ServedWeights:
         async with self._turnstile.alone():
             scores = await asyncio.gather(*map(score_rows, self._replicas))
         for replica, score in zip(self._replicas[1:], scores[1:], strict=True):
-            gap = max(
-                abs(a - b) for pair in zip(score, scores[0], strict=True) for a, b in zip(*pair, strict=True)
-            )
-            if not gap <= _ALIKE:
+            gap, problem = attest(score, scores[0], None, most=_ALIKE)
+            if problem:
                 raise UserError(
-                    f"{replica} and {self._replicas[0]} serve '{self._model}' with different weights (their "
+                    f"{replica} and {self._replicas[0]} serve '{self.model}' with different weights (their "
                     f"log-probs of the same tokens are {gap:.3g} nats apart); start both with the same model."
                 )
-        self._proof = _Proof(
-            rows, ExpectedScores(scores[0], ()), _ALIKE, "; restart it with the same weights"
-        )
+        self._proof = Proof(rows, ExpectedScores(scores[0], ()), _ALIKE, "; restart it with the same weights")
 
     @asynccontextmanager
     async def in_use(self, *, scoring: bool = False) -> AsyncIterator[Serving]:
@@ -167,7 +166,7 @@ class ServedWeights:
         lone = scoring and self._lora
         async with self._turnstile.alone() if lone else self._turnstile.request():
             if self._broken:
-                raise EndpointError("stale_weights", self._broken)
+                raise EndpointError(STALE, self._broken)
             yield self._serving
 
     @property
@@ -182,7 +181,7 @@ class ServedWeights:
     def spec(self) -> dict[str, Any]:
         """What another process has to know to ask for the present weights, as JSON; see `follow`."""
         serving = self._serving
-        proof = self._proof or _Proof((), ExpectedScores((), ()), self._most, "")
+        proof = self._proof or Proof((), ExpectedScores((), ()), self._most, "")
         # Where nothing may be scored (see `in_use`) and no adapter's name tells, drawn tokens have to.
         drawn = self._lora and serving.adapter is None
         return {
@@ -207,7 +206,7 @@ class ServedWeights:
         expected = ExpectedScores(spec["scores"], unpacked(spec["after"]))
         async with self._turnstile.alone():
             self._serving = Serving(spec["name"], spec["version"], adapter=adapter, named=spec["named"])
-            self._proof = _Proof(spec["rows"], expected, spec["most"], "; its own process has to bring them")
+            self._proof = Proof(spec["rows"], expected, spec["most"], "; its own process has to bring them")
             self._follows_lora, self._broken = spec["lora"], ""
         if self._doubt is not None:
             for replica in self._replicas:
@@ -221,13 +220,13 @@ class ServedWeights:
             EndpointError: it did not arrive everywhere; nothing answers until a later load succeeds, except
                 that of adapters the old one stays.
         """
-        if not self._features:
+        if not self.features:
             await self.look()
-        folder, files = await asyncio.to_thread(self._checked, weights)
-        serving = self._planned(folder, version)
+        files = await asyncio.to_thread(self._read, weights)
+        serving = self._planned(files.folder, version)
         rows = canaries(files.vocabulary, self._context())
-        expected = await asyncio.to_thread(compute_expected, folder, rows)
-        proof = _Proof(rows, expected, self._most, cause(files))
+        expected = await asyncio.to_thread(compute_expected, files.folder, rows)
+        proof = Proof(rows, expected, self._most, cause(files))
         async with self._turnstile.alone():
             if serving.adapter is not None:
                 await self._add(serving, proof)
@@ -243,9 +242,9 @@ class ServedWeights:
         Raises:
             EndpointError: it serves something else, or does not say.
         """
-        replica = self._of(address)
-        if replica is not None and self._serving.named:
-            await _says_its_name(replica, self._serving)
+        replica = self._by_address.get(address)
+        if replica is not None:
+            await check_name(replica, self._serving)
 
     def brought(self, address: EndpointAddress) -> int:
         """How often `prove` has begun to bring a replica its weights."""
@@ -256,146 +255,94 @@ class ServedWeights:
 
         An adapter is gone when its server was started anew.
         """
-        return self._serving.adapter is not None and self._of(address) is not None
+        return self._serving.adapter is not None and address in self._by_address
 
     async def prove(self, address: EndpointAddress) -> None:
         """Let a replica that was lost prove that it serves the present weights; give it those if it does not.
 
-        To be asked once at a time for each address, as `Trusted` does.
+        To be asked once at a time for each address, as `ReplicaVerifier` does.
 
         Raises:
             EndpointError: it is not there, or cannot be brought to serve them.
         """
-        replica, serving, proof = self._of(address), self._serving, self._proof
-        if replica is None or proof is None:
+        replica, serving, proof = self._by_address.get(address), self._serving, self._proof
+        if replica is None or proof is None:  # behind a router it is not known which server answered
             return
-        wrong = await self._other(replica, serving, proof)
-        if wrong and serving.folder is not None:
-            self._brought[address] += 1
-            await self._given(replica, serving)
-            wrong = await self._differs(replica, serving, proof)
-            if not wrong:
-                await self._named(replica, serving)
-        if wrong:
-            raise EndpointError("stale_weights", wrong, retryable=True)
-
-    def _of(self, address: EndpointAddress) -> Replica | None:
-        """None for a router: who answered there is not known."""
-        return next((replica for replica in self._replicas if replica.address == address), None)
-
-    async def _other(self, replica: Replica, serving: Serving, proof: _Proof) -> str:
-        """How what a replica serves is not `serving`, as far as can be told beside other requests."""
-        # Canaries of 16 bits cannot tell one step from the next; the name that it was given can.
-        return await _named_otherwise(replica, serving) or await self._differs(replica, serving, proof)
-
-    async def _differs(self, replica: Replica, serving: Serving, proof: _Proof) -> str:
-        """`_other`, whatever the replica calls them."""
         scored = not self._lora  # see `in_use`
-        if scored or proof.expected.after:
-            return await self._wrong(replica, serving, proof, scored=scored)
-        return await _lacks(replica, serving)
+        try:
+            # Canaries of 16 bits cannot tell one step from the next; the name that it was given can.
+            await check_name(replica, serving)
+            await check(replica, serving, proof, scored=scored)
+        except EndpointError as error:
+            if error.kind != STALE or serving.folder is None:
+                raise
+        else:
+            return
+        self._brought[address] += 1
+        await bring(replica, serving)
+        await check(replica, serving, proof, scored=scored)
+        await give_name(replica, serving)
 
     def _planned(self, folder: Path, version: str) -> Serving:
         """As what the weights are to be brought: what every server can take."""
         adapter = folder / ADAPTER
         brought = (adapter / "adapter_config.json").is_file()
         if by_adapter(self.features, brought=brought, source=str(folder)):
-            name = f"{self._model}.{version}.{secrets.token_hex(3)}"  # never one that was used before
+            name = f"{self.model}.{version}.{secrets.token_hex(3)}"  # never one that was used before
             return Serving(name, version, folder, adapter)
-        return Serving(self._model, version, folder, named=True)
+        return Serving(self.model, version, folder, named=True)
 
-    async def _add(self, serving: Serving, proof: _Proof) -> None:
+    async def _add(self, serving: Serving, proof: Proof) -> None:
         """Another name; the old one goes on where it does not come to all."""
-        present = self._before(proof)
+        before = self._expected_before(proof)
         self._loaded.add(serving.name)
-        failed = await self._everywhere(lambda replica: self._given(replica, serving))
-        failed |= await self._everywhere(
-            lambda replica: self._shown(replica, serving, proof, present), but=failed.keys()
+        failed = await self._everywhere(
+            lambda replica: bring(replica, serving),
+            lambda replica: check(replica, serving, proof, before=before),
         )
-        if self._settled(failed):
+        if self._must_stop(failed):
             await self._unload()
             raise _not_everywhere(serving, failed, "the version before goes on")
         self._serving, self._proof, self._broken = serving, proof, ""
 
-    async def _replace(self, serving: Serving, proof: _Proof) -> None:
+    async def _replace(self, serving: Serving, proof: Proof) -> None:
         """Other weights under the same name, while nothing of ours is under way."""
-        present, failed = self._before(proof), {}
+        before, failed = self._expected_before(proof), {}
         if not self._broken:  # else some may be paused
             # cached under the old weights, so that a cache that is not dropped shows
             failed = await self._everywhere(lambda replica: served_by(replica, serving.name, proof.rows))
         self._broken = f"the change to {serving.version} was broken off; what the servers hold is not known"
-        for step in (
-            lambda replica: self._given(replica, serving),
-            lambda replica: self._shown(replica, serving, proof, present),
-            lambda replica: self._named(replica, serving),
-        ):
-            failed |= await self._everywhere(step, but=failed.keys())
-        if self._settled(failed):
-            self._broken = str(_not_everywhere(serving, failed, "nothing is answered until a load succeeds"))
-            raise EndpointError("stale_weights", self._broken)
+        failed = await self._everywhere(
+            lambda replica: bring(replica, serving),
+            lambda replica: check(replica, serving, proof, before=before),
+            lambda replica: give_name(replica, serving),
+            failed=failed,
+        )
+        if self._must_stop(failed):
+            error = _not_everywhere(serving, failed, "nothing is answered until a load succeeds")
+            self._broken = str(error)
+            raise error
         self._serving, self._proof, self._broken = serving, proof, ""
 
-    async def _given(self, replica: Replica, serving: Serving) -> None:
-        """Send a replica the weights. One that fails in between stays paused: it answers nobody wrongly.
-
-        What they are called it is told when they are proven (`_named`): the name is what others go by.
-        """
-        if serving.adapter is not None:
-            await replica.load_adapter(serving.name, serving.adapter)
-        elif serving.folder is not None:
-            await replica.pause()
-            await replica.name_weights(_UNPROVEN)
-            await replica.reload(serving.folder)
-            await replica.reset_cache()
-            await replica.resume()
-
-    async def _named(self, replica: Replica, serving: Serving) -> None:
-        if serving.named:
-            await replica.name_weights(serving.version)
-            await _says_its_name(replica, serving)
-
-    async def _shown(
-        self, replica: Replica, serving: Serving, proof: _Proof, before: ExpectedScores | None
-    ) -> None:
-        wrong = await self._wrong(replica, serving, proof, before)
-        if wrong:
-            raise EndpointError("stale_weights", wrong)
-
-    async def _wrong(
-        self,
-        replica: Replica,
-        serving: Serving,
-        proof: _Proof,
-        before: ExpectedScores | None = None,
-        *,
-        scored: bool = True,
-    ) -> str:
-        """How a replica's canaries are not those of the weights; "" where they are."""
-        try:
-            served = await served_by(replica, serving.name, proof.rows, scored=scored)
-        except EndpointError as error:
-            if error.status != 404:
-                raise
-            return _unknown(replica, serving)
-        text = differs(served, proof.expected, before, most=proof.most)
-        return f"{replica}: {text}{proof.advice}" if text else ""
-
     async def _everywhere(
-        self, work: _Work, *, but: Collection[Replica] = ()
+        self,
+        *steps: Callable[[Replica], Coroutine[Any, Any, object]],
+        failed: Mapping[Replica, EndpointError] | None = None,
     ) -> dict[Replica, EndpointError]:
-        """Do it on every replica at once; who failed, and how."""
-        replicas = [replica for replica in self._replicas if replica not in but]
-        done = await asyncio.gather(*map(work, replicas), return_exceptions=True)
-        failed: dict[Replica, EndpointError] = {}
-        for replica, outcome in zip(replicas, done, strict=True):
-            if isinstance(outcome, EndpointError):
-                failed[replica] = outcome
-            elif isinstance(outcome, BaseException):
-                raise outcome
-        return failed
+        """Take each step on all replicas at once, without those that failed before; which failed, and how."""
+        failures = dict(failed or {})
+        for step in steps:
+            replicas = [replica for replica in self._replicas if replica not in failures]
+            outcomes = await asyncio.gather(*map(step, replicas), return_exceptions=True)
+            for replica, outcome in zip(replicas, outcomes, strict=True):
+                if isinstance(outcome, EndpointError):
+                    failures[replica] = outcome
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+        return failures
 
-    def _settled(self, failed: dict[Replica, EndpointError]) -> bool:
-        """Take out who is gone; True where what is left cannot go on."""
+    def _must_stop(self, failed: Mapping[Replica, EndpointError]) -> bool:
+        """Leave out replicas that are gone; True where what is left cannot go on."""
         gone = [replica for replica, error in failed.items() if error.kind == "connection"]
         if self._doubt is None or len(gone) < len(failed) or len(gone) == len(self._replicas):
             return bool(failed)
@@ -410,7 +357,7 @@ class ServedWeights:
             if all(error.kind == "connection" for error in failed.values()):
                 self._loaded.discard(name)
 
-    def _before(self, proof: _Proof) -> ExpectedScores | None:
+    def _expected_before(self, proof: Proof) -> ExpectedScores | None:
         """What the weights that are served now answer to the same canaries."""
         known = self._proof if self._serving.folder is not None else None
         return known.expected if known is not None and known.rows == proof.rows else None
@@ -419,58 +366,22 @@ class ServedWeights:
         sizes = [model.context for item in self.features for model in item.models.values() if model.context]
         return min(sizes, default=_MIN_CONTEXT)
 
-    def _checked(self, weights: Path) -> tuple[Path, ModelFiles]:
+    def _read(self, weights: Path) -> ModelFiles:
         """Look at the directory before a server does: one that is not whole kills it at the next request."""
-        folder = weights.absolute()
-        files = read_files(folder)
+        files = read_files(weights.absolute())
         _let_read(files)
         served = self._root()
-        if served is None:
-            return folder, files
-        old = read_files(served)
-        if not same_tokenizer(served, folder):
-            raise UserError(f"{folder}: not the tokenizer of {served}, which the servers were started with.")
-        if not same_template(served, folder):
-            raise UserError(f"{folder}: not the chat template of {served}, which the servers go on with.")
-        both = files.tensors.keys() & old.tensors.keys()
-        alike = [name for name in both if files.tensors[name] == old.tensors[name]]
-        if files.kind != old.kind or not both or len(alike) < len(both):
-            raise UserError(f"{folder}: another architecture than {served}, which the servers run.")
-        return folder, files
+        if served is not None:
+            check_replaces(files, read_files(served))
+        return files
 
     def _root(self) -> Path | None:
         """Where the servers' own model lies, if that is on this machine, too."""
         for server in self.features:
-            served = server.models.get(self._model)
+            served = server.models.get(self.model)
             if served is not None and served.root and (Path(served.root) / "config.json").is_file():
                 return Path(served.root)
         return None
-
-
-async def _named_otherwise(replica: Replica, serving: Serving) -> str:
-    """How a server that was told what its weights are called does not say so; "" where it does."""
-    name = await replica.weights_name() if serving.named else serving.version
-    if name == serving.version:
-        return ""
-    if name is None:
-        return f"{replica} does not say what its weights are called (/weight_info, which vLLM 0.32 has)"
-    return f"{replica} says that its weights are '{name}', and they are to be '{serving.version}'"
-
-
-async def _says_its_name(replica: Replica, serving: Serving) -> None:
-    wrong = await _named_otherwise(replica, serving)
-    if wrong:
-        raise EndpointError("stale_weights", wrong, retryable=True)
-
-
-async def _lacks(replica: Replica, serving: Serving) -> str:
-    """What can be found out where nothing may be scored; an adapter's name stands for its weights."""
-    names = {model.name for model in await replica.models()}
-    return "" if serving.name in names else _unknown(replica, serving)
-
-
-def _unknown(replica: Replica, serving: Serving) -> str:
-    return f"{replica} does not know '{serving.name}'"  # started anew since: an adapter is gone
 
 
 def _let_read(files: ModelFiles) -> None:
@@ -482,6 +393,6 @@ def _let_read(files: ModelFiles) -> None:
             shard.chmod(mode | shared)
 
 
-def _not_everywhere(serving: Serving, failed: dict[Replica, EndpointError], then: str) -> EndpointError:
+def _not_everywhere(serving: Serving, failed: Mapping[Replica, EndpointError], then: str) -> EndpointError:
     reasons = " ".join(str(error) for error in failed.values())
-    return EndpointError("stale_weights", f"{serving.version} is not served everywhere ({then}): {reasons}")
+    return EndpointError(STALE, f"{serving.version} is not served everywhere ({then}): {reasons}")

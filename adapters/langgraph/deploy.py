@@ -19,21 +19,20 @@ from dreamgym_kit.adapters.langgraph.run.api import recording, settings_of
 from dreamgym_kit.adapters.langgraph.run.directory import run_label
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.adapters.langgraph.run.request import Tasks, tasks_of
-from dreamgym_kit.deployment.card import CardFacts, Pointing, rendered, untested
-from dreamgym_kit.deployment.digests import CARD, model_files
+from dreamgym_kit.deployment.card import CardFacts, rendered, untested
 from dreamgym_kit.deployment.evidence import DeployCandidate, candidate_of, gaps
+from dreamgym_kit.deployment.model_files import ADAPTER, CARD, model_files
 from dreamgym_kit.deployment.model_registry import (
-    ADAPTER,
     EVENTS,
     MERGED,
     ModelRegistry,
     ModelUse,
+    Pointing,
     RegistryAction,
     RegistryEvent,
     Version,
     read_use,
     version_in_use,
-    write_use,
 )
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.replay.masking import process_masker
@@ -89,9 +88,10 @@ class Deployed:
             "sentence": self.sentence,
             "event": EVENTS.write(self.event),
             "comparison": beating_to_json(decision.whole if decision is not None else None),
-            "families": {family.name: beating_to_json(family.paired) for family in decision.families}
-            if decision
-            else {},
+            "families": {
+                family.name: beating_to_json(family.paired)
+                for family in (decision.families if decision is not None else ())
+            },
             "model": str(self.pointing.merged),
             "lines": list(self.pointing.lines),
             "card": None if self.card is None else str(self.card),
@@ -129,7 +129,6 @@ def deploy(
     """
     known = settings_of(settings, None)
     candidate = candidate_of(Path(weights).absolute())
-    digest = candidate.weights
     chosen = _tasks(tasks, known, needed=evaluated is not None)
     measured = _evaluation(evaluated, against, chosen)
     if force is not None and not force.strip():
@@ -138,23 +137,28 @@ def deploy(
         raise UserError(f"name: {name!r:.60} is no name for a model; use letters, digits and . _ / - only.")
     with ModelRegistry(Path(into), make=True) as shelf:
         use = _use(shelf, name, record, known)
-        pointing = Pointing(shelf.merged, use.name, use.record, str(into))
+        pointing = shelf.pointing(into, use)
         current = shelf.current
-        if current is not None and current.weights == digest:
-            write_use(shelf.folder, use)
+        if current is not None and current.weights == candidate.weights:
+            shelf.use = use
             last = next(event for event in reversed(shelf.events) if event.deed.changes)
             return Deployed(last, pointing, None, already=True)
         missing = gaps(measured, candidate, current.weights if current is not None else "", chosen)
         if missing and force is None:
-            raise UserError(_cannot(missing))
+            listed = "\n  ".join(missing)
+            raise UserError(
+                "nothing was changed: no comparison says that these weights are better.\n  "
+                f"{listed}\n  A person can put them in use all the same: --force 'why'."
+            )
         weighed = None if missing or measured is None or measured.a is None else _weighed(shelf, measured)
-        event = _event(shelf, digest, measured, weighed, missing, force)
+        reasons = missing if weighed is None else weighed.reasons
+        event = _event(shelf, candidate, measured, weighed, reasons, force)
         if event.deed is RegistryAction.REFUSED:
             shelf.note(event)
             return Deployed(event, pointing, weighed)
         version = Version(
             name=event.version,
-            weights=digest,
+            weights=candidate.weights,
             source=str(candidate.model),
             made_at=event.at,
             adapter=candidate.adapter is not None,
@@ -171,7 +175,7 @@ def deploy(
         )
         shelf.put(version, lambda folder: _fill(folder, candidate, facts))
         shelf.whole(version)  # what was copied is what was tried
-        write_use(shelf.folder, use)
+        shelf.use = use
         shelf.note(event)
         return Deployed(event, pointing, weighed, shelf.place(version.name) / MERGED / CARD)
 
@@ -200,9 +204,7 @@ def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "")
             why=process_masker().text(why),
         )
         shelf.note(event)
-        use = read_use(shelf.folder)
-        pointing = Pointing(shelf.merged, use.name, use.record, str(into))
-        return Deployed(event, pointing, None, shelf.place(name) / MERGED / CARD)
+        return Deployed(event, shelf.pointing(into, shelf.use), None, shelf.place(name) / MERGED / CARD)
 
 
 @contextmanager
@@ -259,7 +261,7 @@ def _evaluation(
 
 
 def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, settings: Settings) -> ModelUse:
-    before = read_use(shelf.folder)
+    before = shelf.use
     graph = _ODD.sub("-", run_label(settings.graph)) if settings.graph else _AGENT
     place = before.record if record is None else str(record)
     return ModelUse(name=name or before.name or graph, record=place)
@@ -268,45 +270,43 @@ def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, sett
 def _weighed(shelf: ModelRegistry, evaluation: Evaluation) -> Promotion:
     """The comparison as so many-eth look at what is in use; one that was made before is no new look."""
     assert evaluation.a is not None  # a gap otherwise
-    looks = list(shelf.looks)
-    pair = _pair(evaluation)
-    look = looks.index(pair) + 1 if pair in looks else len(looks) + 1
+    looks, runs = list(shelf.looks), _runs(evaluation)
+    look = looks.index(runs) + 1 if runs in looks else len(looks) + 1
     return promotion(evaluation.a.outcomes, evaluation.b.outcomes, look=look)
 
 
-def _pair(paired: Evaluation) -> tuple[str, str]:
-    return _run_id(paired.b.summary.fact("run")), _run_id(paired.a.summary.fact("run") if paired.a else "")
-
-
-def _run_id(fact: object) -> str:
-    return fact if isinstance(fact, str) else ""
+def _runs(evaluation: Evaluation | None) -> tuple[str, str]:
+    """The ids of the run that tried the weights and of the one that it is held against."""
+    sides = (evaluation.b, evaluation.a) if evaluation is not None else (None, None)
+    facts = [side.summary.fact("run") if side is not None else "" for side in sides]
+    tried, replaced = (fact if isinstance(fact, str) else "" for fact in facts)
+    return tried, replaced
 
 
 def _event(
     shelf: ModelRegistry,
-    digest: str,
+    candidate: DeployCandidate,
     evaluation: Evaluation | None,
     weighed: Promotion | None,
-    missing: Sequence[str],
+    reasons: Sequence[str],
     force: str | None,
 ) -> RegistryEvent:
-    reasons = tuple(missing) if weighed is None else weighed.reasons
     current = shelf.current
     deed = RegistryAction.PROMOTED if weighed is not None and not reasons else RegistryAction.REFUSED
     if deed is RegistryAction.REFUSED and force is not None:
         deed = RegistryAction.FORCED
-    ran = _pair(evaluation) if evaluation is not None else ("", "")
+    tried, replaced = _runs(evaluation)
     return RegistryEvent(
         at=time.time(),
         deed=deed,
         version=shelf.next_name() if deed.changes else "",
         before=current.name if current is not None else "",
-        weights=digest,
-        evaluated=ran[0],
-        against=ran[1],
+        weights=candidate.weights,
+        evaluated=tried,
+        against=replaced,
         look=weighed.look if weighed is not None else 0,
         sentence=weighed.whole.phrase("what it replaces", "it") if weighed is not None else "",
-        reasons=reasons,
+        reasons=tuple(reasons),
         why=process_masker().text(force) if deed is RegistryAction.FORCED and force is not None else "",
     )
 
@@ -318,13 +318,6 @@ def _fill(folder: Path, candidate: DeployCandidate, facts: CardFacts) -> None:
     for path in model_files(candidate.model):
         shutil.copyfile(path, merged / path.name)
     (merged / CARD).write_text(rendered(facts), "utf-8")
-    if candidate.adapter is not None and candidate.adapter(folder / ADAPTER):
+    if candidate.adapter is not None:
+        candidate.write_adapter(folder / ADAPTER)
         (folder / ADAPTER / CARD).write_text(rendered(facts, merged=False), "utf-8")
-
-
-def _cannot(missing: Sequence[str]) -> str:
-    listed = "\n  ".join(missing)
-    return (
-        "nothing was changed: no comparison says that these weights are better.\n  "
-        f"{listed}\n  A person can put them in use all the same: --force 'why'."
-    )

@@ -1,1 +1,0 @@
-"""Promotion of weights, and agents that use what is deployed."""
