@@ -10,6 +10,8 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 
 from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience, chain_over
@@ -76,14 +78,13 @@ async def fidelity(
     *,
     threshold: float,
     most: int = 400,
-    seed: int = 0,
 ) -> Fidelity:
     """Put at most `most` held-out calls to a dream of the others, as many of each tool as can be."""
     seen, apart = held_out_episodes(rows)
     chain = chain_over(seen, threshold=threshold)
     dream = finish(chain, seen)
     calls, answered, exact = Counter[str](), Counter[str](), Counter[str]()
-    for row, situation in drawn_calls(_situations(apart, specs), most, seed):
+    for row, situation in drawn_calls(_situations(apart, specs), most, seed=0):
         tool = row.call.tool
         answer = await dream.answer(row.call, situation)
         calls[tool] += 1
@@ -182,10 +183,7 @@ def as_seen(answer: Answer, tool: str, models: ToolModels) -> str:
     made_up = models.fresh.get(tool, {})
     for path, _ in list(walk(seen)):
         if path and field_path(path) in made_up:
-            here = seen
-            for part in path[:-1]:
-                here = here[part]
-            here[path[-1]] = "made up"
+            reduce(getitem, path[:-1], seen)[path[-1]] = "made up"
     return spell(seen)
 
 

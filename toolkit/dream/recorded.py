@@ -67,7 +67,9 @@ class RecordedExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if not is_exact([*call.args.values(), *map(_REPLY, call.replies)]):
-            return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
+            return abstention(
+                f"an argument of {call.tool} has no JSON form by which a recording could be found"
+            )
         place = situation.environment, situation.tenant
         known = self._environments.get(place) or self._read(*place)
         question = _question(call, situation, known) if call.tool in known.asking else None
@@ -80,7 +82,9 @@ class RecordedExperience:
         if chosen is None:
             return self._abstain(call, situation, known)
         if not chosen:
-            return _unsure("recordings of this call disagree; was the environment reset before each episode?")
+            return abstention(
+                "recordings of this call disagree; was the environment reset before each episode?"
+            )
         answer = chosen[0].answer
         if self._match.ignore:
             answer = self._match.refilled(answer, chosen[0].call, call)
@@ -118,7 +122,7 @@ class RecordedExperience:
             why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
         else:
             why = "recorded only after other writes"
-        return replace(_unsure(why), nearest=found, final=call.tool in known.asking)
+        return replace(abstention(why), nearest=found, final=call.tool in known.asking)
 
     def _read(self, environment: Environment, tenant: str) -> _Known:
         with self._lock:
@@ -254,5 +258,6 @@ def _followed(
     return [entry for entry in entries if most and answered[entry.episode] == most]
 
 
-def _unsure(why: str) -> Answer:
+def abstention(why: str) -> Answer:
+    """The answer of a model that cannot tell; says why."""
     return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
