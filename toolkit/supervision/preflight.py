@@ -11,37 +11,28 @@ from dreamgym_kit.interfaces import Group
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import S2rSettings
 from dreamgym_kit.trust.outcomes import share_interval, wilson
-from dreamgym_kit.types import Episode, Verdict
+from dreamgym_kit.types import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class DreamFigures:
-    """How the policy and its dream did on held-out tasks."""
+class GateFigures:
+    """How a policy did in the episodes of some tasks: in the dream, or in shadow on the real tools."""
 
     tasks: int
     episodes: int
     decided: int
+    passed: int  # of these
     success: float  # 0..1, mean over tasks with a decided episode
     low: float  # of its 95 % interval
     high: float
     calls: int  # that the dream was asked
     answered: int  # of these
-    violations: int  # episodes in which something real was about to run, or was executed
+    violations: int  # episodes in which something real was about to run unasked, or was executed
 
     @property
     def coverage(self) -> float:
         """Share of the calls that the dream could answer, 0..1."""
         return self.answered / self.calls if self.calls else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryFigures:
-    """How the first real episodes went, in shadow."""
-
-    episodes: int
-    decided: int
-    success: int
-    violations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +48,24 @@ class Word:
         return "the gate is open" if self.passed else f"the gate is shut: {'; '.join(self.reasons)}"
 
 
-def dream_figures(groups: Sequence[Group]) -> DreamFigures:
-    """Count the episodes of a dream."""
-    shares, decided = [], 0
+def gate_figures(groups: Sequence[Group]) -> GateFigures:
+    """Count the episodes of a part of the gate."""
+    episodes = [rollout.episode for group in groups for rollout in group.rollouts]
+    shares, decided, passed = [], 0, 0
     for group in groups:
         verdicts = [rollout.episode.verdict for rollout in group.rollouts]
         good, bad = verdicts.count(Verdict.PASSED), verdicts.count(Verdict.FAILED)
-        decided += good + bad
+        decided, passed = decided + good + bad, passed + good
         if good + bad:
             shares.append(good / (good + bad))
-    episodes = _episodes(groups)
     each = max(1, len(episodes) // max(1, len(groups)))
     success, low, high = share_interval(shares, episodes=each) if shares else (0.0, 0.0, 1.0)
     steps = [step for episode in episodes for step in episode.transitions if not step.effect.runs_in_dream]
-    return DreamFigures(
+    return GateFigures(
         tasks=len(groups),
         episodes=len(episodes),
         decided=decided,
+        passed=passed,
         success=success,
         low=low,
         high=high,
@@ -83,18 +75,7 @@ def dream_figures(groups: Sequence[Group]) -> DreamFigures:
     )
 
 
-def canary_figures(groups: Sequence[Group]) -> CanaryFigures:
-    """Count the canaries."""
-    verdicts = [episode.verdict for episode in _episodes(groups)]
-    return CanaryFigures(
-        episodes=len(verdicts),
-        decided=sum(verdict.conclusive for verdict in verdicts),
-        success=verdicts.count(Verdict.PASSED),
-        violations=sum(bool(episode.violations or episode.executed) for episode in _episodes(groups)),
-    )
-
-
-def dream_word(dream: DreamFigures, bounds: S2rSettings) -> Word:
+def dream_word(dream: GateFigures, bounds: S2rSettings) -> Word:
     """Whether policy and dream are good enough to go on."""
     reasons = []
     if dream.decided == 0:
@@ -114,7 +95,7 @@ def dream_word(dream: DreamFigures, bounds: S2rSettings) -> Word:
     return Word(not reasons, tuple(reasons))
 
 
-def canary_word(real: CanaryFigures, dream: DreamFigures, bounds: S2rSettings) -> Word:
+def canary_word(real: GateFigures, dream: GateFigures, bounds: S2rSettings) -> Word:
     """Whether the first real episodes went as the dream said."""
     reasons = []
     if real.violations:
@@ -122,24 +103,20 @@ def canary_word(real: CanaryFigures, dream: DreamFigures, bounds: S2rSettings) -
     if real.decided < bounds.canary_low * real.episodes:
         reasons.append(f"only {real.decided} of {real.episodes} canaries could be judged")
     elif real.decided:
-        high = wilson(real.success, real.decided)[1]
+        high = wilson(real.passed, real.decided)[1]
         if high < dream.low:
             reasons.append(
-                f"{real.success} of {real.decided} canaries succeeded, in the dream {dream.success:.0%} did"
+                f"{real.passed} of {real.decided} canaries succeeded, in the dream {dream.success:.0%} did"
             )
     return Word(not reasons, tuple(reasons))
 
 
-def dream_facts(dream: DreamFigures) -> dict[str, JsonValue]:
+def dream_facts(dream: GateFigures) -> dict[str, JsonValue]:
     """The figures for log and report."""
     names = ("tasks", "episodes", "decided", "success", "low", "high", "calls", "coverage")
     return {name: round(getattr(dream, name), 4) for name in names}
 
 
-def canary_facts(real: CanaryFigures) -> dict[str, JsonValue]:
+def canary_facts(real: GateFigures) -> dict[str, JsonValue]:
     """The figures for log and report."""
-    return {"episodes": real.episodes, "decided": real.decided, "success": real.success}
-
-
-def _episodes(groups: Sequence[Group]) -> list[Episode]:
-    return [rollout.episode for group in groups for rollout in group.rollouts]
+    return {"episodes": real.episodes, "decided": real.decided, "success": real.passed}
