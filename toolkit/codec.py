@@ -411,4 +411,4 @@ def shown(value: object) -> str:
 def nearest(found: str, name: str, known: Collection[str]) -> str:
     """A finding with the nearest known name, or with all of them."""
     near = get_close_matches(name[:60], known, n=1)
-    return f"{found}; did you mean '{near[0]}'?" if near else f"{found}; known: {', '.join(known)}"
+    return f"{found}; did you mean '{near[0]}'?" if near else f"{found}; known: {', '.join(known) or 'none'}"

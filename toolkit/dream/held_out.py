@@ -7,7 +7,7 @@ confidence is worth, only calls are asked that code alone could not answer: thos
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -40,12 +40,6 @@ class Fidelity:
     calls: int
     answered: int
     exact: int
-    by_tool: Mapping[str, tuple[int, int, int]]  # tool -> calls, answered, exact
-
-    @property
-    def share(self) -> float | None:
-        """Share of all calls that came out exactly; what was not answered did not."""
-        return self.exact / self.calls if self.calls else None
 
 
 def held_out(rows: Iterable[Transition]) -> tuple[list[Transition], list[Transition]]:
@@ -83,15 +77,12 @@ async def fidelity(
     seen, apart = held_out_episodes(rows)
     chain = chain_over(seen, threshold=threshold)
     dream = finish(chain, seen)
-    calls, answered, exact = Counter[str](), Counter[str](), Counter[str]()
-    for row, situation in drawn_calls(_situations(apart, specs), most, seed=0):
-        tool = row.call.tool
+    calls, answered, exact = drawn_calls(_situations(apart, specs), most, seed=0), 0, 0
+    for row, situation in calls:
         answer = await dream.answer(row.call, situation)
-        calls[tool] += 1
-        answered[tool] += not answer.unanswered
-        exact[tool] += is_exactly(answer, row, chain.following.knowledge(row.tenant).models)
-    by_tool = {tool: (calls[tool], answered[tool], exact[tool]) for tool in sorted(calls)}
-    return Fidelity(calls.total(), answered.total(), exact.total(), by_tool)
+        answered += not answer.unanswered
+        exact += is_exactly(answer, row, chain.following.knowledge(row.tenant).models)
+    return Fidelity(len(calls), answered, exact)
 
 
 async def audit_reasoned(

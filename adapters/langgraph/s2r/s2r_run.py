@@ -43,10 +43,10 @@ from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.supervision.audit import AUDIT, CLOSED, AuditLog, entries_of
 from dreamgym_kit.supervision.divergence import figures
-from dreamgym_kit.supervision.limits import RealCallsStopped, Why
-from dreamgym_kit.supervision.overseer import RealOverseer
-from dreamgym_kit.supervision.preflight import (
+from dreamgym_kit.supervision.limits import (
     GateFigures,
+    RealCallsStopped,
+    Why,
     Word,
     canary_facts,
     canary_word,
@@ -54,6 +54,7 @@ from dreamgym_kit.supervision.preflight import (
     dream_word,
     gate_figures,
 )
+from dreamgym_kit.supervision.overseer import RealOverseer
 from dreamgym_kit.threads import BackgroundLoop
 from dreamgym_kit.training.alarms import LOGPROBS, STALE_WEIGHTS, TOKENIZER
 from dreamgym_kit.training.batching import version_of
