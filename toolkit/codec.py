@@ -9,7 +9,7 @@ name the field by its path as the file spells it ("world.seed: expected a whole 
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import partial
@@ -69,22 +69,29 @@ class Codec(Generic[Record]):
         nested: "Collection[Codec[Any]]" = (),
     ) -> None:
         self.kind, self._schema, self._computed = kind, schema, computed
-        known: dict[type, Codec[Any]] = {one.kind: one for one in nested}
+        known: dict[type, Codec[Any]] = {codec.kind: codec for codec in nested}
         hints = get_type_hints(kind, include_extras=True)
         self._fields = [
-            _Field(one.name, hints[one.name], one.metadata, _has_default(one), known)
-            for one in fields(kind)  # type: ignore[arg-type]
-            if one.init and one.metadata.get("disk") != "never"
+            _Field(
+                name=field.name,
+                on_disk=field.metadata.get("name", field.name),
+                required=field.metadata.get("disk") == "always"
+                or (field.default is MISSING and field.default_factory is MISSING),
+                if_set=field.metadata.get("disk") == "if set",
+                shape=_Shape(hints[field.name], known),
+            )
+            for field in fields(kind)  # type: ignore[arg-type]
+            if field.init and field.metadata.get("disk") != "never"
         ]
-        beside = ["schema"] if schema is not None else []
-        first = [*beside, *([computed] if computed else [])]
+        first = [*(["schema"] if schema is not None else []), *([computed] if computed else [])]
         self.names = tuple(dict.fromkeys([*first, *(field.on_disk for field in self._fields)]))
-        self._set = frozenset([*first, *(one.name for one in self._fields)])
-        self._renamed = {one.on_disk: one.name for one in self._fields if one.on_disk != one.name}
+        self._set = frozenset([*first, *(field.name for field in self._fields)])
+        self._renamed = {field.on_disk: field.name for field in self._fields if field.on_disk != field.name}
         self._renamed |= renamed or {}
-        required = {one.name for one in self._fields if one.required}
+        required = {field.name for field in self._fields if field.required}
         self._required = required | ({computed} if computed and always_computed else set())
-        self._inner = [one for one in self._fields if one.codec is not None or one.many == "list"]
+        self._inner = [field for field in self._fields if field.shape.holds_records or field.shape.is_list]
+        self.computes: bool = computed is not None or any(field.shape.computes for field in self._inner)
 
     def write(self, record: Record) -> dict[str, JsonValue]:
         """Give the record as a JSON object that `read` takes; values of any type are taken as they are.
@@ -124,16 +131,10 @@ class Codec(Generic[Record]):
         found = [*self._unknown(value, at)]
         for field in self._fields:
             if (name := field.spelled(value)) is not None:
-                found += filter(None, [field.fault(value[name], (*at, name))])
+                found += filter(None, [field.shape.fault(value[name], (*at, name))])
             elif field.required:
                 found.append(f"{_path(*at, field.on_disk)}: missing")
         return found
-
-    @property
-    def computes(self) -> bool:
-        """Whether there is anything to compare, here or inside."""
-        inner = (one.codec for one in self._inner if one.codec is not None)
-        return self._computed is not None or any(codec.computes for codec in inner)
 
     def _written(self, record: Record) -> dict[str, JsonValue]:
         made: dict[str, JsonValue] = {}
@@ -144,7 +145,8 @@ class Codec(Generic[Record]):
         for field in self._fields:
             value = getattr(record, field.name)
             if value or not field.if_set:
-                made[field.on_disk] = value if field.write is None or value is None else field.write(value)
+                write = field.shape.write
+                made[field.on_disk] = value if write is None or value is None else write(value)
         return made
 
     def _convert(self, record: dict[str, Any], at: "_Place", written: dict[str, Any]) -> Record:
@@ -157,15 +159,9 @@ class Codec(Generic[Record]):
 
     def _fault(self, value: Mapping[str, Any], at: "_Place") -> str:
         """The first wrong field; empty where each alone is right."""
-        return next(
-            (
-                fault
-                for field in self._fields
-                if (name := field.spelled(value)) is not None
-                and (fault := field.fault(value[name], (*at, name)))
-            ),
-            "",
-        )
+        spelled = ((field.shape, field.spelled(value)) for field in self._fields)
+        faults = (shape.fault(value[name], (*at, name)) for shape, name in spelled if name is not None)
+        return next(filter(None, faults), "")
 
     def _checked(self, value: dict[str, Any], at: "_Place") -> dict[str, Any]:
         """The object with today's names, after a look at schema, names and what must be there."""
@@ -185,12 +181,12 @@ class Codec(Generic[Record]):
                 if (now := self._renamed.get(name, name)) in self._required and now not in value
             )
             raise NotSerializable(f"{_path(*at, missing)}: missing")
-        for one in self._inner:
-            name = one.name
+        for field in self._inner:
+            name = field.name
             if name in value:
                 before = value[name]
-                spelled = name if value is written else one.spelled(written) or name
-                inside = one.check(before, (*at, spelled))
+                spelled = name if value is written else field.spelled(written) or name
+                inside = field.shape.check(before, (*at, spelled))
                 if inside is not before:
                     value = dict(value) if value is written else value
                     value[name] = inside
@@ -218,10 +214,10 @@ class Codec(Generic[Record]):
 
     def _compare(self, value: Mapping[str, Any], made: Any, at: "_Place") -> None:
         """Compare what is computed, inside first."""
-        for one in self._inner:
-            spelled = one.spelled(value)
-            if one.codec is not None and one.codec.computes and spelled is not None:
-                one.compare(value[spelled], getattr(made, one.name), (*at, spelled))
+        for field in self._inner:
+            name = field.spelled(value)
+            if name is not None and field.shape.computes:
+                field.shape.compare(value[name], getattr(made, field.name), (*at, name))
         name = self._computed
         if name is not None and name in value and value[name] != getattr(made, name):
             edited = "" if name in self._required else f"; if it was edited on purpose, remove its {name}"
@@ -231,94 +227,92 @@ class Codec(Generic[Record]):
             )
 
 
-class _Field:
-    """One field of a record class; it holds a record or a plain value, or a list or an object of them."""
+class _Shape:
+    """What a type hint holds: a record, an enum or a plain value, or a list or an object of such.
 
-    def __init__(
-        self,
-        name: str,
-        hint: Any,
-        metadata: Mapping[str, str],
-        has_default: bool,
-        known: "Mapping[type, Codec[Any]]",
-    ) -> None:
-        disk = metadata.get("disk", "")
-        self.name, self.hint, self.on_disk = name, hint, metadata.get("name", name)
-        self.required = disk == "always" or not has_default
-        self.if_set = disk == "if set"
-        self.enum: type[Enum] | None = None
+    Attributes:
+        write: how a value is written; None: as it is.
+        holds_records: whether records stand in it, which have rules of their own.
+    """
+
+    def __init__(self, hint: Any, known: "Mapping[type, Codec[Any]]") -> None:
+        inner = _bare(hint)
+        origin, args = get_origin(inner), get_args(inner)
+        self.hint = hint
         self.codec: Codec[Any] | None = None
-        self.many, self._item_hint, inner = _shape(hint)
-        if is_dataclass(inner):
+        self.enum: type[Enum] | None = None
+        self.item: _Shape | None = None
+        self.write: Callable[[Any], JsonValue] | None = None
+        self.is_list = origin in (Sequence, list) or (origin is tuple and args[1:] == (...,))
+        if self.is_list:
+            self.item = _Shape(args[0], known)
+            self.write = partial(_list_written, self.item.write) if self.item.write else list
+        elif origin in (Mapping, dict):
+            self.item = _Shape(args[1], known)
+            self.write = partial(_object_written, self.item.write) if self.item.write else dict
+        elif is_dataclass(inner):
             self.codec = known.get(inner) or Codec(inner, nested=known.values())  # type: ignore[arg-type]
+            self.write = self.codec._written
         elif isinstance(inner, type) and issubclass(inner, Enum):
-            self.enum = inner
-        self.write = self._writer(inner)
+            self.enum, self.write = inner, _enum_written
+        elif inner in (float, Number):
+            self.write = _plain_number
+        self.holds_records: bool = self.codec is not None or (
+            self.item is not None and self.item.holds_records
+        )
 
-    def spelled(self, value: Mapping[str, object]) -> str | None:
-        """The name that an object has for this field; None where it has none."""
-        if self.on_disk in value:
-            return self.on_disk
-        return self.name if self.name in value else None
+    @property
+    def computes(self) -> bool:
+        """Whether a record in it computes something that files hold."""
+        inside = self.codec or self.item
+        return inside is not None and inside.computes
 
     def check(self, value: Any, at: "_Place") -> Any:
         """Hold the records inside to their own rules; gives the value with today's names."""
-        codec = self.codec
-        if codec is not None and not self.many:
-            return codec._checked(value, at) if type(value) is dict else value
-        if self.many == "list" and isinstance(value, (set, frozenset)):  # msgspec takes one for a list
+        if self.codec is not None:
+            return self.codec._checked(value, at) if type(value) is dict else value
+        if self.is_list and isinstance(value, (set, frozenset)):  # msgspec takes one for a list
             raise NotSerializable(f"{_path(*at)}: expected a list, got {shown(value)}")
-        if codec is None:
+        if self.item is None or not self.item.holds_records:
             return value
-        now = [
-            codec._checked(item, (*at, place)) if type(item) is dict else item
-            for place, item in self._items(value)
-        ]
+        now = [self.item.check(item, (*at, place)) for place, item in self._items(value)]
         if all(before is item for (_, before), item in zip(self._items(value), now, strict=True)):
             return value
-        return dict(zip(value, now, strict=True)) if self.many == "object" else now
+        return now if self.is_list else dict(zip(value, now, strict=True))
 
     def compare(self, value: Any, made: Any, at: "_Place") -> None:
         """Compare what the records inside compute."""
-        if self.codec is not None and not self.many and value is not None:
+        if self.codec is not None and value is not None:
             self.codec._compare(value, made, at)
-        elif self.codec is not None:
+        elif self.item is not None:
             for (place, item), (_, record) in zip(self._items(value), self._items(made), strict=True):
-                self.codec._compare(item, record, (*at, place))
+                self.item.compare(item, record, (*at, place))
 
     def fault(self, value: Any, at: "_Place") -> str:
-        """What is wrong with a value; empty where nothing is."""
+        """What is wrong with a value, and at which place in it; empty where nothing is."""
         try:
             msgspec.convert(self.check(value, at), self.hint)
         except NotSerializable as error:
             return str(error)
         except (msgspec.ValidationError, UnicodeError) as error:
-            for place, item in self._items(value):
-                if said := self._fault_inside(item, (*at, place), self._item_hint):
-                    return said
-            inside = "" if self.many or self.codec is None else self._fault_inside(value, at, None)
+            inside = ""
+            if self.codec is not None and type(value) is dict:
+                inside = self.codec._fault(value, at)
+            elif self.item is not None:
+                faults = (self.item.fault(item, (*at, place)) for place, item in self._items(value))
+                inside = next(filter(None, faults), "")
             return inside or self._in_words(error, value, at)
         return ""
 
     def _items(self, value: Any) -> "Iterable[tuple[str | int, Any]]":
-        if self.many == "list" and isinstance(value, (list, tuple)):
-            return enumerate(value)
-        return value.items() if self.many == "object" and isinstance(value, Mapping) else ()
-
-    def _fault_inside(self, item: Any, at: "_Place", hint: Any) -> str:
-        if self.codec is not None and type(item) is dict:
-            return self.codec._fault(item, at)
-        try:
-            if hint is not None:
-                msgspec.convert(item, hint)
-        except (msgspec.ValidationError, UnicodeError) as error:
-            return self._in_words(error, item, at)
-        return ""
+        if self.is_list:
+            return enumerate(value) if isinstance(value, (list, tuple)) else ()
+        return value.items() if isinstance(value, Mapping) else ()
 
     def _in_words(self, error: Exception, value: Any, at: "_Place") -> str:
         """What msgspec says of one plain value, in our words; it quotes none but where an enum is meant."""
         if self.enum is not None and isinstance(value, str):
-            return f"{_path(*at)}: {nearest(shown(value), value, [str(one.value) for one in self.enum])}"
+            return f"{_path(*at)}: {nearest(shown(value), value, [str(name.value) for name in self.enum])}"
         text = str(error)
         if "matching regex" in text:
             return f"{_path(*at)}: is empty"
@@ -327,41 +321,32 @@ class _Field:
         wanted = _TYPES.sub(_words, text.partition(", got ")[0])
         return f"{_path(*at)}: {wanted[:1].lower()}{wanted[1:]}, got {shown(value)}"
 
-    def _writer(self, inner: Any) -> Callable[[Any], JsonValue] | None:
-        """How a value is written; None: as it is."""
-        one: Callable[[Any], JsonValue] | None = None
-        if self.codec is not None:
-            one = self.codec._written
-        elif self.enum is not None:
-            one = _enum_written
-        elif inner in (float, Number):
-            one = _plain_number
-        elif get_origin(inner) is Mapping:
-            one = _object_written
-        if self.many == "list":
-            return list if one is None else partial(_list_written, one)
-        if self.many == "object":
-            return _object_written if one is None else partial(_each_written, one)
-        return one
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field of a record class."""
+
+    name: str
+    on_disk: str  # its name in files
+    required: bool
+    if_set: bool  # written only when it is not empty
+    shape: _Shape
+
+    def spelled(self, value: Mapping[str, object]) -> str | None:
+        """The name that an object has for this field; None where it has none."""
+        if self.on_disk in value:
+            return self.on_disk
+        return self.name if self.name in value else None
 
 
-def _shape(hint: Any) -> tuple[str, Any, Any]:
-    """How a hint holds the one type that matters ("", "list" or "object"), the items' hint, and that type."""
-    many, item, inner = "", None, hint
-    while True:
-        origin, args = get_origin(inner), get_args(inner)
-        if origin is Annotated:
-            inner = args[0]
-        elif origin is UnionType and NoneType in args and len(args) == 2:
-            inner = next(arg for arg in args if arg is not NoneType)
-        elif (origin in (Sequence, list) or (origin is tuple and args[1:] == (...,))) and not many:
-            many, item = "list", args[0]
-            inner = item
-        elif origin in (Mapping, dict) and not many:
-            many, item = "object", args[1]
-            inner = item
-        else:
-            return many, item, inner
+def _bare(hint: Any) -> Any:
+    """A type without its annotations, and without None beside it."""
+    args = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return _bare(args[0])
+    if get_origin(hint) is UnionType and NoneType in args and len(args) == 2:
+        return _bare(next(arg for arg in args if arg is not NoneType))
+    return hint
 
 
 def _enum_written(value: Any) -> str:
@@ -379,23 +364,15 @@ def _list_written(write: Callable[[Any], JsonValue], value: Sequence[Any]) -> Js
     return [write(item) for item in value]
 
 
-def _each_written(write: Callable[[Any], JsonValue], value: Mapping[str, Any]) -> JsonValue:
+def _object_written(write: Callable[[Any], JsonValue], value: Mapping[str, Any]) -> JsonValue:
     return {name: write(item) for name, item in value.items()}
-
-
-def _object_written(value: Mapping[str, Any]) -> JsonValue:
-    return dict(value)
-
-
-def _has_default(field: Any) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 _GONE = object()
 
 
 def _words(types: re.Match[str]) -> str:
-    names = [one for one in types[1].split(" | ") if one != "null"]
+    names = [name for name in types[1].split(" | ") if name != "null"]
     names = ["float"] if names == ["int", "float"] else names
     return " or ".join(_WORDS.get(name, name) for name in names)
 
@@ -436,4 +413,4 @@ def shown(value: object) -> str:
 def nearest(found: str, name: str, known: Collection[str]) -> str:
     """A finding with the nearest known name, or with all of them."""
     near = get_close_matches(name[:60], known, n=1)
-    return f"{found}; did you mean '{near[0]}'?" if near else f"{found}; known: {', '.join(known)}"
+    return f"{found}; did you mean '{near[0]}'?" if near else f"{found}; known: {', '.join(known) or 'none'}"

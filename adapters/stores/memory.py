@@ -38,10 +38,9 @@ class MemoryStore:
     changes nobody else's, and what no file could take is refused here too.
     """
 
-    def __init__(self, *, embedder: Embedder | None = None, path: Path | None = None) -> None:
+    def __init__(self, *, path: Path | None = None) -> None:
         """`path`: the file that it stands for, if any; `dreamgym.lock` is beside that."""
         self.path = path
-        self._embedder = embedder
         self._lines: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}  # id -> (place, JSON)
         self._lock = threading.Lock()
         self._closed = False
@@ -77,7 +76,7 @@ class MemoryStore:
         """See `TransitionStore.search`; looks at every row."""
         from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 
-        embedder = self._embedder = self._embedder or HashedEmbedder()
+        embedder = HashedEmbedder()
         rows = [load_transition(line) for _, line in self._rows()]
         texts = {number: search_text(row) for number, row in enumerate(rows) if may_be_found(row)}
         terms = {number: set(terms_of(text)) for number, text in texts.items()}

@@ -7,7 +7,7 @@ that a process without the embedder may add rows and another fills the rest in.
 
 The tables are created in one transaction with the marks in the header, so a killed process leaves either
 nothing or a buffer, or a journal beside the file that makes it one of these when it is next written to. Older
-buffers become new ones by one named function a version, all in one transaction: a killed migration leaves the
+buffers become new ones in one pass over their rows, all in one transaction: a killed migration leaves the
 old buffer. Reading needs none; the first write makes it, or the first search.
 """
 
@@ -231,7 +231,6 @@ def merge_some(writer: sqlite3.Connection) -> bool:
 
 
 _PAGE = 256
-_OLD_PAYLOADS = "select seq, payload from transitions where seq > ? order by seq limit ?"
 _OLD_ROWS = """select seq, id, tenant, world, tool, key, payload from old_transitions
     where seq > ? order by seq limit ?"""
 
@@ -247,11 +246,9 @@ def migrate(writer: sqlite3.Connection, path: Path) -> None:
     writer.execute("begin immediate")
     try:
         version = _version(writer)  # asked again: now nobody else can write
-        if version < 2:
-            add_search(writer, path)
-        if version < 3:
-            shorten_indexes(writer, path)
-        writer.execute(f"pragma user_version = {SCHEMA}")
+        if version < SCHEMA:
+            _write_anew(writer, path, version)
+            writer.execute(f"pragma user_version = {SCHEMA}")
         writer.execute("commit")
     except BaseException:
         if writer.in_transaction:
@@ -259,47 +256,42 @@ def migrate(writer: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def add_search(writer: sqlite3.Connection, path: Path) -> None:
-    """Version 1 to 2: places, words and the tables of vectors; the vectors come with the first search."""
-    for statement in _SEARCH_TABLES:
-        writer.execute(statement)
-    for page in _pages(writer, path, _OLD_PAYLOADS):
-        rows = []
-        for seq, payload in page:
-            try:
-                rows.append((seq, searchable(load_transition(payload), payload), None))
-            except (NotSerializable, TypeError) as error:
-                raise damaged(path, f"row {seq}: {error}") from error
-        add(writer, rows, None)
+def _write_anew(writer: sqlite3.Connection, path: Path, version: int) -> None:
+    """Put all rows into the tables of today.
 
-
-def shorten_indexes(writer: sqlite3.Connection, path: Path) -> None:
-    """Version 2 to 3: ids of 16 bytes and one number for where a call belongs, where there was text."""
+    Version 1 kept nothing to search by; vectors come with the first search. Version 2 had names and digests
+    as text where there are 16 bytes of an id now, and one number for where a call belongs.
+    """
     sequence = "select coalesce(max(seq), 0) from sqlite_sequence where name = 'transitions'"
     (last,) = writer.execute(sequence).fetchone()
     writer.execute("drop index transitions_exact")
     writer.execute("alter table transitions rename to old_transitions")
-    for statement in ROW_TABLES:
+    beside = _SEARCH_TABLES if version < 2 else (_MERGE_LATER, _COUNT_DREAMT)
+    for statement in (*ROW_TABLES, *beside):
         writer.execute(statement)
-    for page in _pages(writer, path, _OLD_ROWS):
-        rows = []
+    for page in _old_pages(writer, path):
+        rows, searched = [], []
         for seq, name, *names, payload in page:
             try:
                 rows.append((seq, packed(name), exact_number(*names), *names, payload))
+                if version < 2:
+                    searched.append((seq, searchable(load_transition(payload), payload), None))
+            except (NotSerializable, TypeError) as error:
+                raise damaged(path, f"row {seq}: {error}") from error
             except (ValueError, AttributeError) as error:
                 raise damaged(path, f"row {seq}: no id") from error
         writer.executemany("insert into transitions values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if searched:
+            add(writer, searched, None)
     writer.execute("drop table old_transitions")
     writer.execute("delete from sqlite_sequence where name = 'transitions'")
     writer.execute("insert into sqlite_sequence values ('transitions', ?)", (last,))
-    writer.execute(_MERGE_LATER)
-    writer.execute(_COUNT_DREAMT)
 
 
-def _pages(writer: sqlite3.Connection, path: Path, query: str) -> Iterator[list[tuple[Any, ...]]]:
+def _old_pages(writer: sqlite3.Connection, path: Path) -> Iterator[list[tuple[Any, ...]]]:
     """The rows of an older buffer, some at a time."""
     seq = 0
-    while page := writer.execute(query, (seq, _PAGE)).fetchall():
+    while page := writer.execute(_OLD_ROWS, (seq, _PAGE)).fetchall():
         for number, *_ in page:
             if not isinstance(number, int) or number <= seq:
                 raise damaged(path, f"row {number} after row {seq}")

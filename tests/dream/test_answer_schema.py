@@ -39,7 +39,7 @@ def declared(schema: dict, form: str = "value") -> AnswerSchema:
 
 @given(st.lists(values, min_size=1, max_size=8))
 def test_what_was_recorded_fits_the_form_read_from_it(recorded: list) -> None:
-    schema = AnswerSchema(infer([observation(Answer(value)) for value in recorded]), "seen", "recordings")
+    schema = AnswerSchema(infer([observation(Answer(value)) for value in recorded]), "seen")
     assert [schema.breaks(Answer(value)) for value in recorded] == [None] * len(recorded)
 
 
@@ -84,7 +84,7 @@ def test_too_few_recordings_say_nothing() -> None:
 def test_a_declaration_that_recordings_break_is_not_believed() -> None:
     schema = schema_for(tool({"type": "string"}), [Answer({"id": "a"})] * 3)
     assert schema is not None
-    assert schema.source == "recordings"
+    assert schema.form == "seen"
 
 
 def test_a_declaration_that_says_little_is_held_together_with_the_recordings() -> None:

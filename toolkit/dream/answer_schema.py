@@ -37,13 +37,11 @@ class AnswerSchema:
         schema: JSON schema of what `form` says.
         form: "value" (the content), "structured" (an MCP tool's structured content), "text" (fields that
             stand in a text as name=value) or "seen" (the observation that rules see).
-        source: who said so: "declared" or "recordings".
         also: what recordings say beside a declaration, which may say little ("a dict").
     """
 
     schema: Mapping[str, JsonValue]
     form: str
-    source: str
     also: "AnswerSchema | None" = None
 
     @property
@@ -81,7 +79,7 @@ def schema_for(tool: ToolSpec, recorded: Sequence[Answer]) -> AnswerSchema | Non
     if len(good) < _LEAST:
         return declared
     inferred = infer([observation(answer) for answer in good], closed=declared is None)
-    as_recorded = AnswerSchema(inferred, "seen", "recordings")
+    as_recorded = AnswerSchema(inferred, "seen")
     return as_recorded if declared is None else replace(declared, also=as_recorded)
 
 
@@ -98,7 +96,7 @@ def _declared(tool: ToolSpec) -> AnswerSchema | None:
         Draft202012Validator.check_schema(schema)
     except (SchemaError, RecursionError):
         return None
-    return AnswerSchema(schema, tool.answer_form, "declared")
+    return AnswerSchema(schema, tool.answer_form)
 
 
 def _harmless(schema: Any, depth: int = 40) -> Any:

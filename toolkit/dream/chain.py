@@ -15,7 +15,7 @@ A dream without a part (`simulate.disable`) shows what that part is worth; its a
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.recorded import RecordedExperience, abstention
 from dreamgym_kit.dream.state.dreaming import consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import StatedModel
@@ -75,9 +75,8 @@ class ChainedExperience:
             if best.support < self._threshold:
                 why = f"{exact.why}; confidence {best.support:.2f}, required {self._threshold:.2f}"
                 return replace(exact, why=why)
-            seed = f"{situation.environment} {situation.after} {call.key}"
             like = Answer(source=best.provenance, confidence=round(best.support, 4), why=best.why)
-            return answer_of(followed.renaming.concrete(best.seen, seed), like)
+            return answer_of(followed.concrete(best.seen, situation, call), like)
 
 
 def chain_over(
@@ -148,5 +147,4 @@ class _Without:
         part = self._dropped.get(told.source)
         if part is None:
             return told
-        why = f"{told.source} answers are left out (simulate.disable: {part})"
-        return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
+        return abstention(f"{told.source} answers are left out (simulate.disable: {part})")

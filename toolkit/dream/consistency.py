@@ -9,6 +9,8 @@ effects or the answer itself is refused with the reason, for one repair.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 
 from dreamgym_kit.dream.decision import MAX_CHANGES, Decision
 from dreamgym_kit.dream.state.claims import (
@@ -76,8 +78,7 @@ class ConsistencyCheck:
             return replace(settled, changes=tuple(self._concrete(claim._asdict()) for claim in claims))
 
     def _concrete(self, value: JsonValue) -> JsonValue:
-        seed = f"{self._situation.environment} {self._situation.after} {self._call.key}"
-        return self._followed.renaming.concrete(value, seed)
+        return self._followed.concrete(value, self._situation, self._call)
 
     def _held(self) -> Answer | None:
         """The answer that this read was told before, while nothing has touched it."""
@@ -163,11 +164,8 @@ class ConsistencyCheck:
             symbol = symbols.get(field_path(path))
             if symbol is not None and is_key(value):
                 renamed[str(value)] = str(symbol)
-                here = settled
-                for part in path[:-1]:
-                    here = here[part]
                 if path:
-                    here[path[-1]] = symbol
+                    reduce(getitem, path[:-1], settled)[path[-1]] = symbol
                 else:
                     settled = symbol
         return settled, tuple(

@@ -46,17 +46,22 @@ class _Origin:
 class _Way:
     """One origin as the source of one argument."""
 
+    tool: str
+    argument: str
+    from_words: bool  # a person or a task gave the values
     level: int  # 3: equal names, 2: related, 1: share a word, 0: nothing says so
     place: int = 0  # values gone through
     worked: int = 0
     failures: int = 0
 
-    def open(self, origin: str) -> bool:
-        most = _WORD_TRIES if origin.startswith(WORDS) else _TRIES[self.level]
+    @property
+    def is_open(self) -> bool:
+        """Whether it is gone on with."""
+        most = _WORD_TRIES if self.from_words else _TRIES[self.level]
         return self.worked > 0 or self.failures < most
 
 
-_Asked = tuple[Call, tuple[str, str, str] | None]
+_Candidate = tuple[Call, _Way | None]
 """A call, and the way by which its argument was found."""
 
 
@@ -74,7 +79,7 @@ class Frontier:
         self._origins: dict[str, _Origin] = {}
         self._ways: dict[tuple[str, str, str], _Way] = {}
         self._records: dict[str, dict[str, JsonValue]] = {}
-        self._asked: dict[str, tuple[str, str, str]] = {}
+        self._asked: dict[str, _Way] = {}  # by key of the call
         for word in words:
             if is_key(word):  # "C12" and "C7" are of one kind, "Ana" is of another
                 kind = _LETTERS.sub("a", _DIGITS.sub("#", str(word)))
@@ -93,8 +98,7 @@ class Frontier:
     def told(self, call: Call, seen: JsonValue) -> None:
         """Hear what a read answered (see `state.observed`), from now or from an earlier crawl."""
         self._done.add(call.key)
-        asked = self._asked.pop(call.key) if call.key in self._asked else self._likely_way(call)
-        way = self._ways.get(asked)
+        way = self._asked.pop(call.key, None) or self._likely_way(call)
         worked = not failed(seen)
         if way is not None:
             way.worked += worked
@@ -109,20 +113,24 @@ class Frontier:
                 self._origin(f"{call.tool}({name})", name, call.tool).add(value)
         self._take(call.tool, seen, dict(call.args), "", "", 0)
 
-    def _likely_way(self, call: Call) -> tuple[str, str, str]:
+    def _likely_way(self, call: Call) -> _Way | None:
         """By which way an earlier crawl came to a call: the first origin that has its value."""
         for argument, value in call.args.items() if len(call.args) == 1 else ():
             for path, origin in self._origins.items():
                 if spell(value) in origin.values:
-                    key = (call.tool, argument, path)
-                    self._ways.setdefault(key, _Way(_likeness(argument, origin, call.tool)))
-                    return key
-        return ("", "", "")
+                    return self._way(call.tool, argument, path)
+        return None
+
+    def _way(self, tool: str, argument: str, path: str) -> _Way:
+        key = (tool, argument, path)
+        if key not in self._ways:
+            level = _likeness(argument, self._origins[path], tool)
+            self._ways[key] = _Way(tool, argument, path.startswith(WORDS), level)
+        return self._ways[key]
 
     def refused(self, call: Call) -> None:
         """Hear that a read gave no answer at all."""
-        way = self._ways.get(self._asked.pop(call.key, ("", "", "")))
-        if way is not None:
+        if (way := self._asked.pop(call.key, None)) is not None:
             way.failures += 1
 
     def _take(
@@ -150,7 +158,7 @@ class Frontier:
     def _origin(self, path: str, name: str, parent: str) -> _Origin:
         return self._origins.setdefault(path, _Origin(name, parent))
 
-    def _calls(self) -> Iterator[_Asked]:
+    def _calls(self) -> Iterator[_Candidate]:
         for spec in self._reads:
             if not _required(spec):
                 yield Call(spec.name, {}), None
@@ -162,7 +170,7 @@ class Frontier:
                 elif required and least == 2:
                     yield from self._by_several(spec, required)
 
-    def _by_one(self, spec: ToolSpec, argument: str, least: int) -> Iterator[_Asked]:
+    def _by_one(self, spec: ToolSpec, argument: str, least: int) -> Iterator[_Candidate]:
         schema = _schema(spec, argument)
         choices = _choices(schema)
         for value in choices:
@@ -170,43 +178,36 @@ class Frontier:
         if choices:
             return
         for path, origin in list(self._origins.items()):
-            key = (spec.name, argument, path)
-            way = self._ways.get(key)
-            if way is None:
-                way = self._ways[key] = _Way(_likeness(argument, origin, spec.name))
-            if way.place < len(origin.values) and self._is_promising(key, way, least):
+            way = self._way(spec.name, argument, path)
+            if way.place < len(origin.values) and self._is_promising(way, least):
                 for value in list(origin.values.values())[way.place :]:
                     way.place += 1  # what is not called now was called before, or does not fit
                     call = Call(spec.name, {argument: value})
-                    if (
-                        call.key not in self._done
-                        and _fits(value, schema)
-                        and self._is_likely(key, way, value)
-                    ):
-                        yield call, key
+                    if call.key not in self._done and _fits(value, schema) and self._is_likely(way, value):
+                        yield call, way
 
-    def _is_promising(self, key: tuple[str, str, str], way: _Way, least: int) -> bool:
+    def _is_promising(self, way: _Way, least: int) -> bool:
         """Whether an origin is to be tried now."""
-        if (way.level < least and not way.worked) or not way.open(key[2]):
+        if (way.level < least and not way.worked) or not way.is_open:
             return False
         # where to find the values of an argument is known: then nothing is guessed, but for words with digits
-        return (
-            way.level >= 2 or way.worked > 0 or key[2].startswith(WORDS) or not self._worked(key[0], key[1])
-        )
+        return way.level >= 2 or way.worked > 0 or way.from_words or not self._is_known(way)
 
-    def _is_likely(self, key: tuple[str, str, str], way: _Way, value: JsonValue) -> bool:
+    def _is_likely(self, way: _Way, value: JsonValue) -> bool:
         if way.level >= 2 or way.worked:
             return True
-        if key[2].startswith(WORDS):
-            return any(map(str.isdigit, str(value))) or not self._worked(key[0], key[1])
+        if way.from_words:
+            return any(map(str.isdigit, str(value))) or not self._is_known(way)
         return not (isinstance(value, str) and " " in value)
 
-    def _worked(self, tool: str, argument: str) -> bool:
-        """Whether it is known where the values of an argument are found: it worked, or names say so."""
-        ways = (way for (of, name, _), way in self._ways.items() if (of, name) == (tool, argument))
-        return any(way.worked or (way.level >= 2 and way.place) for way in ways)
+    def _is_known(self, way: _Way) -> bool:
+        """Whether it is known where the values of its argument are found: it worked, or names say so."""
+        same = (
+            other for other in self._ways.values() if (other.tool, other.argument) == (way.tool, way.argument)
+        )
+        return any(other.worked or (other.level >= 2 and other.place) for other in same)
 
-    def _by_several(self, spec: ToolSpec, required: Sequence[str]) -> Iterator[_Asked]:
+    def _by_several(self, spec: ToolSpec, required: Sequence[str]) -> Iterator[_Candidate]:
         """Arguments that stand together in one record, by equal or related names; choices one by one."""
         for record in list(self._records.values()):
             args: dict[str, JsonValue] = {}

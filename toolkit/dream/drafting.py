@@ -9,11 +9,11 @@ data like any other: whether it is kept, the recordings say (`state.evidence`).
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.chat import ChatMessage, ChatRequest
+from dreamgym_kit.codec import nearest
 from dreamgym_kit.dream.structured_output import ask, closed, fenced, read_object
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ChatEndpoint
@@ -214,15 +214,9 @@ def _check_names(model: ToolModelSettings, tool: ToolSpec, reads: Sequence[ToolS
     known = {spec.name: spec for spec in reads}
     for key, read in model.reads():
         if read not in known:
-            raise NotSerializable(f"{'.'.join(key)}: '{read}' is none of the reads; {_nearest(read, known)}")
+            raise NotSerializable(nearest(f"{'.'.join(key)}: '{read}' is none of the reads", read, known))
     own = tool.args_schema.get("properties") or {}
     for key, argument in model.arguments():
         if argument not in own:
-            raise NotSerializable(
-                f"{'.'.join(key)}: {tool.name} has no argument '{argument}'; {_nearest(argument, own)}"
-            )
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known) or 'none'}"
+            problem = f"{'.'.join(key)}: {tool.name} has no argument '{argument}'"
+            raise NotSerializable(nearest(problem, argument, own))

@@ -7,9 +7,11 @@ confidence is worth, only calls are asked that code alone could not answer: thos
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 
 from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience, chain_over
@@ -38,12 +40,6 @@ class Fidelity:
     calls: int
     answered: int
     exact: int
-    by_tool: Mapping[str, tuple[int, int, int]]  # tool -> calls, answered, exact
-
-    @property
-    def share(self) -> float | None:
-        """Share of all calls that came out exactly; what was not answered did not."""
-        return self.exact / self.calls if self.calls else None
 
 
 def held_out(rows: Iterable[Transition]) -> tuple[list[Transition], list[Transition]]:
@@ -76,21 +72,17 @@ async def fidelity(
     *,
     threshold: float,
     most: int = 400,
-    seed: int = 0,
 ) -> Fidelity:
     """Put at most `most` held-out calls to a dream of the others, as many of each tool as can be."""
     seen, apart = held_out_episodes(rows)
     chain = chain_over(seen, threshold=threshold)
     dream = finish(chain, seen)
-    calls, answered, exact = Counter[str](), Counter[str](), Counter[str]()
-    for row, situation in drawn_calls(_situations(apart, specs), most, seed):
-        tool = row.call.tool
+    calls, answered, exact = drawn_calls(_situations(apart, specs), most, seed=0), 0, 0
+    for row, situation in calls:
         answer = await dream.answer(row.call, situation)
-        calls[tool] += 1
-        answered[tool] += not answer.unanswered
-        exact[tool] += is_exactly(answer, row, chain.following.knowledge(row.tenant).models)
-    by_tool = {tool: (calls[tool], answered[tool], exact[tool]) for tool in sorted(calls)}
-    return Fidelity(calls.total(), answered.total(), exact.total(), by_tool)
+        answered += not answer.unanswered
+        exact += is_exactly(answer, row, chain.following.knowledge(row.tenant).models)
+    return Fidelity(len(calls), answered, exact)
 
 
 async def audit_reasoned(
@@ -182,10 +174,7 @@ def as_seen(answer: Answer, tool: str, models: ToolModels) -> str:
     made_up = models.fresh.get(tool, {})
     for path, _ in list(walk(seen)):
         if path and field_path(path) in made_up:
-            here = seen
-            for part in path[:-1]:
-                here = here[part]
-            here[path[-1]] = "made up"
+            reduce(getitem, path[:-1], seen)[path[-1]] = "made up"
     return spell(seen)
 
 

@@ -25,6 +25,7 @@ from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.calibration import ReasonedSupport
 from dreamgym_kit.dream.consistency import ConsistencyCheck
 from dreamgym_kit.dream.decision import MAX_CHANGES, SCHEMA, form_of, read_decision, render
+from dreamgym_kit.dream.recorded import abstention
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.dream.structured_output import (
     CountedEndpoint,
@@ -41,7 +42,7 @@ from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.threads import run_in_thread_async
-from dreamgym_kit.types import Answer, Call, Source, Transition
+from dreamgym_kit.types import Answer, Call, Transition
 
 Retrieve = Callable[[Call, Situation], Sequence[Transition]]
 """Gives like transitions, the best first; never of the episode itself or of a held-out split."""
@@ -148,11 +149,11 @@ class ReasonedExperience:
             return ground.held
         barred = self._allows(call.tool)
         if barred is not None:
-            return _abstain(f"the dream's model may not answer {call.tool}: {barred}")
+            return abstention(f"the dream's model may not answer {call.tool}: {barred}")
         try:
             answer = self._settled(await self._decide(call, situation, ground))
         except EndpointError as error:  # not kept: a later call may be luckier
-            return _abstain(f"the dream's model gave no answer: {error}")
+            return abstention(f"the dream's model gave no answer: {error}")
         if answer.unanswered and answer.why.startswith(_UNUSABLE):
             return answer  # not kept either
         with self._lock:
@@ -196,7 +197,7 @@ class ReasonedExperience:
                 off_schema = isinstance(error.__cause__, OffSchema)
                 situation.account.count("off_schema" if off_schema else "unusable_decisions")
             why = f"{_UNUSABLE}: {error} (it said: {' '.join(error.text.split())[:_SHOWN]})"
-            return ReasonedDecision(_abstain(why), "whole", 0.0)
+            return ReasonedDecision(abstention(why), "whole", 0.0)
 
     def _recorded(
         self, call: Call, situation: Situation
@@ -210,12 +211,8 @@ class ReasonedExperience:
             return decided.answer
         support = round(self._support.support(decided.form, decided.confidence), 4)
         if support < self._threshold:
-            return _abstain(f"the model: confidence {support:.2f}, required {self._threshold:.2f}")
+            return abstention(f"the model: confidence {support:.2f}, required {self._threshold:.2f}")
         return replace(decided.answer, confidence=support)
-
-
-def _abstain(why: str) -> Answer:
-    return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
 
 
 def _key(call: Call, situation: Situation, seed: int | None) -> str:

@@ -14,7 +14,7 @@ past the question.
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from dreamgym_kit.canonical import canonical
@@ -28,17 +28,6 @@ Recordings = Callable[[Environment, str], Iterable[Transition]]
 
 _State = tuple[str, str]  # call key, history digest
 _Told = dict[str, list[Transition]]  # by recorded episode: what it was told in one state, in order
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The recordings of one world."""
-
-    told: dict[_State, _Told]
-    compared: dict[_State, _Told]  # the same without the arguments that `[match]` ignores
-    asked: dict[_State, _Told]  # of tools that asked a person: by the key of the call without replies
-    asking: frozenset[str]  # these tools
-    placed: tuple[Placed, ...]  # all, with the states that they met
 
 
 MAX_CITED = 8
@@ -67,7 +56,9 @@ class RecordedExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if not is_exact([*call.args.values(), *map(_REPLY, call.replies)]):
-            return _unsure(f"an argument of {call.tool} has no JSON form by which a recording could be found")
+            return abstention(
+                f"an argument of {call.tool} has no JSON form by which a recording could be found"
+            )
         place = situation.environment, situation.tenant
         known = self._environments.get(place) or self._read(*place)
         question = _question(call, situation, known) if call.tool in known.asking else None
@@ -80,7 +71,9 @@ class RecordedExperience:
         if chosen is None:
             return self._abstain(call, situation, known)
         if not chosen:
-            return _unsure("recordings of this call disagree; was the environment reset before each episode?")
+            return abstention(
+                "recordings of this call disagree; was the environment reset before each episode?"
+            )
         answer = chosen[0].answer
         if self._match.ignore:
             answer = self._match.refilled(answer, chosen[0].call, call)
@@ -95,7 +88,7 @@ class RecordedExperience:
             cites=tuple(entry.id for entry in chosen[:MAX_CITED]),
         )
 
-    def _alike(self, call: Call, situation: Situation, known: _Known) -> list[Transition] | None:
+    def _alike(self, call: Call, situation: Situation, known: "_Known") -> list[Transition] | None:
         """As `_choose`, of recordings that differ only in ignored arguments; None where there are none."""
         key, after = self._match.key(call), self._match.after(situation.history)
         told = known.compared.get((key, after))
@@ -105,7 +98,7 @@ class RecordedExperience:
         seen = sum(self._match.key(one.call) == key and state == after for one, state in met)
         return _choose(told, known.compared, replace(situation, after=after, seen=seen))
 
-    def _abstain(self, call: Call, situation: Situation, known: _Known) -> Answer:
+    def _abstain(self, call: Call, situation: Situation, known: "_Known") -> Answer:
         found = nearest(call, situation, known.placed, self._match)
         if found is None:
             place = (
@@ -118,33 +111,38 @@ class RecordedExperience:
             why = f"{call.tool} was never recorded with the reply {repr(call.replies[-1].reply)[:_LONG]}"
         else:
             why = "recorded only after other writes"
-        return replace(_unsure(why), nearest=found, final=call.tool in known.asking)
+        return replace(abstention(why), nearest=found, final=call.tool in known.asking)
 
-    def _read(self, environment: Environment, tenant: str) -> _Known:
+    def _read(self, environment: Environment, tenant: str) -> "_Known":
         with self._lock:
             known = self._environments.get((environment, tenant))
             if known is None:
-                known = self._environments[environment, tenant] = _known(
-                    self._recordings(environment, tenant), self._match
-                )
+                known = _Known(self._recordings(environment, tenant), self._match)
+                self._environments[environment, tenant] = known
         return known
 
 
-def _known(recorded: Iterable[Transition], match: Match) -> _Known:
-    everything = list(recorded)
-    real = [entry for entry in everything if entry.answer.source is Source.REAL]
-    asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
-    asked = [entry for entry in real if entry.call.tool in asking]
-    after = _afters(everything, match) if match.ignore else {}
-    return _Known(
-        told=_by_state(real, attrgetter("key"), {}),
-        compared=_by_state(real, match.key, after) if match.ignore else {},
-        asked=_by_state(asked, _bare_key, {}),
-        asking=asking,
-        placed=tuple(
-            Placed(entry, after.get(entry.id, entry.after) if after else entry.after) for entry in real
-        ),
-    )
+class _Known:
+    """The recordings of one world.
+
+    Attributes:
+        told: by state, what each episode was told.
+        compared: the same without the arguments that `[match]` ignores; empty where it ignores none.
+        asking: tools that asked a person.
+        asked: of these, by the key of the call without replies.
+        placed: all, with the states that they met.
+    """
+
+    def __init__(self, recorded: Iterable[Transition], match: Match) -> None:
+        everything = list(recorded)
+        real = [entry for entry in everything if entry.answer.source is Source.REAL]
+        after = _afters(everything, match) if match.ignore else {}
+        self.told = _by_state(real, attrgetter("key"), {})
+        self.compared = _by_state(real, match.key, after) if match.ignore else {}
+        self.asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
+        asked = [entry for entry in real if entry.call.tool in self.asking]
+        self.asked = _by_state(asked, _bare_key, {})
+        self.placed = tuple(Placed(entry, _met(entry, after)) for entry in real)
 
 
 def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
@@ -164,16 +162,20 @@ def _by_state(
 ) -> dict[_State, _Told]:
     groups: dict[_State, _Told] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
-        state = after.get(entry.id, entry.after) if after else entry.after
-        groups[key(entry.call), state][entry.episode].append(entry)
+        groups[key(entry.call), _met(entry, after)][entry.episode].append(entry)
     return {state: dict(group) for state, group in groups.items()}
+
+
+def _met(entry: Transition, after: Mapping[str, str]) -> str:
+    """The state that a call met. An id is made of the whole row: it is asked for only where it is needed."""
+    return after.get(entry.id, entry.after) if after else entry.after
 
 
 def _bare_key(call: Call) -> str:
     return replace(call, replies=()).key
 
 
-def _question(call: Call, situation: Situation, known: _Known) -> Answer | None:
+def _question(call: Call, situation: Situation, known: "_Known") -> Answer | None:
     """What the tool asked a person next, the replies so far being the same; None where it answered.
 
     Where some episodes were asked and others were not, those of the situation's own task decide; else the
@@ -254,5 +256,6 @@ def _followed(
     return [entry for entry in entries if most and answered[entry.episode] == most]
 
 
-def _unsure(why: str) -> Answer:
+def abstention(why: str) -> Answer:
+    """The answer of a model that cannot tell; says why."""
     return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)

@@ -24,7 +24,7 @@ from dreamgym_kit.dream.state.volatile import Renaming
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Answer, Source, Transition
+from dreamgym_kit.types import Answer, Call, Source, Transition
 
 AllRecordings = Callable[[str], Iterable[Transition]]
 """Gives every transition recorded for one tenant, in the order recorded."""
@@ -92,11 +92,8 @@ class StateTracker:
     def follow(self, situation: Situation) -> "TrackedEpisode":
         """The state after the episode's history, from where it was followed to last time."""
         knowledge = self.knowledge(situation.tenant)
-        key = (
-            situation.tenant,
-            str(situation.environment),
-            situation.episode,
-        )  # its name may come again elsewhere
+        # an episode's name may come again elsewhere
+        key = (situation.tenant, str(situation.environment), situation.episode)
         history = situation.history
         followed = self._episodes.get(key)
         if followed is None or not followed.precedes(history):
@@ -169,6 +166,10 @@ class TrackedEpisode:
             )
             for claim in claims_of(changes)
         )
+
+    def concrete(self, value: JsonValue, situation: Situation, call: Call) -> JsonValue:
+        """A value with made-up ids as the agent is told them: the same ones for a call in a state."""
+        return self.renaming.concrete(value, f"{situation.environment} {situation.after} {call.key}")
 
     def _done_unseen(self, knowledge: Knowledge, entry: Transition, claims: tuple[Claim, ...]) -> None:
         """A write was done whose answer nobody saw."""

@@ -132,22 +132,17 @@ class AuditLog:
             self.append("torn", bytes=len(content) - end, digest=torn)
 
 
-def entries_of(path: Path) -> Iterator[Entry]:
+def entries_of(path: Path) -> list[Entry]:
     """The whole lines of a log that was verified, in order.
 
     Raises:
         UserError: a line is not as it was written.
     """
     content = _content(path)
-    content = content[: content.rfind(b"\n") + 1]
-    checked = _check(content)
-    if not checked.whole:
-        raise UserError(f"{path}: {checked.wrong}.")
-    for line in content.splitlines():
-        record: dict[str, Any] = read_json(line)
-        number, at, kind = record.pop("n"), record.pop("at"), record.pop("kind")
-        facts = {name: value for name, value in record.items() if name not in ("audit", "prev", "hash")}
-        yield Entry(number, at, kind, facts)
+    try:
+        return [entry for entry, _ in _follow(content[: content.rfind(b"\n") + 1])]
+    except NotSerializable as error:
+        raise UserError(f"{path}: {error}.") from None
 
 
 def verify(path: Path, *, head: str = "") -> Checked:
@@ -181,34 +176,51 @@ def _content(path: Path) -> bytes:
 
 def _check(content: bytes) -> Checked:
     """Follow the chain as far as it holds."""
-    before, number, closed = BEGINNING, 0, False
-    lines = content.split(b"\n")
-    for place, line in enumerate(lines[:-1], start=1):
-        wrong, digest, kind = _look(line, place, before)
-        if wrong:
-            return Checked(number, before, closed, f"line {place} {wrong}")
-        before, number, closed = digest, place, kind == CLOSED
-    if lines[-1]:
-        return Checked(number, before, closed, f"line {number + 1} is half-written")
-    return Checked(number, before, closed)
+    number, head, closed, wrong = 0, BEGINNING, False, ""
+    try:
+        for entry, digest in _follow(content):
+            number, head, closed = entry.number, digest, entry.kind == CLOSED
+    except NotSerializable as error:
+        wrong = str(error)
+    return Checked(number, head, closed, wrong)
 
 
-def _look(line: bytes, place: int, before: str) -> tuple[str, str, str]:
-    """What is wrong with a line ("": nothing), its digest and its kind."""
+def _follow(content: bytes) -> Iterator[tuple[Entry, str]]:
+    """Give each line of a chain with its digest.
+
+    Raises:
+        NotSerializable: at the first line that is not as it was written; names it.
+    """
+    before = BEGINNING
+    *lines, rest = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = _read(line, number, before)
+        except NotSerializable as error:
+            raise NotSerializable(f"line {number} {error}") from None
+        facts = {name: value for name, value in record.items() if name not in _OURS}
+        before = record["hash"]
+        yield Entry(number, record["at"], str(record["kind"]), facts), before
+    if rest:
+        raise NotSerializable(f"line {len(lines) + 1} is half-written")
+
+
+def _read(line: bytes, number: int, before: str) -> dict[str, Any]:
+    """The record of a line that follows on the one with the digest `before`; else says what is wrong."""
     parts = _LINE.fullmatch(line)
     if parts is None:
-        return "is no line of an audit log", "", ""
+        raise NotSerializable("is no line of an audit log")
     if int(parts[2]) != AUDIT_VERSION:
-        return f"was written in version {int(parts[2])}; this one reads {AUDIT_VERSION}", "", ""
+        raise NotSerializable(f"was written in version {int(parts[2])}; this one reads {AUDIT_VERSION}")
     if hashlib.sha256(parts[1]).hexdigest().encode("ascii") != parts[5]:
-        return "was altered", "", ""
-    if parts[4].decode("ascii") != before or parts[3] != b"%d" % place:
-        return "does not follow on the one before: lines are missing, were added or moved", "", ""
+        raise NotSerializable("was altered")
+    if parts[4].decode("ascii") != before or parts[3] != b"%d" % number:
+        raise NotSerializable("does not follow on the one before: lines are missing, were added or moved")
     try:
-        record = read_json(line)
+        record: dict[str, Any] = read_json(line)
     except NotSerializable:
-        return "is no line of an audit log", "", ""
-    return "", parts[5].decode("ascii"), str(record["kind"])
+        raise NotSerializable("is no line of an audit log") from None
+    return record
 
 
 def _line(

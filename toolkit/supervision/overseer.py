@@ -15,8 +15,7 @@ A stop latches for the whole run: after it no real call of any episode runs, who
 
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from time import time
 from typing import NoReturn
@@ -52,6 +51,7 @@ _SURE = 0.9  # support from which one answer that differs casts doubt on what fo
 _NOTHING = Answer(source=Source.UNANSWERED, confidence=0.0)  # what the dream says where it cannot tell
 
 Exact = Callable[[], str | None]
+_Reply = Answer | Approval | None  # what a driver sends for a step
 
 
 class RealOverseer:
@@ -79,13 +79,13 @@ class RealOverseer:
         on_stop: Callable[[RealCallsStopped], None] | None = None,
     ) -> None:
         self.limits, self.audit, self.divergence = limits, audit, divergence
+        self.approver, self.approval_s, self.unheld = approver, approval_s, unheld
         self.stopped: RealCallsStopped | None = None
         self.withheld = 0  # calls of episodes in doubt that did not run
-        self._approver, self._approval_s = approver, approval_s
-        self._unheld, self._on_stop = unheld, on_stop
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # held for the last look before a call, and to stop
+        self.used: set[str] = set()  # digests of approvals
+        self._on_stop = on_stop
         self._began: set[str] = set()  # episodes that asked for a real call
-        self._used: set[str] = set()  # digests of approvals
         self._episodes: WeakKeyDictionary[Session, EpisodeNotes] = WeakKeyDictionary()
 
     def passage(
@@ -94,37 +94,7 @@ class RealOverseer:
         """See `Overseer.passage`."""
         if identity is not None and (before := session.ledger.remembered(identity)) is not None:
             return before
-        arguments, approved = exact(), ""
-        call, effect = session.masked(call), effect_of(session.spec(call, place))
-        if (stopped := self.stopped or self.limits.forbids(call.tool)) is not None:
-            self._stop_for(session, stopped)
-        episode = self._episode(session)
-        since, after, started = episode.writes.now(), session.ledger.after(place), time()
-        situation = session.situation(call, place, after)
-        reply = yield Predict(call, situation)
-        expected = reply if isinstance(reply, Answer) and not reply.asks else _NOTHING
-        doubts = len(episode.doubts)
-        if self._waits(session, effect, call.tool):
-            held = self._held(session, call, effect, identity, expected)
-            approved = yield from self._approved(session, held)
-        if (pause := self.limits.pause_s(call.tool)) > 0:
-            yield Throttle(pause)
-        number = self._announce(
-            session, call, effect, approved, unchanged=exact() == arguments, doubts=doubts
-        )
-        with episode.writes.under_way(writes=effect.changes_environment):
-            answer = yield from self._run(number)
-            if episode.writes.beside(since, writes=effect.changes_environment):
-                expected = _NOTHING  # who was first, nobody knows
-            compared = self._seen(session, call, situation, expected, answer)
-            with self._keeping(session, call):
-                self._write_down(session, number, call, answer, compared, expected)
-                session.keep_real(call, answer, place, after=after, started=started)
-        if identity is not None:
-            session.ledger.remember(identity, answer)
-        if compared.parted:
-            self._stop_for(session, RealCallsStopped(Why.DIVERGED, compared.parted))
-        return answer
+        return (yield from _RealCall(self, session, call, place, identity, exact).steps())
 
     def affords(self, episodes: int) -> bool:
         """See `Overseer.affords`; by the mean of the episodes so far, one call each while there are none."""
@@ -145,7 +115,7 @@ class RealOverseer:
 
     def stop(self, stopped: RealCallsStopped) -> None:
         """From now on no real call runs. The first reason stays."""
-        with self._lock:
+        with self.lock:
             if self.stopped is not None:
                 return
             self.stopped = stopped
@@ -157,43 +127,99 @@ class RealOverseer:
             if self._on_stop is not None:
                 self._on_stop(stopped)
 
+    def notes(self, session: Session) -> EpisodeNotes:
+        """What is remembered of a session; its episode counts from now on."""
+        with self.lock:
+            if session not in self._episodes:
+                self._episodes[session] = EpisodeNotes()
+                self._began.add(session.episode)
+            return self._episodes[session]
+
+
+class _RealCall:
+    """One call on its way to the real tool; see `Overseer.passage` for the arguments."""
+
+    def __init__(
+        self,
+        overseer: RealOverseer,
+        session: Session,
+        call: Call,
+        place: CallPosition,
+        identity: Identity | None,
+        exact: Exact,
+    ) -> None:
+        self._arguments = exact()
+        self._overseer, self._session, self._place = overseer, session, place
+        self._identity, self._exact = identity, exact
+        self._call, self._effect = session.masked(call), effect_of(session.spec(call, place))
+        self._tool, self._writes = call.tool, self._effect.changes_environment
+
+    def steps(self) -> Passage:
+        """The way, from the first question to the comparison."""
+        overseer, session, call = self._overseer, self._session, self._call
+        if (stopped := overseer.stopped or overseer.limits.forbids(self._tool)) is not None:
+            self._stop(stopped)
+        self._notes = overseer.notes(session)
+        writes, doubts = self._notes.writes, self._notes.doubts
+        since, after, started = writes.now(), session.ledger.after(self._place), time()
+        situation = session.situation(call, self._place, after)
+        reply = yield Predict(call, situation)
+        expected = reply if isinstance(reply, Answer) and not reply.asks else _NOTHING
+        doubts_shown, approved = len(doubts), ""
+        if self._needs_approval():
+            approved = yield from self._approval(self._held(expected))
+        if (pause := overseer.limits.pause_s(self._tool)) > 0:
+            yield Throttle(pause)
+        number = self._announce(approved, doubts_shown)
+        with writes.under_way(writes=self._writes):
+            answer = yield from self._run(number)
+            if writes.beside(since, writes=self._writes):
+                expected = _NOTHING  # who was first, nobody knows
+            compared = self._compared(situation, expected, answer)
+            try:
+                self._log_answer(number, answer, compared, expected)
+                session.keep_real(call, answer, self._place, after=after, started=started)
+            except Exception as error:  # noqa: BLE001  an agent would take it for the tool's, and go on unseen
+                why = f"{self._tool}: its answer cannot be kept ({type(error).__name__})"
+                self._stop(RealCallsStopped(Why.AUDIT, why))
+        if self._identity is not None:
+            session.ledger.remember(self._identity, answer)
+        if compared.parted:
+            self._stop(RealCallsStopped(Why.DIVERGED, compared.parted))
+        return answer
+
     # Held calls
 
-    def _waits(self, session: Session, effect: Effect, tool: str) -> bool:
-        """Whether a call needs an approval; an episode in doubt has none of its writes waved through."""
-        if not effect.changes_environment:
+    def _needs_approval(self) -> bool:
+        """Whether somebody is asked; in doubt, an episode has none of its writes waved through."""
+        if not self._writes:
             return False
-        if session.policy.stage is Stage.LIVE:
-            if effect is Effect.DESTRUCTIVE and tool not in self._unheld:
-                return True
-            if doubts := self._episode(session).doubts:
-                self._withhold(session, tool, doubts[0])
-            return False
-        return True
+        if self._session.policy.stage is not Stage.LIVE:
+            return True
+        if self._effect is Effect.DESTRUCTIVE and self._tool not in self._overseer.unheld:
+            return True
+        if doubts := self._notes.doubts:
+            self._withhold(doubts[0])
+        return False
 
-    def _held(
-        self, session: Session, call: Call, effect: Effect, identity: Identity | None, expected: Answer
-    ) -> HeldCall:
+    def _held(self, expected: Answer) -> HeldCall:
         """The call as it is shown to whoever may approve; a resumed node's is the one that was shown."""
-        doubts = self._doubts(session, call, expected)
-        named = digest_of(call, session.id, self._number(session, identity, doubts))
+        session, call = self._session, self._call
+        doubts = self._doubts(expected)
+        named = digest_of(call, session.id, self._number(doubts))
         if named is None:
-            text = f"{call.tool}: an argument has no form by which an approval could name it"
-            self._stop_for(session, RealCallsStopped(Why.REFUSED, text))
+            text = f"{self._tool}: an argument has no form by which an approval could name it"
+            self._stop(RealCallsStopped(Why.REFUSED, text))
         own = replace(call, args=copy_json(dict(call.args)))  # whoever is asked may keep it, and change it
-        held = HeldCall(
-            named, own, effect, session.episode, session.task, session.environment, expected, doubts
+        self._log("held", digest=named, tool=self._tool, args=dict(call.args), episode=session.episode)
+        return HeldCall(
+            named, own, self._effect, session.episode, session.task, session.environment, expected, doubts
         )
-        self._log(
-            session, "held", digest=named, tool=call.tool, args=dict(call.args), episode=session.episode
-        )
-        return held
 
-    def _doubts(self, session: Session, call: Call, expected: Answer) -> tuple[str, ...]:
-        """What speaks against a call."""
-        episode = self._episode(session)
-        doubts = list(episode.doubts)
-        if times := episode.made.get(call.key, 0):
+    def _doubts(self, expected: Answer) -> tuple[str, ...]:
+        """What speaks against the call."""
+        doubts = list(self._notes.doubts)
+        if times := self._notes.made.get(self._call.key, 0):
             doubts.append(f"this very call was made {times} times before in this episode")
         if expected.unanswered:
             doubts.append("the dream cannot tell what it would do")
@@ -201,192 +227,153 @@ class RealOverseer:
             doubts.append(f"the dream expects it to fail: {expected.error}")
         return tuple(doubts)
 
-    def _number(self, session: Session, identity: Identity | None, doubts: tuple[str, ...]) -> str:
+    def _number(self, doubts: tuple[str, ...]) -> str:
         """A number for a held call; the one that it had, where a resumed node makes it and nothing is new."""
-        shown = self._episode(session).held
-        known = shown.get(identity) if identity is not None else None
-        if known is not None and known[1] == doubts:
-            return known[0]
-        number = secrets.token_hex(16)  # nobody can guess it
-        if identity is not None:
-            shown[identity] = (number, doubts)
-        return number
+        if self._identity is None:
+            return secrets.token_hex(16)  # nobody can guess it
+        shown = self._notes.held.get(self._identity)
+        if shown is None or shown[1] != doubts:
+            shown = self._notes.held[self._identity] = (secrets.token_hex(16), doubts)
+        return shown[0]
 
-    def _approved(self, session: Session, held: HeldCall) -> Generator[Step, Answer | Approval | None, str]:
+    def _approval(self, held: HeldCall) -> Generator[Step, _Reply, str]:
         """Ask for an approval; gives the digest that it named, used from now on."""
+        overseer = self._overseer
         try:
             reply = yield AwaitApproval(
-                held, self._approver, self._approval_s, lambda: self.stopped is not None
+                held, overseer.approver, overseer.approval_s, lambda: overseer.stopped is not None
             )
         except TimeoutError:
-            reply, why = None, f"nobody approved it within {self._approval_s:g} s"
+            reply, why = None, f"nobody approved it within {overseer.approval_s:g} s"
         except Exception as error:  # noqa: BLE001  an approver that fails has not said yes
             reply, why = None, f"the approval failed: {type(error).__name__}"
         else:
-            why = "it was not approved" if self._approver is not None else "there is nobody to approve it"
-            if self.stopped is not None:
+            why = "it was not approved" if overseer.approver is not None else "there is nobody to approve it"
+            if overseer.stopped is not None:
                 why = "real calls had ended before it was approved"
         if not isinstance(reply, Approval):
-            self._refuse_held(session, held, why)
-        with self._lock:
-            fits, fresh = reply.digest == held.digest, reply.digest not in self._used
-            self._used.add(reply.digest)
-        if not fits:
-            self._refuse_held(session, held, "the approval names another call")
+            self._refuse(held, why)
+        with overseer.lock:
+            fresh = reply.digest not in overseer.used
+            overseer.used.add(reply.digest)
+        if reply.digest != held.digest:
+            self._refuse(held, "the approval names another call")
         if not fresh:
-            self._refuse_held(session, held, "the approval was used before")
-        self._log(session, "approved", digest=held.digest, tool=held.call.tool, by=reply.by)
+            self._refuse(held, "the approval was used before")
+        self._log("approved", digest=held.digest, tool=self._tool, by=reply.by)
         return held.digest
 
-    def _refuse_held(self, session: Session, held: HeldCall, why: str) -> NoReturn:
-        self._log(session, "refused", digest=held.digest, tool=held.call.tool, text=why)
-        self._stop_for(session, RealCallsStopped(Why.REFUSED, f"{held.call.tool} did not run: {why}"))
+    def _refuse(self, held: HeldCall, why: str) -> NoReturn:
+        self._log("refused", digest=held.digest, tool=self._tool, text=why)
+        self._stop(RealCallsStopped(Why.REFUSED, f"{self._tool} did not run: {why}"))
 
     # The last look, and what comes after
 
-    def _announce(
-        self, session: Session, call: Call, effect: Effect, approved: str, *, unchanged: bool, doubts: int
-    ) -> int:
+    def _announce(self, approved: str, doubts_shown: int) -> int:
         """Everything that may still forbid it, and the log's word that it runs now; gives the line.
 
-        `doubts` of the episode were known when it was last asked whether it may run.
+        `doubts_shown`: how many of the episode's doubts were known when it was asked whether it may run.
         """
-        with self._lock:
-            session.check_open(call.tool)
-            if self.stopped is not None:
-                self._stop_for(session, self.stopped)
+        overseer, session, notes = self._overseer, self._session, self._notes
+        unchanged = self._exact() == self._arguments
+        with overseer.lock:
+            session.check_open(self._tool)
+            if overseer.stopped is not None:
+                self._stop(overseer.stopped)
             if not unchanged:
-                text = f"{call.tool} did not run: its arguments were changed on the way"
-                self._stop_for(session, RealCallsStopped(Why.REFUSED, text))
-            episode = self._episode(session)
-            if effect.changes_environment and len(episode.doubts) > doubts:
-                self._withhold(session, call.tool, f"while it waited, {episode.doubts[doubts]}")
-            if (stopped := self.limits.take(call.tool)) is not None:
-                self._stop_for(session, stopped)
-            if effect.changes_environment:
-                episode.made[call.key] = episode.made.get(call.key, 0) + 1
+                text = f"{self._tool} did not run: its arguments were changed on the way"
+                self._stop(RealCallsStopped(Why.REFUSED, text))
+            if self._writes and len(notes.doubts) > doubts_shown:
+                self._withhold(f"while it waited, {notes.doubts[doubts_shown]}")
+            if (stopped := overseer.limits.take(self._tool)) is not None:
+                self._stop(stopped)
+            if self._writes:
+                notes.made[self._call.key] = notes.made.get(self._call.key, 0) + 1
             return self._log(
-                session,
                 "call",
-                tool=call.tool,
-                effect=effect.value,
-                args=dict(call.args),
+                tool=self._tool,
+                effect=self._effect.value,
+                args=dict(self._call.args),
                 episode=session.episode,
                 environment=str(session.environment),
                 stage=session.policy.stage.value,
                 approved=approved,
             )
 
-    def _run(self, number: int) -> Generator[Step, Answer | Approval | None, Answer]:
+    def _run(self, number: int) -> Generator[Step, _Reply, Answer]:
         """The real tool. What becomes of a call whose end nobody saw stands in the log, too."""
-        answer: Answer | Approval | None = None
+        answer: _Reply = None
         try:
             answer = yield Execute()
         finally:
             if not isinstance(answer, Answer):
-                self.audit.append("unknown", call=number, text="nobody saw its end; it may have taken effect")
+                text = "nobody saw its end; it may have taken effect"
+                self._overseer.audit.append("unknown", call=number, text=text)
         if not isinstance(answer, Answer):
             raise TypeError("a real call came back without an answer")
         return answer
 
-    def _seen(
-        self, session: Session, call: Call, situation: Situation, expected: Answer, answer: Answer
-    ) -> Compared:
-        """Compare; where that fails, no more real calls run."""
+    def _compared(self, situation: Situation, expected: Answer, answer: Answer) -> Compared:
+        """Hold the answer against the dream's; where that fails, no more real calls run."""
+        overseer, session, notes = self._overseer, self._session, self._notes
         try:
-            return self._compare(session, call, situation, expected, answer)
+            where = digest([session.tenant, str(session.environment), situation.after, self._call.key])
+            if notes.unsure:
+                expected = _NOTHING
+            if is_transient(answer) and situation.tool.effect.changes_environment:
+                notes.unsure = True
+            compared = overseer.divergence.take(situation.tool, expected, answer, where=where)
+            if compared.differs and compared.support >= _SURE:
+                doubt = f"{self._tool} answered otherwise than the dream, which was sure, expected"
+                notes.doubts.append(doubt)
+            if compared.parted:  # latched before anybody else gets to his last look
+                with overseer.lock:
+                    overseer.stop(RealCallsStopped(Why.DIVERGED, compared.parted))
         except Exception as error:  # noqa: BLE001  a fault of ours must not look like the tool's, nor blind us
-            why = f"{call.tool}: its answer cannot be compared ({type(error).__name__})"
-            self.stop(RealCallsStopped(Why.DIVERGED, why))
+            why = f"{self._tool}: its answer cannot be compared ({type(error).__name__})"
+            overseer.stop(RealCallsStopped(Why.DIVERGED, why))
             return Compared(Likeness.UNKNOWN, 0.0, why)
-
-    def _compare(
-        self, session: Session, call: Call, situation: Situation, expected: Answer, answer: Answer
-    ) -> Compared:
-        where = digest([session.tenant, str(session.environment), situation.after, call.key])
-        episode = self._episode(session)
-        if episode.unsure:
-            expected = _NOTHING
-        if is_transient(answer) and situation.tool.effect.changes_environment:
-            episode.unsure = True
-        compared = self.divergence.take(situation.tool, expected, answer, where=where)
-        if compared.differs and compared.support >= _SURE:
-            doubt = f"{call.tool} answered otherwise than the dream, which was sure, expected"
-            episode.doubts.append(doubt)
-        if compared.parted:  # latched before anybody else gets to his last look
-            with self._lock:
-                self.stop(RealCallsStopped(Why.DIVERGED, compared.parted))
         return compared
 
-    @contextmanager
-    def _keeping(self, session: Session, call: Call) -> Iterator[None]:
-        """Where an answer cannot be kept, nothing real runs any more."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  an agent would take it for the tool's, and go on unseen
-            why = f"{call.tool}: its answer cannot be kept ({type(error).__name__})"
-            self._stop_for(session, RealCallsStopped(Why.AUDIT, why))
-
-    def _write_down(
-        self,
-        session: Session,
-        number: int,
-        call: Call,
-        answer: Answer,
-        compared: Compared,
-        expected: Answer,
-    ) -> None:
+    def _log_answer(self, number: int, answer: Answer, compared: Compared, expected: Answer) -> None:
         differs: dict[str, JsonValue] = {}
         if compared.differs:
             differs = {
-                "expected": _short(expected),
-                "told": _short(answer),
+                "expected": canonical(observation(expected))[:_MAX_TOLD],
+                "told": canonical(observation(answer))[:_MAX_TOLD],
                 "by": expected.source.value,
                 "support": round(compared.support, 4),
             }
         self._log(
-            session,
             "answered",
             call=number,
-            tool=call.tool,
+            tool=self._tool,
             failed=answer.error is not None,
             digest=digest(observation(answer)),
             likeness=compared.likeness.value,
             **differs,
         )
 
-    def _log(self, session: Session, kind: str, **facts: object) -> int:
+    def _log(self, kind: str, **facts: object) -> int:
         """A line of the audit log; where it cannot be written, nothing runs any more."""
         try:
-            return self.audit.append(kind, **facts)
+            return self._overseer.audit.append(kind, **facts)
         except UserError as error:
-            self._stop_for(session, RealCallsStopped(Why.AUDIT, str(error)))
+            self._stop(RealCallsStopped(Why.AUDIT, str(error)))
 
-    def _withhold(self, session: Session, tool: str, doubt: str) -> NoReturn:
+    def _withhold(self, doubt: str) -> NoReturn:
         """End this episode; others go on."""
-        text = f"{tool} did not run: {doubt}"
-        with self._lock:
-            self.withheld += 1
-        self._log(session, "withheld", tool=tool, text=text, episode=session.episode)
-        refused = RealCallRefused(text)
-        session.stopped = session.stopped or refused
-        raise refused
+        refused = RealCallRefused(f"{self._tool} did not run: {doubt}")
+        with self._overseer.lock:
+            self._overseer.withheld += 1
+        self._log("withheld", tool=self._tool, text=str(refused), episode=self._session.episode)
+        self._end_episode(refused)
 
-    def _stop_for(self, session: Session, stopped: RealCallsStopped) -> NoReturn:
+    def _stop(self, stopped: RealCallsStopped) -> NoReturn:
         """End the run's real calls, and this episode."""
-        self.stop(stopped)
-        ended = RunStopped(self.stopped or stopped)
-        session.stopped = session.stopped or ended
-        raise ended
+        self._overseer.stop(stopped)
+        self._end_episode(RunStopped(self._overseer.stopped or stopped))
 
-    def _episode(self, session: Session) -> EpisodeNotes:
-        with self._lock:
-            if session not in self._episodes:
-                self._episodes[session] = EpisodeNotes()
-                self._began.add(session.episode)
-            return self._episodes[session]
-
-
-def _short(answer: Answer) -> str:
-    """What an answer told, for a person to look at."""
-    return canonical(observation(answer))[:_MAX_TOLD]
+    def _end_episode(self, refused: RealCallRefused) -> NoReturn:
+        self._session.stopped = self._session.stopped or refused
+        raise refused

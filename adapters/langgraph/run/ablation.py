@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from dreamgym_kit.adapters.langgraph.analysis.inspection import inspect_graph
 from dreamgym_kit.adapters.langgraph.run.api import opened_store, waited
@@ -32,6 +33,7 @@ from dreamgym_kit.settings.render import render_settings
 from dreamgym_kit.settings.schema import EvaluateSettings, Settings
 from dreamgym_kit.types import Split, Task, Transition
 
+Record = TypeVar("Record")
 Tell = Callable[[AblationRow], None]
 _ASKED = "asked.json"  # what the rows of a folder have in common
 
@@ -148,14 +150,11 @@ def _must_be_same(request: AblationRequest) -> None:
         "settings": tomllib.loads(render_settings(request.settings)),
     }
     path = request.out / _ASKED
-    try:
-        there = read_json(read_whole(path))
-    except FileNotFoundError:
+    there = _read(path, _object, "measure into another folder (--out)")
+    if there is None:
         write_atomically(path, json.dumps(wanted, indent=1).encode("ascii"))
         return
-    except NotSerializable as error:
-        raise UserError(f"{path}: is damaged ({error}); measure into another folder (--out).") from error
-    changes = differences(there if isinstance(there, dict) else {}, wanted)
+    changes = differences(there, wanted)
     if changes:
         raise UserError(
             f"{request.out}: holds rows of another measurement ({'; '.join(changes)}); name another folder "
@@ -272,10 +271,17 @@ def _mean(evaluation: Evaluation) -> float | None:
 
 
 def _saved_row(request: AblationRequest, part: str) -> AblationRow | None:
-    path = request.out / f"{part}.json"
+    return _read(request.out / f"{part}.json", ROWS.read, "remove it to measure that part again")
+
+
+def _read(path: Path, read: Callable[[Any], Record], advice: str) -> Record | None:
     try:
-        return ROWS.read(read_json(read_whole(path)))
+        return read(read_json(read_whole(path)))
     except FileNotFoundError:
         return None
     except NotSerializable as error:
-        raise UserError(f"{path}: is damaged ({error}); remove it to measure that part again.") from error
+        raise UserError(f"{path}: is damaged ({error}); {advice}.") from error
+
+
+def _object(value: object) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}

@@ -43,19 +43,18 @@ from dreamgym_kit.routing.router import Mode, Stage
 from dreamgym_kit.settings.schema import WorkersSettings
 from dreamgym_kit.supervision.audit import AUDIT, CLOSED, AuditLog, entries_of
 from dreamgym_kit.supervision.divergence import figures
-from dreamgym_kit.supervision.limits import RealCallsStopped, Why
-from dreamgym_kit.supervision.overseer import RealOverseer
-from dreamgym_kit.supervision.preflight import (
-    CanaryFigures,
-    DreamFigures,
+from dreamgym_kit.supervision.limits import (
+    GateFigures,
+    RealCallsStopped,
+    Why,
     Word,
     canary_facts,
-    canary_figures,
     canary_word,
     dream_facts,
-    dream_figures,
     dream_word,
+    gate_figures,
 )
+from dreamgym_kit.supervision.overseer import RealOverseer
 from dreamgym_kit.threads import BackgroundLoop
 from dreamgym_kit.training.alarms import LOGPROBS, STALE_WEIGHTS, TOKENIZER
 from dreamgym_kit.training.batching import version_of
@@ -75,8 +74,8 @@ class S2rResult:
 
     directory: Path
     gate: Word
-    dream: DreamFigures | None  # None: an earlier leg passed the gate
-    canaries: CanaryFigures | None  # None: none was asked for, or an earlier leg had them
+    dream: GateFigures | None  # None: an earlier leg passed the gate
+    canaries: GateFigures | None  # None: none was asked for, or an earlier leg had them
     real_calls: int  # of all legs
     budget: int
     by_tool: Mapping[str, int]
@@ -175,8 +174,8 @@ class _Run:
     _stage: Stage
     _events: EventSink
     _stop: StopSwitch
-    _dream: DreamFigures | None = None
-    _canaries: CanaryFigures | None = None
+    _dream: GateFigures | None = None
+    _canaries: GateFigures | None = None
 
     def go(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> S2rResult:
         """Gate, canaries, learning."""
@@ -231,7 +230,7 @@ class _Run:
         with BackgroundLoop() as aside, closing(_served(model)) as policy:
             self._events.emit("gate_started", episodes=len(held_out) * s2r.preflight_repeats)
             groups = self._collected(aside, policy, GATE, held_out, s2r.preflight_repeats, Mode.DREAM)
-            self._dream = dream_figures(groups)
+            self._dream = gate_figures(groups)
             word = dream_word(self._dream, s2r)
             self._audit.append("gate", passed=word.passed, text=word.text, **dream_facts(self._dream))
             self._events.emit("gate", passed=word.passed, text=word.text)
@@ -247,7 +246,7 @@ class _Run:
         assert self._dream is not None
         self._events.emit("canaries_started", episodes=len(tasks))
         groups = self._collected(aside, policy, CANARIES, tasks, 1, Mode.S2R)
-        self._canaries = canary_figures(groups)
+        self._canaries = gate_figures(groups)
         word = canary_word(self._canaries, self._dream, self._request.settings.s2r)
         self._audit.append("canaries", passed=word.passed, text=word.text, **canary_facts(self._canaries))
         self._events.emit("canaries", passed=word.passed, text=word.text)

@@ -20,6 +20,7 @@ from dreamgym_kit.dream.learned.deciding import (
     question_of,
 )
 from dreamgym_kit.dream.learned.vocabulary import LearnedCheckpoint
+from dreamgym_kit.dream.recorded import abstention
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
 from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.observed import answer_of
@@ -71,25 +72,25 @@ class LearnedExperience:
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         if not is_exact(dict(call.args)):
-            return _abstained("arguments that were cut short are not decided on")
+            return abstention("arguments that were cut short are not decided on")
         with self._following.lock:
             knowledge = self._following.knowledge(situation.tenant)
             followed = self._following.follow(situation)
             args = followed.renaming.symbolic(escaped_args(call.args))
             question = question_of(self._learned.vocabulary, knowledge, followed.state, call.tool, args)
         if question is None:
-            return _abstained(f"the learned model knows nothing of {call.tool}")
+            return abstention(f"the learned model knows nothing of {call.tool}")
         try:
             words = await self.words(question.text, situation)
         except EndpointError as error:  # not kept: a later call may be luckier
-            return _abstained(f"the learned model gave no answer: {error}")
+            return abstention(f"the learned model gave no answer: {error}")
         with self._following.lock:
             try:
                 made = decided(
                     self._learned.vocabulary, knowledge, question, *words, environment_of(situation)
                 )
             except Undecided as error:
-                return _abstained(f"learned: {error}")
+                return abstention(f"learned: {error}")
             return self._answered(call, situation, made, followed)
 
     async def decide(
@@ -140,20 +141,15 @@ class LearnedExperience:
     ) -> Answer:
         support = round(self.support(call.tool, made), 4)
         if support < self._threshold:
-            return _abstained(f"the learned model: confidence {support:.2f}, required {self._threshold:.2f}")
-        seed = f"{situation.environment} {situation.after} {call.key}"
-
-        def concrete(value: JsonValue) -> JsonValue:
-            return followed.renaming.concrete(value, seed)
-
+            return abstention(f"the learned model: confidence {support:.2f}, required {self._threshold:.2f}")
         because = ", ".join(f"{name} is {word}" for name, word in made.choice.why) or "nothing that is known"
         like = Answer(
             source=Source.MODEL,
             confidence=support,
             why=f"learned: {made.choice.outcome}, because {because}",
-            changes=tuple(concrete(claim._asdict()) for claim in made.claims),
+            changes=tuple(followed.concrete(claim._asdict(), situation, call) for claim in made.claims),
         )
-        return answer_of(concrete(made.seen), like)
+        return answer_of(followed.concrete(made.seen, situation, call), like)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +209,3 @@ def calibrated(tries: Iterable[Tried]) -> Calibrator:
             if trial.made is not None
         ]
     )
-
-
-def _abstained(why: str) -> Answer:
-    return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)

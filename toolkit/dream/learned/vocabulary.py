@@ -118,18 +118,16 @@ class Vocabulary:
 
     def words(self) -> tuple[str, ...]:
         """Every word that stands in a record or a decision, each once, always in the same order."""
-        all_words: dict[str, None] = dict.fromkeys(MARKS)
-        for tool in sorted(self.tools):
-            known = self.tools[tool]
-            all_words[tool] = None
+        return tuple(dict.fromkeys([*MARKS, *self._spoken()]))
+
+    def _spoken(self) -> Iterator[str]:
+        for tool, known in sorted(self.tools.items()):
+            yield tool
             for name, words in known.facts.items():
-                all_words[name] = None
-                all_words.update(dict.fromkeys(words.words()))
-            all_words.update(dict.fromkeys((OK, *(f"refused_{at + 1}" for at in range(len(known.refusals))))))
+                yield from (name, *words.words())
+            yield from (OK, *(f"refused_{place}" for place in range(1, len(known.refusals) + 1)))
             for name, values in known.changes.items():
-                all_words[name] = None
-                all_words.update(dict.fromkeys(values))
-        return tuple(all_words)
+                yield from (name, *values)
 
 
 class UnreadableDecision(ValueError):
