@@ -16,8 +16,8 @@ import pytest
 
 from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.supervision import overseer
 from dreamgym_kit.supervision.audit import CLOSED, AuditLog, verify
-from dreamgym_kit.supervision.overseer import RealOverseer
 
 BENCH = Path(__file__).parents[1] / "bench"
 
@@ -45,11 +45,11 @@ def test_x9_no_write_runs_that_nobody_approved(ways: ModuleType, tmp_path: Path)
 def test_x9_a_gate_that_does_not_look_at_the_digest_is_found(
     ways: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def planted(self: RealOverseer, session: Any, held: Any) -> Any:
+    def planted(self: Any, held: Any) -> Any:
         return held.digest
         yield
 
-    monkeypatch.setattr(RealOverseer, "_approved", planted)
+    monkeypatch.setattr(overseer._RealCall, "_approval", planted)
     books = ways.Books()
     ways.another_call_with_the_same_id(books, tmp_path / "audit.jsonl", random.Random(0))
     assert books.unapproved == 2
