@@ -1,7 +1,7 @@
 """Build the pages: `sphinx-build -W -n docs build/docs`, with the dependency group `docs`.
 
-Pages are Markdown, readable on GitHub too. The build generates the references of settings, commands and Python names
-from the code (`extensions/`).
+Pages are Markdown, readable on GitHub too. The build generates the references of settings, commands and
+Python names from the code (`extensions/`).
 """
 
 import sys
