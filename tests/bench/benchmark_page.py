@@ -6,13 +6,13 @@ from dataclasses import dataclass
 PAGE_HEAD = """# Benchmarks
 
 Each line is a benchmark: what it measures, and its figures with their goals. A missed goal stays, marked
-**missed**. `python tests/bench/run.py NAME` in a clone measures one again. Without names it runs all and writes
-this page. All figures, with seeds, days and tables, are in `tests/bench/figures.md`.
+**missed**. `python tests/bench/run.py NAME` in a clone measures one again. Without names it runs all and
+writes this page. All figures, with seeds, days and tables, are in `tests/bench/figures.md`.
 
-*Desk* is the demo's support desk. *Success* is the share of held-out tasks that pass on the real tools. *Exact*
-is the share of answered calls whose answer equals the real one, up to generated IDs (`experience`: of all
-calls). *Composed* means recordings and rules, *layered* adds the model. `unseen`: nothing was recorded of the
-environment.
+*Desk* is the demo's support desk. *Success* is the share of held-out tasks that pass on the real tools.
+*Exact* is the share of answered calls whose answer equals the real one, up to generated IDs (`experience`: of
+all calls). *Composed* means recordings and rules, *layered* adds the model. `unseen`: nothing was recorded of
+the environment.
 """
 TOPICS: Mapping[str, str] = {
     "leaks": "Does a real tool run?",

@@ -4,8 +4,9 @@
 
 Prints `name value unit`, a line for each figure; on stderr, which bench runs and which figures miss their
 goal. Without names all benches run and the table is written; with names only where `--write` says so, and
-the rows of the others stay as they are. `--page` runs none and writes the page anew. `--quick` measures in small, where a bench has a small form, and
-writes nothing. Ends with code 1 when a figure misses its goal; the goal stays in the table as it is.
+the rows of the others stay as they are. `--page` runs none and writes the page anew. `--quick` measures in
+small, where a bench has a small form, and writes nothing. Ends with code 1 when a figure misses its goal; the
+goal stays in the table as it is.
 """
 
 import argparse
@@ -47,14 +48,14 @@ BENCHES: Mapping[str, str] = {
     "call_path": "Functions and files of the kit that one recorded call runs through.",
     "help": "Time of --help, as a multiple of a bare Typer app.",
     "surface": "Options of simulate, lines of a new dreamgym.toml, seconds of --help and of a start.",
-    "orchestration": "64 episodes at once: throughput as a share of the bare graph, and of a slow endpoint's ideal.",
+    "orchestration": "64 episodes at once: throughput as a share of the bare graph and of the ideal.",
     "signals": "Seconds until an interrupted run ends, after the first and the second signal.",
     "soak": "10,000 episodes in one dream: growth after the first 1,000.",
     "resume": "A run killed 20 times and resumed, compared with an uninterrupted one.",
     "acks": "A recording process killed 200 times: are acknowledged recordings there?",
     "truth": "Dream answers of the desk compared with the real desk's, with environments recorded.",
     "truth_growth": "The same after 1, 3, 10, 30 and 100 recorded episodes per environment.",
-    "foreign_tools": "Rule inference on seven APIs of BFCL: same environment recorded, other recordings, none.",
+    "foreign_tools": "Rule inference on seven APIs of BFCL: same environment, other recordings, none.",
     "calibration": "Is confidence right? Exactness by coverage, and expected calibration error.",
     "experience": "The nano experience model on held-out environments, next to recordings and rules.",
     "mining": "Seconds to infer rules from 10,000 recordings; time of one answer.",
