@@ -158,7 +158,7 @@ class DreamedEpisode:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What a person should look at first (docs/findings.md)."""
+        """What a person should look at first (docs/results.md)."""
         return self.record.findings
 
     @property
