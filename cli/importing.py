@@ -55,7 +55,9 @@ WorldOption = Annotated[
 
 FileArgument = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="The kit's recordings, or traces of other tools (docs/recordings.md)."),
+    typer.Argument(
+        metavar="FILE", help="The kit's recordings, or traces of other tools (docs/recordings.md)."
+    ),
 ]
 
 
