@@ -44,7 +44,9 @@ WorldOption = Annotated[
 
 FileArgument = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="The kit's recordings, or traces of other tools (docs/traces.md)."),
+    typer.Argument(
+        metavar="FILE", help="The kit's recordings, or traces of other tools (docs/recordings.md)."
+    ),
 ]
 
 
@@ -99,7 +101,7 @@ def _import_own(file: Path, place: "Place", settings: "Settings", *, as_json: bo
     if report.unread and not report.read:
         tell(
             "error: none of its lines is a recording of dreamgym-kit; is it the trace of another tool? "
-            "Name its form with --format, see docs/traces.md"
+            "Name its form with --format, see docs/recordings.md"
         )
     if report.unread > len(report.problems):
         tell(f"error: {report.unread - len(report.problems)} more lines like these")

@@ -1,7 +1,7 @@
-"""How the pages are built: `sphinx-build -W -n docs build/docs`. The group `docs` is what it needs.
+"""Build the pages: `sphinx-build -W -n docs build/docs`, with the dependency group `docs`.
 
-Pages are Markdown, read here and on GitHub alike. The three references are made while building, from the code
-itself (`extensions/`), so they cannot be older than it.
+Pages are Markdown, readable on GitHub too. The build generates the references of settings, commands and
+Python names from the code (`extensions/`).
 """
 
 import sys
@@ -36,9 +36,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
 python_use_unqualified_type_names = True
-smartquotes = False  # quotes stand around what is typed
-default_role = "code"  # our docstrings put code between single backticks
-# Names of other packages have no page here; every name of the kit that is mentioned has to have one.
+smartquotes = False  # quotes surround what users type
+default_role = "code"  # docstrings put code between single backticks
+# Names of other packages have no page here; every name of the kit that a page mentions must have one.
 nitpick_ignore_regex = [("py:.*", r"(?!dreamgym_kit\.).*"), ("py:class", r".*\.T")]
 
 html_theme = "furo"
@@ -50,5 +50,5 @@ html_baseurl = ""
 
 
 def setup(app: Sphinx) -> None:
-    """JSON lines are coloured as JSON."""
+    """Color JSON Lines as JSON."""
     app.add_lexer("jsonl", JsonLexer)

@@ -74,7 +74,7 @@ class ReplicaVerifier:
     A server that is started anew answers from the weights that it was started with, and nothing in its
     answers tells. Its connections end with it: what comes over one that was open when it last said what it
     serves comes from the same server; an answer over a later one counts when it has said so again. (Behind a
-    proxy that keeps connections to itself this tells nothing; docs/policy.md says so.)
+    proxy that keeps connections to itself this tells nothing; docs/train.md says so.)
 
     To be awaited on one event loop; `doubt` is for any thread.
 

@@ -115,7 +115,7 @@ class DreamedEpisode:
         verdict: of `expect` and the checker; "inconclusive" where the run was given neither.
         reason: why that verdict.
         stop: what ended it: "finished", "interrupted" and the like.
-        findings: what a person should look at first (docs/findings.md).
+        findings: what a person should look at first (docs/results.md).
         final: the graph's last state without its messages.
     """
 

@@ -1,9 +1,12 @@
-"""Runs the benches and writes docs/benchmarks.md: `run.py [NAME...] [--list] [--seed N] [--quick] [--write]`.
+"""Runs the benches, writes figures.md and docs/benchmarks.md.
+
+`run.py [NAME...] [--list] [--seed N] [--quick] [--write] [--page]`
 
 Prints `name value unit`, a line for each figure; on stderr, which bench runs and which figures miss their
 goal. Without names all benches run and the table is written; with names only where `--write` says so, and
-the rows of the others stay as they are. `--quick` measures in small, where a bench has a small form, and
-writes nothing. Ends with code 1 when a figure misses its goal; the goal stays in the table as it is.
+the rows of the others stay as they are. `--page` runs none and writes the page anew. `--quick` measures in
+small, where a bench has a small form, and writes nothing. Ends with code 1 when a figure misses its goal; the
+goal stays in the table as it is.
 """
 
 import argparse
@@ -20,7 +23,8 @@ from importlib.metadata import PackageNotFoundError, version
 from math import isnan, nan
 from pathlib import Path
 
-TABLE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+TABLE = Path(__file__).with_name("figures.md")
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 PACKAGES = (
     "langgraph",
     "langgraph-prebuilt",
@@ -32,58 +36,58 @@ PACKAGES = (
 )
 
 BENCHES: Mapping[str, str] = {
-    "leaks": "every way to call a tool, while dreaming: does a body run?",
-    "mcp_majors": "MCP SDK 1.x and 2.x, in process, stdio and HTTP: does a dreamt call reach its server?",
-    "leaks_peers": "the same calls under LangChain's LLMToolEmulator and under StuntDouble",
-    "dos": "schemas and texts of a stranger's, made to hold a run up: seconds of the slowest check",
-    "attack": "generated agents that reach a bank's refund by any way: does one run in a dream, untold?",
-    "crosstalk": "64 dreams at once beside a real agent in one process: does a call meet another's session?",
-    "upstream": "the public tests of langchain and langgraph-prebuilt, with the gate and without",
-    "transparent": "messages of the same graph with recording and without, byte for byte",
-    "overhead": "tool.invoke simulated, recorded and with the gate idle, against bare",
-    "call_path": "functions and files of the kit that one recorded call goes through",
-    "help": "dreamgym-kit --help against a bare typer app",
-    "surface": "options of simulate, lines of a new dreamgym.toml, seconds of --help and of a start",
-    "orchestration": "64 episodes at once, against the bare graph and against a slow endpoint's ideal",
-    "signals": "a run that is interrupted: seconds until it ends after a first signal, and after a second",
-    "soak": "10,000 episodes in one dream: what grows after the first 1,000?",
-    "resume": "a run killed 20 times and resumed, against the unbroken one",
-    "acks": "a recording process killed 200 times: is what was acknowledged there?",
-    "truth": "dreamt answers of the desk against what the real desk says, beside naive dreams",
-    "beds": "three public tool suites: of calls on things nobody recorded, which does the dream answer?",
-    "truth_growth": "the same against 1, 3, 10, 30 and 100 recorded episodes per world",
-    "foreign_tools": "mining on seven stateful APIs of BFCL, where that lies; nothing of it is in this tree",
-    "calibration": "is support right? exactness by coverage, and expected calibration error",
-    "experience": "the nano experience model on held-out worlds, beside recorded and mined answers",
-    "mining": "rules mined from 10,000 transitions; CPU of an answer",
-    "disconnects": "a buffer's server cut off 20 times, clients killed: transitions lost, and doubled",
-    "store": "100,000 transitions: hybrid search, exact key, appends, beside LanceDB",
-    "million": "1,000,000 transitions: opened and asked, and the memory that takes",
-    "findings": "500 desk episodes with planted errors, and experts: what is found, what is a false alarm?",
-    "advice": "each line for dreamgym.toml that is printed, added: does what it foretells happen?",
-    "verdict_words": "planted runs by command, Python and pytest: are verdicts and exit codes right?",
-    "endpoint_faults": "1,000 episodes against an endpoint that fails one request in five",
-    "crawl": "what one read crawl of a world adds to the dream of the desk",
-    "tokens": "tokens per CPU second of the policy in process, beside HF generate",
-    "logprobs": "sampled log-probs of episodes with tools and forks against a padded forward pass",
-    "capture": "is each token that the policy sampled in one sample? five graph shapes, streaming on and off",
-    "learns": "real held-out success of the desk's nano model: at the start, after dreams, after real work",
-    "algorithms": "real held-out success after GRPO, PPO, DPO and SFT on as many dreamt episodes",
-    "faults": "real held-out success under faults, after learning with faults and without",
-    "ablations": "the dream without each of its parts: how true it is, real success after learning in it",
-    "curriculum": "real held-out success with tasks chosen and in turn; impossible tasks under a wrong judge",
-    "s2r": "a dreamt policy on 6 % of the real calls, beside learning from all of them and from as few",
-    "divergence": "a real tool that changed after it was recorded: calls until it is caught, writes after",
-    "approval": "twelve ways to get a real write past its approval, many times over",
-    "promotion": "is a model promoted by chance, or one that got worse? real work on the desk, compared",
-    "update_exact": "weights after two updates of the kit against plain PyTorch, row by row",
-    "step_cost": "a training step beside the least it could cost: its rollouts and its update",
-    "page": "the report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in every field",
-    "prefix": "a real vLLM: which share of the dream's prompts is in its prefix cache? 8 siblings, 10 tasks",
-    "vllm_share": "a simulation with a real vLLM at concurrency 32, against a bare load of the same requests",
-    "ray_scale": "dry runs in two workers beside one, of Ray and of this machine; one Ray worker beside none",
-    "ray_kill": "20 workers of a Ray cluster killed in a run: is an episode lost, or done twice?",
-    "first_minutes": "README's two commands in fresh environments, by the clock; packages of a base install",
+    "leaks": "Calls tools in every shape in a dream and counts tool bodies that ran.",
+    "mcp_majors": "The same for MCP SDK 1.x and 2.x: in process, over stdio and HTTP.",
+    "leaks_peers": "The same calls under LangChain's LLMToolEmulator and under StuntDouble.",
+    "dos": "Hostile schemas and texts: seconds of the slowest check.",
+    "attack": "Generated agents that try to reach a bank's refund: does one run in a dream, unnoticed?",
+    "crosstalk": "64 dreams next to a real agent in one process: does a call reach another session?",
+    "upstream": "Public tests of LangChain and LangGraph, with interception and without: different results.",
+    "transparent": "Messages of the same graph with recording and without, byte by byte.",
+    "overhead": "Time of a tool call simulated, recorded and idle, as a multiple of the bare call.",
+    "call_path": "Functions and files of the kit that one recorded call runs through.",
+    "help": "Time of --help, as a multiple of a bare Typer app.",
+    "surface": "Options of simulate, lines of a new dreamgym.toml, seconds of --help and of a start.",
+    "orchestration": "64 episodes at once: throughput as a share of the bare graph and of the ideal.",
+    "signals": "Seconds until an interrupted run ends, after the first and the second signal.",
+    "soak": "10,000 episodes in one dream: growth after the first 1,000.",
+    "resume": "A run killed 20 times and resumed, compared with an uninterrupted one.",
+    "acks": "A recording process killed 200 times: are acknowledged recordings there?",
+    "truth": "Dream answers of the desk compared with the real desk's, with environments recorded.",
+    "beds": "Three public tool suites at default settings: calls answered, answers exact, whole episodes.",
+    "truth_growth": "The same after 1, 3, 10, 30 and 100 recorded episodes per environment.",
+    "foreign_tools": "Rule inference on seven APIs of BFCL: same environment, other recordings, none.",
+    "calibration": "Is confidence right? Exactness by coverage, and expected calibration error.",
+    "experience": "The nano experience model on held-out environments, next to recordings and rules.",
+    "mining": "Seconds to infer rules from 10,000 recordings; time of one answer.",
+    "disconnects": "A buffer server cut off 20 times, clients killed: recordings lost or doubled.",
+    "store": "SQLite buffer with 100,000 recordings: search, exact lookup, appends; LanceDB for comparison.",
+    "million": "1,000,000 recordings: time to open and to search, memory.",
+    "findings": "500 episodes with planted errors, and correct ones: errors found, false alarms.",
+    "advice": "Each suggested dreamgym.toml line, added: does it have the promised effect?",
+    "verdict_words": "Planted runs by command, Python and pytest: are verdicts and exit codes right?",
+    "endpoint_faults": "1,000 episodes with an endpoint that fails one request in five.",
+    "crawl": "What one crawl of an environment adds to the dream of the desk.",
+    "tokens": "Tokens per CPU second of the policy in this process, next to Hugging Face generate.",
+    "logprobs": "Sampled log-probabilities compared with a padded forward pass.",
+    "capture": "Is each sampled token in exactly one training sample? Five graph shapes.",
+    "learns": "Real held-out success: start, after training in the dream, after training on real tools.",
+    "algorithms": "Real held-out success after GRPO, PPO, DPO and SFT on equally many simulated episodes.",
+    "faults": "Real held-out success under faults, trained with faults and without.",
+    "ablations": "The dream without each part: fidelity, and real success after training in it.",
+    "curriculum": "Real held-out success with chosen tasks and in turn; impossible tasks, wrong judge.",
+    "s2r": "S2R on 6% of the real calls, next to real training on all of them and on as few.",
+    "divergence": "A real tool changed after recording: calls until it is noticed, writes afterwards.",
+    "approval": "Twelve ways to get a real write past its approval, many times.",
+    "promotion": "Is a model promoted by chance, or after it got worse? Compared on the real desk.",
+    "update_exact": "Weights after two updates compared with plain PyTorch.",
+    "step_cost": "CPU time of a training step next to the least that it could be.",
+    "page": "The report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in each field.",
+    "prefix": "A real vLLM on CPU: share of the dream's prompt tokens in its prefix cache.",
+    "vllm_share": "Throughput of a simulation with a real vLLM on CPU, as a share of a bare load.",
+    "ray_scale": "Runs in two workers as a multiple of one, of Ray and of this machine.",
+    "ray_kill": "20 Ray workers killed in a run: episodes lost or done twice.",
+    "first_minutes": "The README's two commands in new environments; packages of a base install.",
 }
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
@@ -273,6 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, about in BENCHES.items():
             print(f"{name:<14} {about}")
         return 0
+    if asked.page:
+        PAGE.write_text(summary(TABLE.read_text("utf-8")), "utf-8")
+        return 0
     unknown = [name for name in asked.names if name not in BENCHES]
     if unknown:
         print(f"error: no bench named {', '.join(unknown)}; known: {', '.join(BENCHES)}", file=sys.stderr)
@@ -299,6 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             TABLE.parent.mkdir(exist_ok=True)
             before = TABLE.read_text("utf-8") if TABLE.exists() else ""
             TABLE.write_text(rendered(before, fresh, tables), "utf-8")
+            PAGE.write_text(summary(TABLE.read_text("utf-8")), "utf-8")
     return 1 if missed or failed else 0
 
 
@@ -308,7 +316,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name all benches")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn by chance (0)")
     parser.add_argument("--quick", action="store_true", help="measure in small; write nothing")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md also for some benches")
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/benchmarks.md from the figures; run none"
+    )
+    parser.add_argument("--write", action="store_true", help="write the figures also for some benches")
     return parser.parse_args(arguments)
 
 
@@ -359,9 +370,9 @@ def _processor() -> str:
     return found[1].strip() if found else platform.machine()
 
 
-HEAD = """# Benchmarks
+HEAD = """# Figures
 
-Written by `python tests/bench/run.py` (see `--list`). Missed goals stay.
+Written by `python tests/bench/run.py` (see `--list`). Missed goals stay. `docs/benchmarks.md` is a summary.
 
 | bench | figure | value | unit | goal | met | seed | day | where |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -388,6 +399,17 @@ def rendered(before: str, fresh: Sequence[Row], tables: Mapping[str, str]) -> st
     kept = {bench: table for bench, table in kept.items() if bench not in again} | dict(tables)
     sections = "".join(f"\n## {bench}\n\n{kept[bench].strip()}\n" for bench in sorted(kept, key=_order))
     return f"{HEAD}{lines}\n{legend}{sections}"
+
+
+def summary(table: str) -> str:
+    """The page of the documentation, from the table of all figures."""
+    from benchmark_page import Figure, rendered_page  # beside this file: see `find_neighbours`
+
+    figures: dict[str, list[Figure]] = {}
+    for row in _rows_of(table):
+        goal, missed = str(row.goal), row.goal.met(row.value) is False
+        figures.setdefault(row.bench, []).append(Figure(row.name, shown(row.value), row.unit, goal, missed))
+    return rendered_page(figures, BENCHES, {found["key"]: found["text"] for found in _PLACE.finditer(table)})
 
 
 def _rows_of(page: str) -> Iterator[Row]:

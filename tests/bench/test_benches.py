@@ -114,7 +114,8 @@ def test_a_missed_goal_is_code_one_after_all_figures_were_printed(
         def measure(seed: int) -> list[tuple[str, float, str]]:
             return [("growth_mb", 50.5, "MB"), ("growth_files", 0, "files")]
 
-    monkeypatch.setattr(bench, "TABLE", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(bench, "TABLE", tmp_path / "figures.md")
+    monkeypatch.setattr(bench, "PAGE", tmp_path / "benchmarks.md")
     monkeypatch.setitem(sys.modules, "soak", Bad)
     assert bench.main(["soak"]) == 1
     said = capsys.readouterr()

@@ -15,7 +15,7 @@ DEPLOY = CHECKOUT / "recipes" / "deploy"
 COMPOSE = sorted((DEPLOY / "compose").glob("*.yml"))
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
 IMAGES = sorted((DEPLOY / "images").glob("*.Dockerfile"))
-PAGE = DOCS / "from-one-machine-to-many.md"
+PAGE = DOCS / "scale.md"
 
 _TAG = re.compile(r"v?\d+\.\d+(\.\d+)?([-.]\w+)*")
 _SECRET_NAME = re.compile(r"KEY|PASSWORD|SECRET|TOKEN")

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"
-TABLE = DOCS / "checked-examples.md"
+TABLE = CHECKOUT / "tests" / "docs" / "checked-examples.md"
 SHELLS = ("console", "sh")
 _SAYS = re.compile(r"<!-- (file|function in|exit): (\S+) -->")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
@@ -90,7 +90,7 @@ def blocks_in(text: str, page: str) -> Iterator[Block]:
 
 
 def unrun_rows(text: str | None = None) -> list[Unrun]:
-    """The table on docs/checked-examples.md."""
+    """The table in tests/docs/checked-examples.md."""
     rows = []
     for line in (TABLE.read_text("utf-8") if text is None else text).splitlines():
         cells = (

@@ -116,7 +116,7 @@ SCENES = {
     "docs/quickstart.md": EMPTY,
     "docs/tasks.md": EMPTY,
     "README.md": WITH_AGENT,
-    "docs/your-graph.md": WITH_AGENT,
+    "docs/your-agent.md": WITH_AGENT,
 }
 """Where each page is read; every other one in the project at work."""
 

@@ -1,11 +1,11 @@
-"""docs/bad-input.md names tests that are there, and every bar that has a mutant."""
+"""tests/docs/bad-input.md names tests that are there, and every bar that has a mutant."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "bad-input.md"
+PAGE = TESTS / "docs" / "bad-input.md"
 NAMED = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
 
 

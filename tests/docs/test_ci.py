@@ -1,4 +1,4 @@
-"""docs/ci.md and docs/findings.md say what the code does: settings parse, flags exist, examples run."""
+"""docs/ci.md and docs/results.md say what the code does: settings parse, flags exist, examples run."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ from dreamgym_kit.types import Answer, Call, Effect, Task, Transition
 
 DOCS = Path(__file__).parents[2] / "docs"
 CI = (DOCS / "ci.md").read_text()
-FINDINGS = (DOCS / "findings.md").read_text()
+RESULTS = (DOCS / "results.md").read_text()
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -50,11 +50,11 @@ def test_every_rule_has_its_flag_and_every_flag_is_on_the_page() -> None:
 
 
 def test_every_detector_is_on_the_page() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", FINDINGS, re.MULTILINE) == list(BUILT_IN)
+    assert re.findall(r"^\| `(\w+)` \|", RESULTS, re.MULTILINE) == list(BUILT_IN)
 
 
 def test_the_detector_on_the_page_finds_what_it_says() -> None:
-    (block,) = blocks(FINDINGS, "python")
+    (block,) = blocks(RESULTS, "python")
     names: dict[str, object] = {}
     exec(block, names)
     steps = [
@@ -63,21 +63,21 @@ def test_the_detector_on_the_page_finds_what_it_says() -> None:
     ]
     (found,) = Detectors({"big_refund": names["big_refund"]}).episode_done(Case(Task("t", {}), steps))
     assert (found.kind, found.text, found.steps) == ("big_refund", "refunded 88.00", (2,))
-    (settings,) = blocks(FINDINGS, "toml")
+    (settings,) = blocks(RESULTS, "toml")
     assert parse_settings(settings).findings.detectors == ("my_agent.checks:big_refund",)
 
 
 def test_the_figures_on_the_page_are_those_of_the_bench() -> None:
-    table = (DOCS / "benchmarks.md").read_text()
+    table = (DOCS.parent / "tests" / "bench" / "figures.md").read_text()
     rows = dict(re.findall(r"^\| findings \| (\w+) \| ([\d.]+) \|", table, re.MULTILINE))
-    said = re.search(r"\| all \| ([\d.]+) % \| (\d+) \| ([\d.]+) % \| (\d+) \|", FINDINGS)
+    said = re.search(r"\| all \| ([\d.]+)% \| (\d+) \| ([\d.]+)% \| (\d+) \|", RESULTS)
     assert said is not None
     assert float(said[1]) == pytest.approx(100 * float(rows["found"]), abs=0.1)
     assert float(said[3]) == pytest.approx(100 * float(rows["false_alarms"]), abs=0.1)
     assert (said[2], said[4]) == (rows["planted"], rows["clean"])
 
 
-@pytest.mark.parametrize("page", [CI, FINDINGS])
+@pytest.mark.parametrize("page", [CI, RESULTS])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page):
         assert (DOCS / target).exists(), target

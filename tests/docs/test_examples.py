@@ -194,7 +194,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-EACH_CHANGE = {"README.md", "docs/quickstart.md", "docs/your-graph.md", "docs/safety.md", "docs/ci.md"}
+EACH_CHANGE = {"README.md", "docs/quickstart.md", "docs/your-agent.md", "docs/safety.md", "docs/ci.md"}
 """What a new user follows, and what keeps them safe; the other pages are followed nightly."""
 
 

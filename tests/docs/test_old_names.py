@@ -18,7 +18,7 @@ from dreamgym_kit.settings.read import renamed
 
 ROOT = Path(__file__).parents[2]
 ABOUT_OLD_NAMES = (
-    *("CHANGELOG.md", "cli/options.py", "tests/bars/old_", "tests/golden/expected", "docs/benchmarks.md"),
+    *("CHANGELOG.md", "cli/options.py", "tests/bars/old_", "tests/golden/expected", "tests/bench/figures.md"),
     *("tests/cli/test_gate.py", "tests/cli/test_commands.py", "tests/settings/test_load.py"),
     "tests/docs/test_old_names.py",
 )

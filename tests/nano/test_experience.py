@@ -83,7 +83,7 @@ def test_the_shipped_directory_is_whole_and_served_as_any_qwen3() -> None:
 
 
 def test_the_page_says_what_lies_beside_the_weights() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "learned.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "experience-training.md").read_text(encoding="utf-8")
     for arm in ("composed", "nano", "layered"):
         for where in ("crawled", "unseen"):
             assert f"{MADE[where][arm]['writes'][1]:.3f}" in page

@@ -78,7 +78,7 @@ def test_a_file_of_nothing_known_is_told_with_what_could_be_meant(tmp_path: Path
     assert done.stderr == (
         "error: notes.txt:1: Expecting value at column 1\n"
         "error: none of its lines is a recording of dreamgym-kit; is it the trace of another tool? "
-        "Name its form with --format, see docs/traces.md\n"
+        "Name its form with --format, see docs/recordings.md\n"
         "1 line could not be read; mend and import notes.txt again.\n"
     )
 

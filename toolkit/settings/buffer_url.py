@@ -120,5 +120,5 @@ def _form(scheme: str) -> str:
 def _bears_key(source: str, part: str) -> UserError:
     return UserError(
         f"{source}: the address bears {part}; addresses are shown and stored, so take it out and put the "
-        "key into an environment variable (docs/buffer.md)"
+        "key into an environment variable (docs/recordings.md)"
     )

@@ -140,7 +140,7 @@ class ToolSettings:
 
     effect: Effect = key(MISSING, "what the tool does to its environment")
     guessed: bool = key(False, "`init` wrote the effect, and nobody has confirmed it yet")
-    model: ToolModelSettings | None = key(None, "what it answers and changes, see the page on the dream")
+    model: ToolModelSettings | None = key(None, "what it answers and changes, see the page on tool rules")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""docs/buffer.md knows every `buffer` command and every key of `[replay]`."""
+"""docs/recordings.md knows every `buffer` command and every key of `[replay]`."""
 
 import tomllib
 from pathlib import Path
@@ -10,7 +10,7 @@ from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.read import keys_of
 from dreamgym_kit.settings.schema import ReplaySettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "buffer.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "recordings.md").read_text()
 BLOCKS = [block.split("```")[0] for block in PAGE.split("```toml\n")[1:]]
 
 

@@ -1,0 +1,102 @@
+"""docs/benchmarks.md for readers, from the figures that `run.py` keeps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PAGE_HEAD = """# Benchmarks
+
+Each line is a benchmark: what it measures, and its figures with their goals. A missed goal stays, marked
+**missed**. `python tests/bench/run.py NAME` in a clone measures one again. Without names it runs all and
+writes this page. All figures, with seeds, days and tables, are in `tests/bench/figures.md`.
+
+*Desk* is the demo's support desk. *Success* is the share of held-out tasks that pass on the real tools.
+*Exact* is the share of answered calls whose answer equals the real one, up to generated IDs (`experience`: of
+all calls). *Composed* means recordings and rules, *layered* adds the model. `unseen`: nothing was recorded of
+the environment.
+"""
+TOPICS: Mapping[str, str] = {
+    "leaks": "Does a real tool run?",
+    "overhead": "Does the kit slow down or change an agent?",
+    "soak": "Does a run survive failures?",
+    "truth": "Are the dream's answers right?",
+    "store": "Is the buffer fast?",
+    "findings": "Are reports right?",
+    "tokens": "Is the training exact?",
+    "learns": "Does training in the dream help on real tools?",
+    "divergence": "Are sim-to-real and deployment controlled?",
+    "page": "Reports, vLLM, Ray and installation",
+}
+"""Headings, by the bench that each begins with."""
+PAGE_ORDER = (
+    *("leaks", "mcp_majors", "leaks_peers", "attack", "crosstalk", "dos"),
+    *("overhead", "call_path", "transparent", "upstream", "help", "surface", "orchestration"),
+    *("soak", "signals", "resume", "acks", "disconnects", "endpoint_faults"),
+    *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "crawl", "mining"),
+    *("store", "million"),
+    *("findings", "advice", "verdict_words"),
+    *("tokens", "logprobs", "capture", "update_exact", "step_cost"),
+    *("learns", "algorithms", "faults", "ablations", "curriculum", "s2r"),
+    *("divergence", "approval", "promotion"),
+    *("page", "prefix", "vllm_share", "ray_scale", "ray_kill", "first_minutes"),
+)
+SHOWN: Mapping[str, str] = {
+    "leaks": "shapes",
+    "leaks_peers": "emulator_leaks stuntdouble_leaks",
+    "transparent": "said",
+    "truth": "exact_answered coverage_failures coverage_unseen exact_answered_nearest verdict_decided",
+    "truth_growth": "coverage_1 coverage_10 coverage_30 coverage_100 exact_1 exact_10 exact_30 exact_100",
+    "foreign_tools": "coverage_same exact_same coverage_other exact_other coverage_unseen exact_unseen calls",
+    "experience": "exact_recorded exact_composed exact_composed_writes exact_nano exact_layered_writes "
+    "right_layered exact_composed_unseen exact_layered_unseen",
+    "disconnects": "kills",
+    "endpoint_faults": "finished inconclusive",
+    "crawl": "coverage_tasks_unseen coverage_walks_crawled coverage_walks_named calls_per_world",
+    "findings": "clean found_unasked_destructive",
+    "tokens": "at_8 hf_at_8 at_64 hf_at_64",
+    "learns": "start dream real",
+    "algorithms": "start grpo ppo dpo sft",
+    "faults": "start_faulty without_faulty with_faulty start_sound without_sound with_sound",
+    "ablations": "start real_whole real_no_history real_no_state real_no_retrieval real_no_reasoning "
+    "real_no_curriculum real_no_faults exact_whole exact_no_history exact_no_state exact_no_reasoning",
+    "curriculum": "start in_turn chosen gain_points",
+    "s2r": "s2r real real_small long",
+    "promotion": "improvements_promoted",
+    "step_cost": "rollouts_ratio",
+    "prefix": "tokens_a_question",
+    "vllm_share": "simulation bare",
+    "ray_kill": "kills episodes",
+    "first_minutes": "setup_s tests_setup_s",
+}
+"""Figures without a goal that the page shows all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure as the page shows it."""
+
+    name: str
+    value: str
+    unit: str
+    goal: str  # "" without one
+    missed: bool
+
+    def __str__(self) -> str:
+        unit = f" {self.unit.split()[0]}" if self.unit.split()[:1] in UNITS else ""
+        goal = f" (goal {self.goal})" if self.goal else ""
+        return f"`{self.name}` {self.value}{unit}{goal}{' **missed**' if self.missed else ''}"
+
+
+UNITS = [["s"], ["ms"], ["us"], ["MB"], ["points"], ["%"], ["rows/s"], ["tokens/s"]]
+
+
+def rendered_page(
+    figures: Mapping[str, list[Figure]], about: Mapping[str, str], places: Mapping[str, str]
+) -> str:
+    """The page: every figure with a goal and those of `SHOWN`, a line for each bench."""
+    text = PAGE_HEAD
+    for bench in PAGE_ORDER:
+        text += f"\n## {TOPICS[bench]}\n\n" if bench in TOPICS else ""
+        names = SHOWN.get(bench, "").split()
+        cells = [str(figure) for figure in figures.get(bench, ()) if figure.goal or figure.name in names]
+        text += f"- **{bench}**: {about[bench]} {', '.join(cells) or 'Not measured yet'}.\n"
+    return f"{text}\n## Where it was measured\n\n" + "".join(f"- {key}: {at}\n" for key, at in places.items())
