@@ -15,15 +15,15 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (84_800, "House II ends at 66,000"),
-    "files": (430, "House II ends at 380"),
+    "lines": (82_950, "House II ends at 66,000"),
+    "files": (402, "House II ends at 380"),
     "setting_declarations": (0, "none"),
-    "single_importer_modules": (80, "House II ends at 45"),
+    "single_importer_modules": (68, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (90, "none"),
     "shared_class_names": (0, "none"),
     "mechanisms": (1, "none"),
-    "docs_words": (52_900, "What people read ends at 27,000"),
+    "docs_words": (27_000, "none"),
 }
 # What marks an implementation of each job, and where another one is meant to be. `mechanisms` is the largest
 # number of modules that one mark is found in.

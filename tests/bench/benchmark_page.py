@@ -31,7 +31,7 @@ PAGE_ORDER = (
     *("leaks", "mcp_majors", "leaks_peers", "attack", "crosstalk", "dos"),
     *("overhead", "call_path", "transparent", "upstream", "help", "surface", "orchestration"),
     *("soak", "signals", "resume", "acks", "disconnects", "endpoint_faults"),
-    *("truth", "truth_growth", "foreign_tools", "calibration", "experience", "crawl", "mining"),
+    *("truth", "beds", "truth_growth", "foreign_tools", "calibration", "experience", "crawl", "mining"),
     *("store", "million"),
     *("findings", "advice", "verdict_words"),
     *("tokens", "logprobs", "capture", "update_exact", "step_cost"),
@@ -44,6 +44,8 @@ SHOWN: Mapping[str, str] = {
     "leaks_peers": "emulator_leaks stuntdouble_leaks",
     "transparent": "said",
     "truth": "exact_answered coverage_failures coverage_unseen exact_answered_nearest verdict_decided",
+    "beds": "workbench_other_whole retail_other_whole bfcl_other_whole workbench_unseen_coverage "
+    "retail_unseen_coverage bfcl_unseen_coverage",
     "truth_growth": "coverage_1 coverage_10 coverage_30 coverage_100 exact_1 exact_10 exact_30 exact_100",
     "foreign_tools": "coverage_same exact_same coverage_other exact_other coverage_unseen exact_unseen calls",
     "experience": "exact_recorded exact_composed exact_composed_writes exact_nano exact_layered_writes "
