@@ -421,7 +421,7 @@ async def test_a_worker_that_takes_no_frames_holds_up_no_timeout() -> None:
 
     worker = WorkerLink(channel := Deaf(), BudgetServer(RunBudget()))
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(worker.call(request("prepare")), 0.01)
+        await asyncio.wait_for(worker.call(request("prepare")), 0.01)  # expires: no answer ever comes
     await asyncio.wait_for(worker.end(), 60)
     assert channel.sent == 2
 
