@@ -425,12 +425,15 @@ class RunHook:
 
     __slots__ = ()
 
+    def forbids(self, call: Call, tool: ToolSpec) -> str:  # noqa: ARG002  for those that override it
+        """Why a call must not be made, or ""; it is blocked, whatever else has ended the episode."""
+        return ""
+
     def before_call(self, call: Call, tool: ToolSpec) -> None:
         """A call is about to be answered, by the tool or in its place.
 
         Raises:
-            RealCallBlocked: something real would run; nothing in the episode runs any more.
-            EpisodeStop: the episode ends here for another reason, and the call is not answered.
+            EpisodeStop: the episode ends here, and the call is not answered.
         """
 
     def after_call(self, entry: Transition) -> None:

@@ -94,10 +94,14 @@ class ReplicaVerifier:
 
     def doubt(self, address: EndpointAddress) -> None:
         """A replica was lost: whatever answers there next may be another server with other weights."""
+        replica = self._replica(address)
         with self._lock:
-            replica = self._replicas[address]
             replica.doubted = True
             replica.times_lost += 1
+
+    def _replica(self, address: EndpointAddress) -> _Replica:
+        with self._lock:
+            return self._replicas[address]
 
     def forgot(self, address: EndpointAddress, error: EndpointError) -> bool:
         """Whether an error says that a server was started anew and can be mended."""
@@ -111,7 +115,7 @@ class ReplicaVerifier:
         """
         if self._weights is None:
             return ReplicaState(0, 0)
-        replica = self._replicas[address]
+        replica = self._replica(address)
         if replica.doubted:
             failures = replica.failures
             async with replica.proving:
@@ -126,7 +130,7 @@ class ReplicaVerifier:
         """
         if self._weights is None or connection <= seen.connections:
             return
-        replica = self._replicas[address]
+        replica = self._replica(address)
         async with replica.recognizing:
             if connection > replica.connections:  # else it was asked for another answer meanwhile
                 opened = self._opened()  # before it is asked: that may open another

@@ -193,31 +193,48 @@ def test_a_budget_is_charged_before_the_call(canary: Canary) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize(
-    ("problem", "ends_with", "refused"),
-    [
-        (
-            RealCallBlocked("add is not allowed on Sundays"),
-            RealCallBlocked,
-            ["add is not allowed on Sundays"],
-        ),
-        (OSError("rules.toml is gone"), EpisodeStop, []),
-    ],
-)
-def test_a_hook_that_raises_before_a_call_ends_the_episode_whatever_the_agent_catches(
-    agent: str, problem: Exception, ends_with: type[EpisodeStop], refused: list[str], canary: Canary
+def test_a_hook_that_fails_before_a_call_ends_the_episode_whatever_the_agent_catches(
+    agent: str, canary: Canary
 ) -> None:
-    class Strict(RunHook):
+    class Failing(RunHook):
         def before_call(self, call: Call, tool: ToolSpec) -> None:
-            raise problem
+            raise OSError("rules.toml is gone")
 
-    session = Session(CallRouter(Mode.RECORD), hooks=[Strict()])
+    session = Session(CallRouter(Mode.RECORD), hooks=[Failing()])
     with entered(session):
-        with pytest.raises(ends_with, match=str(problem)):
+        with pytest.raises(EpisodeStop, match=r"add was not called: OSError: rules\.toml is gone"):
             AGENTS[agent]().invoke(HELLO)
         with pytest.raises(EpisodeStop):
             add_tool().invoke(ADD)
-    assert session.violations == refused
+    assert session.violations == []
+    assert canary.written() == []
+
+
+class Forbids(RunHook):
+    def forbids(self, call: Call, tool: ToolSpec) -> str:
+        return f"{call.tool} {dict(call.args)} is forbidden"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_call_that_a_hook_forbids_is_blocked_whatever_the_agent_catches(agent: str, canary: Canary) -> None:
+    session = Session(CallRouter(Mode.RECORD), hooks=[Forbids()])
+    with entered(session), pytest.raises(RealCallBlocked, match="is forbidden"):
+        AGENTS[agent]().invoke(HELLO)
+    assert session.violations
+    assert canary.written() == []
+
+
+@pytest.mark.parametrize("ended", ["limit", "time", "refusal"])
+def test_each_forbidden_call_is_reported_also_in_an_ended_episode(ended: str, canary: Canary) -> None:
+    limits: dict[str, Any] = {"limit": {"step_limit": 0}, "time": {"lasts_s": -1}, "refusal": {}}[ended]
+    session = Session(CallRouter(Mode.RECORD), hooks=[Forbids()], **limits)
+    if ended == "refusal":
+        session.latch("something else")
+    with entered(session):
+        for number in (1, 2):
+            with pytest.raises(RealCallBlocked, match="is forbidden"):
+                add_tool().invoke({"a": number, "b": number})
+    assert len([why for why in session.violations if "is forbidden" in why]) == 2
     assert canary.written() == []
 
 

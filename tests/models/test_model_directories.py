@@ -5,6 +5,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,21 @@ def huge_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
 
 
+def header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Change the header of the weights, whose length and data stay."""
+
+    def changed(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        tensors = json.loads(content[8 : 8 + length])
+        change(tensors["lm_head.weight"])
+        spelled = json.dumps(tensors, separators=(",", ":")).encode().ljust(length)
+        path.write_bytes(len(spelled).to_bytes(8, "little") + spelled + content[8 + length :])
+
+    return changed
+
+
 def shard(name: str) -> Callable[[Path], None]:
     def sharded(folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text(
@@ -99,6 +115,14 @@ WRONG = {
     "pickle": (pickled, r"pytorch_model\.bin: a pickle may run code and is not loaded; .*save_pretrained"),
     "pickle_in_disguise": (pickle_named_safetensors, r"model\.safetensors: no "),
     "cut_off": (cut_off, r"model\.safetensors: no whole safetensors file .*copy it again"),
+    "overlap": (
+        header(lambda tensor: tensor.update(data_offsets=[at + 4 for at in tensor["data_offsets"]])),
+        r"model\.safetensors: no whole safetensors file",
+    ),
+    "other_shape": (
+        header(lambda tensor: tensor.update(shape=[1, 1])),
+        r"model\.safetensors: no whole safetensors file",
+    ),
     "huge_header": (huge_header, r"model\.safetensors: no safetensors file, or cut off"),
     "missing_shard": (shard("model-2.safetensors"), r"model-2\.safetensors: this shard is missing"),
     "shard_elsewhere": (

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -193,11 +194,27 @@ def _only_shard(folder: Path) -> Path:
     raise UserError(f"{folder}: has no {_WEIGHTS}; name a directory that holds the weights.")
 
 
+_BYTES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
+"""Bytes of a number, by the names of https://github.com/huggingface/safetensors."""
+
+
 class _Tensor(msgspec.Struct):
     """One entry of a safetensors header."""
 
+    dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether its bytes are as many as its shape takes; true of a type that is not known here."""
+        size = _BYTES.get(self.dtype)
+        return size is None or self.data_offsets[1] - self.data_offsets[0] == size * prod(self.shape)
 
 
 def _read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -211,7 +228,12 @@ def _read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             header = read_json(file.read(length), max_bytes=_MAX_HEADER)
         header.pop("__metadata__", None)
         tensors = msgspec.convert(header, dict[str, _Tensor])
-        if size != 8 + length + max((tensor.data_offsets[1] for tensor in tensors.values()), default=0):
+        end = 0
+        for tensor in sorted(tensors.values(), key=lambda tensor: tensor.data_offsets):
+            if tensor.data_offsets[0] != end or not tensor.fits:
+                raise ValueError("its tensors do not lie one after the other")
+            end = tensor.data_offsets[1]
+        if size != 8 + length + end:
             raise ValueError("it is cut off, or more than it says")
     except (OSError, NotSerializable, ValueError, AttributeError) as error:
         raise UserError(

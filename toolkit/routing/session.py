@@ -189,6 +189,7 @@ class Session:
         self.passed_over: dict[str, str] = {}  # of those: the conversation went on without an answer
         self.excused: set[str] = set()  # of those: a person was asked about the call
         self._experience = experience
+        self._forbid = [hook.forbids for hook in hooks if type(hook).forbids is not RunHook.forbids]
         self._before = [
             hook.before_call for hook in hooks if type(hook).before_call is not RunHook.before_call
         ]
@@ -319,8 +320,11 @@ class Session:
         Raises:
             EpisodeStop: see `check_open`; or a limit was reached (`BudgetExceeded`), or a hook stops it.
         """
-        self.check_open(call.tool, call.call_id)
         own = self.policy.spec(call.tool, called)
+        for forbids in self._forbid:  # first: each is reported, also in an ended episode
+            if why := forbids(call, own):
+                self.refuse(why)
+        self.check_open(call.tool, call.call_id)
         try:
             with self._lock:
                 self._admitted += 1
@@ -345,8 +349,6 @@ class Session:
         try:
             for before_call in self._before:
                 before_call(call, tool)
-        except RealCallBlocked as refusal:
-            raise self.latch(str(refusal)) from None
         except EpisodeStop:
             raise
         except Exception as error:  # as itself, an agent would take it for the tool's own failure

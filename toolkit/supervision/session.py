@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.interfaces import RunHook
 from dreamgym_kit.routing.session import Identity
 from dreamgym_kit.types import Call, Effect, ToolSpec
@@ -21,15 +20,16 @@ class SupervisedCalls(RunHook):
 
     described: Mapping[str, ToolSpec]
 
-    def before_call(self, call: Call, tool: ToolSpec) -> None:
-        """See `RunHook.before_call`."""
+    def forbids(self, call: Call, tool: ToolSpec) -> str:
+        """See `RunHook.forbids`."""
         inside = reading.get()
         if inside and tool.effect.changes_environment:
-            raise RealCallBlocked(
+            return (
                 f"{call.tool} ({tool.effect}) was about to run inside {inside}, which reads; it did not run"
             )
         if call.tool not in self.described:
-            raise RealCallBlocked(f"{call.tool} is a tool that nobody described; it did not run")
+            return f"{call.tool} is a tool that nobody described; it did not run"
+        return ""
 
 
 def effect_of(spec: ToolSpec) -> Effect:

@@ -35,7 +35,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.faults import is_transient
 from dreamgym_kit.dream.state.observed import failed, observation
-from dreamgym_kit.errors import EpisodeStop, RealCallBlocked, UserError
+from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, RunHook, TransitionStore, config_values
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -108,13 +108,11 @@ class ReadsOnly(RunHook):
 
     reads: frozenset[str]
 
-    def before_call(self, call: Call, tool: ToolSpec) -> None:
-        """See `RunHook.before_call`; nothing runs after a refusal."""
-        reads = tool.effect is Effect.READ and call.tool in self.reads
-        if not reads and not tool.effect.runs_in_dream:
-            raise RealCallBlocked(
-                f"{call.tool} ({tool.effect}) was about to run in a crawl, which only reads; it did not run"
-            )
+    def forbids(self, call: Call, tool: ToolSpec) -> str:
+        """See `RunHook.forbids`."""
+        if tool.effect.runs_in_dream or (tool.effect is Effect.READ and call.tool in self.reads):
+            return ""
+        return f"{call.tool} ({tool.effect}) was about to run in a crawl, which only reads; it did not run"
 
 
 def plan_crawl(facts: GraphInspection, *, trust_guesses: bool) -> CrawlPlan:
