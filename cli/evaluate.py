@@ -90,7 +90,7 @@ def command(
     tasks, or another model that is run first. Episodes that nobody can judge are told apart and count as
     neither passed nor failed. A pass rate is required only with --set gate.min_pass_rate=SHARE.
     """
-    targets = export.targets_of(output)
+    targets = export.targets_of(output, reports=True)
     settings = given.settings()
     if not given.assigns("gate.min_pass_rate"):  # it measures; a rate is required only where it is named here
         settings = replace(settings, gate=replace(settings.gate, min_pass_rate=0.0))

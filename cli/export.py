@@ -86,13 +86,20 @@ def command(output: Outputs, run: options.Run = None, otel_headers: Headers = No
             say(f" {target.place}")
 
 
-def targets_of(texts: Sequence[str] | None) -> list[ReportFile]:
-    """What each `-o` names.
+def targets_of(texts: Sequence[str] | None, *, reports: bool = False) -> list[ReportFile]:
+    """What each `-o` names. `reports`: only forms that `write` knows, for a command that runs first.
 
     Raises:
-        UserError: one has neither a known extension nor a known prefix.
+        UserError: one has neither a known extension nor a known prefix, or is not a report.
     """
-    return [_target(text) for text in texts or ()]
+    targets = [_target(text) for text in texts or ()]
+    for target in targets:
+        if reports and target.format in ("otel", "png"):
+            raise UserError(
+                f"-o {target.format}: this command writes .xml, .md, .html and .json. For spans and curves: "
+                f"dreamgym-kit export RUN -o {target.format}:..."
+            )
+    return targets
 
 
 def _target(text: str) -> ReportFile:

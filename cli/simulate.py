@@ -57,7 +57,7 @@ def command(
 
     Shows what it would have done, what to look at first, and how much of it rests on recordings.
     """
-    settings, targets = given.settings(), export.targets_of(output)
+    settings, targets = given.settings(), export.targets_of(output, reports=True)
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 
     spec = options.graph_of(settings, "simulate")

@@ -13,6 +13,8 @@ import pytest
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import import_traces
+from dreamgym_kit.cli.export import targets_of
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.types import Episode
 
@@ -138,3 +140,10 @@ def test_what_the_desk_dreamt_comes_back_from_its_export(tmp_path: Path) -> None
     assert (report.read, report.unread, report.unanswered) == (len(dreamt), 0, 0)
     assert len(dreamt) > 300
     assert {step.id: step for step in store.scan()} == dreamt
+
+
+@pytest.mark.parametrize("target", ["otel:http://localhost:4318", "png:curves"])
+def test_a_command_that_runs_first_refuses_what_only_export_writes(target: str) -> None:
+    with pytest.raises(UserError, match="dreamgym-kit export RUN -o"):
+        targets_of([target], reports=True)
+    assert targets_of([target])

@@ -220,6 +220,8 @@ def _read(line: bytes, number: int, before: str) -> dict[str, Any]:
         record: dict[str, Any] = read_json(line)
     except NotSerializable:
         raise NotSerializable("is no line of an audit log") from None
+    if not {"kind", "at", "hash"} <= record.keys():
+        raise NotSerializable("is no line of an audit log")
     return record
 
 
