@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.adapters.traces import Format
 from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.replay.trace_formats import Format
 from dreamgym_kit.report.sanitize import one_line
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dreamgym_kit.adapters.traces import Format
 from dreamgym_kit.adapters.traces.conversations import is_conversation, is_row, read_conversation, read_row
 from dreamgym_kit.adapters.traces.dialects import completed, read_otel_span
 from dreamgym_kit.adapters.traces.reading import read_records
@@ -30,6 +29,7 @@ from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import TransitionStore
 from dreamgym_kit.replay.redaction import RedactionRules, Redactor, redact_episode
+from dreamgym_kit.replay.trace_formats import Format
 from dreamgym_kit.replay.transfer import TransitionLine, UnreadableLine, read_lines
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Transition

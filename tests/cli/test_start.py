@@ -49,7 +49,7 @@ UNUSED = (
     *("adapters.langgraph.run.workers", "adapters.models.endpoint", "adapters.models.http"),
     *("adapters.models.local", "adapters.models.remote", "adapters.models.vllm", "adapters.otel"),
     *("adapters.plots", "adapters.pytest_plugin", "adapters.stores.sqlite_search"),
-    *("adapters.stores.weaviate", "adapters.traces.", "curriculum", "dream.drafting"),
+    *("adapters.stores.weaviate", "adapters.traces", "curriculum", "dream.drafting"),
     *("dream.judge", "dream.learned"),
     *("report.page", "report.terminal", "rollout.distributed", "rollout.worker", "settings.render"),
     *("training.alarms", "training.batching", "training.loop"),

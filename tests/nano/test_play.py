@@ -56,13 +56,13 @@ class _Recital:
         states = tokens[:, None, :, None].double()
         return rows.write(0, at, states, states)[0]
 
-    def next_logits(self, tokens: Any, at: Places, rows: CacheRows) -> Any:
+    def logits(self, tokens: Any, at: Places, rows: CacheRows) -> Any:
         seen = self.read(tokens, at, rows)[:, 0, :, 0].long().tolist()
         nexts = [
             self.next.get(tuple(row[: int(end) + 1]), stream.end)
             for row, end in zip(seen, at.positions[:, -1], strict=True)
         ]
-        return torch.nn.functional.one_hot(torch.tensor(nexts), len(stream.tokenizer)).float() * 50
+        return torch.nn.functional.one_hot(torch.tensor(nexts)[:, None], len(stream.tokenizer)).float() * 50
 
 
 @pytest.mark.slow
