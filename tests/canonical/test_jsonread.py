@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dreamgym_kit.bounded_json import MAX_DEPTH, MAX_VALUES, check_bounds, read_json, read_own_json
@@ -19,6 +19,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans())
+@example({"\ud800": ["\udc00"]}, False)
 def test_every_json_value_is_read(value: object, as_bytes: bool) -> None:
     text = json.dumps(value)
     assert read_json(text.encode() if as_bytes else text) == value

@@ -273,7 +273,7 @@ def _second_judge(endpoint: ChatEndpoint | None) -> SecondJudge | None:
 
 @dataclass(frozen=True, slots=True)
 class Recorder(RunHook):
-    """Stores each real call before the agent goes on; on the way to the real tools some are dreamt."""
+    """Stores each call that a real tool answered, before the agent continues."""
 
     store: TransitionStore
 
