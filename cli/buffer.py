@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamgym_kit.cli import importing, options
+from dreamgym_kit.cli import importing, options, scrub
 from dreamgym_kit.cli.output import say, say_json, tell
 from dreamgym_kit.cli.running import tell_waiting
 from dreamgym_kit.errors import StoreError, UnknownName, UserError
@@ -31,17 +31,18 @@ EXAMPLES = (
     "dreamgym-kit buffer search 'refund of a damaged order' --tool refund_payment",
     "dreamgym-kit buffer migrate dreamgym.db 'weaviate://localhost?tenant=shop'",
     "dreamgym-kit buffer flush --buffer 'weaviate://localhost?tenant=shop'",
+    "dreamgym-kit buffer scrub --yes",
 )
 _LISTED = 20
 _WIDE = 100  # characters of an answer that are shown
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The JSON lines file to write.")]
 Overwrite = Annotated[bool, options.option("--overwrite", "Replace FILE where it exists.")]
-Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers, names: what to look for.")]
+Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers or names to search for.")]
 Tool = Annotated[str | None, options.option("--tool", "Only calls of this tool.")]
-SpoolFile = Annotated[Path | None, options.argument("FILE", "What waits; else the file beside the runs.")]
+SpoolFile = Annotated[Path | None, options.argument("FILE", "Outbox to send (default: next to the runs).")]
 InWorld = Annotated[str | None, options.option("--environment", "Only this environment.", "NAME[:SEED]")]
-Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Most hits.")]
+Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Maximum number of hits.")]
 
 app = typer.Typer(
     help="Manage recordings.",
@@ -61,7 +62,7 @@ def export_command(
     overwrite: Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write every transition of the buffer to FILE, in the order recorded."""
+    """Write every recording of the buffer to FILE, in the order recorded."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.replay.transfer import export_jsonl
     from dreamgym_kit.settings.buffer_url import buffer_of
@@ -82,7 +83,7 @@ def stats_command(
     buffer: options.Buffer = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count what the buffer holds, by tool, world and tenant."""
+    """Count the recordings by tool, environment and tenant."""
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.replay.transfer import count_transitions
     from dreamgym_kit.settings.buffer_url import buffer_of
@@ -99,6 +100,7 @@ def stats_command(
 
 
 app.command("migrate")(importing.migrate_command)
+app.command("scrub")(scrub.command)
 
 
 @app.command("flush")
@@ -107,7 +109,7 @@ def flush_command(
     buffer: options.Buffer = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Deliver the recordings that wait for the buffer's server; done again, nothing is there twice."""
+    """Send the outbox to the buffer's server; safe to repeat."""
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
     from dreamgym_kit.adapters.stores.factory import open_store
     from dreamgym_kit.adapters.stores.outbox import Delivered
@@ -144,7 +146,7 @@ def search_command(
     buffer: options.Buffer = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the transitions most like QUERY, as a dream would; those held out are never shown."""
+    """Find the recordings most like QUERY, as a dream does. Held-out ones are never shown."""
     from dreamgym_kit.adapters.stores.factory import foreign_embedder, open_to_search
     from dreamgym_kit.interfaces import HybridQuery
     from dreamgym_kit.replay.records import transition_to_record

@@ -28,19 +28,19 @@ EXAMPLES = (
     "dreamgym-kit crawl --environment shop:3 --ids customers.txt",
 )
 CODES = (
-    "Exit codes: 0 done; 1 met a read that writes; 2 cannot run, or nobody agreed; "
+    "Exit codes: 0 done; 1 a tool marked read wrote; 2 cannot run, or not confirmed; "
     "130 or 143 stopped, can be resumed."
 )
 Environments = Annotated[
     list[str] | None,
     options.option(
-        "--environment", "This environment, not those of the tasks; may be repeated.", "NAME[:VARIANT]"
+        "--environment", "Use this environment instead of the tasks'; may be repeated.", "NAME[:VARIANT]"
     ),
 ]
-Ids = Annotated[Path | None, options.option("--ids", "IDs or names to begin with, one a line.", "FILE")]
-Rate = Annotated[float, typer.Option("--rate", min=0, help="Calls a second; 0 for no limit.")]
+Ids = Annotated[Path | None, options.option("--ids", "IDs or names to start from, one per line.", "FILE")]
+Rate = Annotated[float, typer.Option("--rate", min=0, help="Calls per second; 0 for no limit.")]
 AllowGuessed = Annotated[
-    bool, options.option("--allow-guessed", "Also call tools that were only guessed to read.")
+    bool, options.option("--allow-guessed", "Also call tools whose effect `read` is a guess.")
 ]
 
 

@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from dreamgym_kit.types import Episode
 
 EXAMPLES = ("dreamgym-kit demo", "dreamgym-kit demo --fixed", "dreamgym-kit demo --keep demo")
-CODES = "Exit codes: 0 it was shown, also where its gate fails (the bug is planted); 2 cannot run."
+CODES = "Exit codes: 0 shown, even if its gate fails (the bug is planted); 2 cannot run."
 
-Fixed = Annotated[bool, options.option("--fixed", "The same agent with its one bug mended.")]
-Keep = Annotated[
-    Path | None, options.option("--keep", "Put run and recordings here, not in a temporary folder.")
-]
+Fixed = Annotated[bool, options.option("--fixed", "Run the same agent with its bug fixed.")]
+Keep = Annotated[Path | None, options.option("--keep", "Keep the run and the recordings in this directory.")]
 
 
 def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = False) -> None:
@@ -34,7 +32,7 @@ def command(fixed: Fixed = False, keep: Keep = None, as_json: options.AsJson = F
 
     A support-desk agent that moves money, sends mail and deletes people; it has a planted bug.
 
-    None of that runs. Its model is a script with one planted bug, which the dry run has to expose.
+    No tool runs. The agent's model is a script with one planted bug, which the dry run has to expose.
     """
     from dreamgym_kit.types import EXIT_EXECUTED
 

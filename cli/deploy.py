@@ -26,8 +26,8 @@ EXAMPLES = (
     "dreamgym-kit deploy rollback v001",
 )
 _CODES = (
-    "Exit codes: 0 current; 1 the comparison does not say that it is better, nothing was changed; "
-    "2 there is no fit comparison, or nothing can be done."
+    "Exit codes: 0 current; 1 the comparison does not show that it is better: nothing was changed; "
+    "2 there is no usable comparison, or the command cannot run."
 )
 app = typer.Typer(
     help="Promote, roll back or list model versions.",
@@ -37,23 +37,28 @@ app = typer.Typer(
 
 Weights = Annotated[Path, options.argument("WEIGHTS", "A training's run directory, or a model directory.")]
 Evaluation = Annotated[
-    Path | None, options.option("--evaluation", "The real evaluation of these weights (B).", "RUN")
+    Path | None, options.option("--evaluation", "Evaluation of these weights on the real tools (B).", "RUN")
 ]
 Baseline = Annotated[
-    Path | None, options.option("--baseline", "That of what they are to replace (A).", "RUN")
+    Path | None, options.option("--baseline", "Evaluation of the model to replace (A).", "RUN")
 ]
-Registry = Annotated[Path, typer.Option("--registry", metavar="DIR", help="The folder of versions.")]
+Registry = Annotated[Path, typer.Option("--registry", metavar="DIR", help="Model registry.")]
 Force = Annotated[
     str | None,
     options.option(
         "--force", "Promote without a winning comparison. REASON goes on the model card.", "REASON"
     ),
 ]
-Version = Annotated[str | None, options.argument("VERSION", "This version; else the one before.")]
-Why = Annotated[str | None, options.option("--why", "Kept in the history.", "REASON")]
-Name = Annotated[str | None, options.option("--name", "How the server calls the model.")]
+Version = Annotated[str | None, options.argument("VERSION", "Version (default: the previous one).")]
+Why = Annotated[str | None, options.option("--why", "Reason to keep in the history.", "REASON")]
+Name = Annotated[str | None, options.option("--name", "Name under which the server serves the model.")]
 Record = Annotated[
-    str | None, options.option("--record", "Keep its calls while it is current; '': no.", "BUFFER")
+    str | None,
+    options.option(
+        "--record",
+        "Record its real calls while it is current; '' to stop.",
+        "BUFFER",
+    ),
 ]
 
 

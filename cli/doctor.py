@@ -21,13 +21,15 @@ from dreamgym_kit.cli.doctor_checks import (
     experience_models,
     extras,
     look_at_server,
+    masking,
     recordings,
     run_folder,
+    sandbox,
     versions,
 )
 from dreamgym_kit.cli.output import coloured, say, say_json, say_steps
 from dreamgym_kit.cli.running import graphs_here, let_go, next_command, prints_on_stderr, typed_command
-from dreamgym_kit.errors import UserError
+from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.report.colors import Paint, fold
 from dreamgym_kit.report.percent import format_count
 from dreamgym_kit.report.sanitize import clean, one_line
@@ -45,13 +47,15 @@ EXAMPLES = (
     "dreamgym-kit doctor --server http://127.0.0.1:8000/v1",
     "dreamgym-kit doctor --json",
 )
-CODES = "Exit codes: 0 nothing stops a dry run; 2 something does."
+CODES = "Exit codes: 0 a dry run can start; 2 it cannot."
 _FRAME = re.compile(r"\S+:\d+( in |: )")  # "/srv/agent.py:2 in <module>: ..."
 _FIRST_TASK = '{"id": "first-1", "input": "What can you do?"}'
 
 
-Servers = Annotated[list[str] | None, options.option("--server", "Which of its routes need no key?", "URL")]
-Verbose = Annotated[int, options.option("--verbose -v", "Every setting that is not the default.", count=True)]
+Servers = Annotated[list[str] | None, options.option("--server", "List its unauthenticated routes.", "URL")]
+Verbose = Annotated[
+    int, options.option("--verbose -v", "Show settings that are not at their default.", count=True)
+]
 Tools = Annotated[bool, options.option("--tools", "List every tool and its effect.")]
 
 
@@ -120,8 +124,13 @@ def _checks(given: options.Given, *, tools: bool, verbose: bool) -> Iterator[Che
     yield caught("tasks", partial(_tasks, settings, given, facts))
     yield caught("detectors", partial(_detectors, settings, facts))
     yield caught("recordings", partial(recordings, settings, given.command("record"), facts))
+    try:
+        yield from masking(settings, facts)
+    except (StoreError, UserError) as error:
+        yield Check("stop", "secrets", str(error))
     yield from experience_models(settings)
     yield from run_folder(settings)
+    yield caught("sandbox", partial(sandbox, settings))
     if settings.workers.elsewhere or settings.workers.backend != "local":
         yield caught("engine", partial(engine, settings))
     yield from extras()
@@ -275,12 +284,12 @@ def _tasks(settings: "Settings", given: options.Given, facts: "GraphInspection |
 
     if settings.tasks is None:
         typed = f"echo '{_FIRST_TASK}' > tasks.jsonl && {given.command('doctor', '--tasks', 'tasks.jsonl')}"
-        reason = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object a line"
+        reason = "none named: --tasks FILE, or tasks in dreamgym.toml; one JSON object per line"
         return Check("stop", "tasks", reason, step=("Ask", typed, "a first task, for you to change"))
     file = settings.resolve(settings.tasks)
     tasks = read_tasks(file)
     if not tasks:
-        return Check("stop", "tasks", f"{file} holds no task; one JSON object a line")
+        return Check("stop", "tasks", f"{file} holds no task; one JSON object per line")
     with watched_loading(settings) as touched:  # a run imports these under its guard
         checkers_of(settings, tasks)
     if touched:

@@ -1,5 +1,6 @@
 """Checks of `doctor` that need no graph: packages, recordings, models, workers, servers."""
 
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -87,6 +88,40 @@ def recordings(settings: "Settings", command: str, facts: "GraphInspection | Non
     return Check("stop", "recordings", reason, command, step)
 
 
+def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[Check]:
+    """What would be masked: variables, arguments of the graph's tools, and what is stored unmasked."""
+    from dreamgym_kit.adapters.stores.factory import MOST_CHECKED, open_store, salt_of, to_mask
+    from dreamgym_kit.replay.masking import process_masker, secret_variables
+    from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
+    from dreamgym_kit.settings.secrets import NAMED, OWN, names_secret
+
+    variables = sorted(secret_variables(os.environ, NAMED))
+    arguments = [
+        f"{spec.name}.{name}"
+        for spec in (facts.tools if facts is not None else ())
+        for name in dict(spec.args_schema).get("properties", spec.args_schema) or ()
+        if isinstance(name, str) and (names_secret(name) or name in OWN[-1].fields)
+    ]
+    text = f"variables {_some(variables)}; arguments {_some(arguments)}"
+    yield Check("ok", "secrets", f"masked: {text} ([secrets] adds more)")
+    place = buffer_of(settings)
+    if is_missing(place):
+        return
+    with closing(open_store(place, settings)) as store:
+        if store.count() > MOST_CHECKED:
+            return
+        masker = process_masker(settings.experience.key_env, salt=salt_of(store, settings))
+        count = len(to_mask(store, masker))
+    if count:
+        text = f"{format_count(count, 'recording')} in {place}: today's rules would mask something in them"
+        yield Check("fix", "secrets", text, "dreamgym-kit buffer scrub")
+
+
+def _some(names: "Sequence[str]") -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return (", ".join(names[:MAX_NAMED]) + more) or "none"
+
+
 def _not_recorded(store: "TransitionStore", settings: "Settings") -> "list[Environment]":
     """The worlds of tasks in which nothing was recorded."""
     from dreamgym_kit.rollout.tasks import read_tasks
@@ -160,6 +195,20 @@ def run_folder(settings: "Settings") -> Iterator[Check]:
     except OSError as error:
         text = f"no directory can be made in {there}, and a run makes one there: {error.strerror or error}"
         yield Check("stop", "runs", text)
+
+
+def sandbox(settings: "Settings") -> Check:
+    """Which kernel sandbox a dream gets here, and what would give a stronger one."""
+    from dreamgym_kit.sandbox.confining import NAMESPACES, available, check, stands_for
+
+    wanted = settings.guard.sandbox
+    if wanted in ("off", "external"):
+        return Check("-", "sandbox", f'{stands_for(wanted)} (guard.sandbox = "{wanted}")')
+    best = available()
+    check(wanted, best=best, where=settings.where("guard", "sandbox"))
+    if best.kind == NAMESPACES:
+        return Check("ok", "sandbox", str(best))
+    return Check("-", "sandbox", str(best), f"for more: {best.more}" if best.more else "")
 
 
 def engine(settings: "Settings") -> Check:

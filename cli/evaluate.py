@@ -21,6 +21,7 @@ from dreamgym_kit.cli.running import (
     tell_warnings,
     unfinished,
 )
+from dreamgym_kit.cli.sandbox import confine
 from dreamgym_kit.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ EXAMPLES = (
     "dreamgym-kit evaluate --set gate.min_pass_rate=0.8 -o evaluation.html",
 )
 CODES = (
-    "Exit codes: 0 evaluated; 1 a rule of the gate or of --require broke, or a real call was blocked in a "
-    "dream; 2 cannot run, or nobody agreed; 3 inconclusive; 4 error; 5 no task; 6 a real call was executed "
+    "Exit codes: 0 evaluated; 1 a gate rule or --require failed, or a real call was blocked in a "
+    "dream; 2 cannot run, or not confirmed; 3 inconclusive; 4 error; 5 no task; 6 a real call was executed "
     "in a dream; 130 or 143 stopped, can be resumed."
 )
 
@@ -61,12 +62,16 @@ class Least(StrEnum):
     NOT_WORSE = "not-worse"
 
 
-Real = Annotated[bool, options.option("--real", "On the REAL tools, in environments reset each time; asks.")]
-Baseline = Annotated[
-    Path | None, options.option("--baseline", "Compare with this run, or with this model.", "RUN|MODEL")
+Real = Annotated[
+    bool, options.option("--real", "Run the REAL tools; resets the environment for each episode; asks.")
 ]
-Split = Annotated[Side | None, options.option("--split", "Only the tasks of this side.")]
-Require = Annotated[Least | None, options.option("--require", "Exit with 1 unless it is that, against A.")]
+Baseline = Annotated[
+    Path | None, options.option("--baseline", "Compare with this run or this model.", "RUN|MODEL")
+]
+Split = Annotated[Side | None, options.option("--split", "Only the tasks of this split.")]
+Require = Annotated[
+    Least | None, options.option("--require", "Exit with 1 unless it is that, against --baseline.")
+]
 
 
 @options.keyed("tasks", "simulate.repeats")
@@ -86,9 +91,9 @@ def command(
 ) -> None:
     """Measure pass@1 and pass^k, in a dream or --real.
 
-    With 95 % intervals, by family, with cost. --baseline says whether it beats an earlier run of the same
-    tasks, or another model that is run first. Episodes that nobody can judge are told apart and count as
-    neither passed nor failed. A pass rate is required only with --set gate.min_pass_rate=SHARE.
+    Prints 95% confidence intervals, results by task family, and cost. --baseline compares with an earlier
+    run of the same tasks, or with another model, which is run first. Inconclusive episodes count as neither
+    passed nor failed. A pass rate is required only with --set gate.min_pass_rate=SHARE.
     """
     targets = export.targets_of(output, reports=True)
     settings = given.settings()
@@ -116,6 +121,8 @@ def command(
         whole = episodes * most if settings.budget.max_calls is None else settings.budget.max_calls
         tell(f"Real calls: at most {most} an episode, {min(whole, episodes * most):,} in all.")
         agree(spec, settings, episodes=episodes, yes=yes, command="evaluate")
+    else:
+        confine(settings, targets=[target.place for target in targets], resume=resume)
     must_be = require.value if require is not None else ""
     request = RunRequest(
         graph=spec,
@@ -197,9 +204,7 @@ ABLATE_EXAMPLES = (
     "dreamgym-kit experience ablate --policy models/agent --tasks tasks.jsonl",
     "dreamgym-kit experience ablate --policy models/agent --learn --yes",
 )
-ABLATE_CODES = (
-    "Exit codes: 0 measured; 2 cannot run, or nobody agreed. Run it again to go on where it was broken off."
-)
+ABLATE_CODES = "Exit codes: 0 measured; 2 cannot run, or not confirmed. Run it again to continue."
 
 
 class Part(StrEnum):
@@ -214,13 +219,14 @@ class Part(StrEnum):
 
 
 Without = Annotated[
-    list[Part] | None, options.option("--without", "Leave this out; may be repeated. By default all.")
+    list[Part] | None, options.option("--without", "Disable this part; repeatable (default: each).")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that rows are kept in.")]
-Most = Annotated[int, typer.Option("--calls", min=1, help="Held-out recorded calls put to each dream.")]
-AblatedPolicy = Annotated[Path | None, options.option("--policy", "A model that fares in each dream.", "DIR")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for the results.")]
+Most = Annotated[int, typer.Option("--calls", min=1, help="Held-out calls to predict in each dream.")]
+AblatedPolicy = Annotated[Path | None, options.option("--policy", "Model to evaluate in each dream.", "DIR")]
 Learn = Annotated[
-    bool, options.option("--learn", "Train it in each dream, then try it on the REAL tools; asks.")
+    bool,
+    options.option("--learn", "Train it in each dream, then evaluate on the REAL tools; asks."),
 ]
 
 

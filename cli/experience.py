@@ -31,10 +31,10 @@ EXAMPLES = (
     "dreamgym-kit experience train distilled --model models/llama-3.1-8b --lora 16 --set distill.bf16=true",
     "dreamgym-kit experience eval distilled",
 )
-CODES = "Exit codes: 0 done; 1 stopped early, or a tool failed the gate; 2 cannot run."
+CODES = "Exit codes: 0 done; 1 stopped early, or a tool failed the acceptance check; 2 cannot run."
 RULES, TEACHER = "rules", "teacher"
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of this distillation.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="Directory of this distillation.")]
 By = Annotated[
     str,
     typer.Option("--by", help="rules: trees mined from the recordings; teacher: the model of [experience]."),
@@ -48,20 +48,19 @@ SplitBy = Annotated[
     ),
 ]
 HoldOut = Annotated[
-    float, typer.Option("--hold-out", min=0, max=0.9, help="Share of the groups that measures.")
+    float, typer.Option("--hold-out", min=0, max=0.9, help="Share of the groups that is held out.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Same seed, same split, same weights.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed of the split and the weights.")]
 Outcomes = Annotated[
     list[Path] | None,
-    options.option("--outcomes", "A run that recorded: who succeeded, and what was asked.", "RUN"),
+    options.option("--outcomes", "A `record` run: gives each episode's verdict and request.", "RUN"),
 ]
-Base = Annotated[Path, typer.Option("--model", metavar="DIR", help="The model directory to begin with.")]
+Base = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory to start from.")]
 Tried = Annotated[
-    Path | None,
-    typer.Option("--model", metavar="DIR", help="The model that is tried.", show_default="OUT/model"),
+    Path | None, typer.Option("--model", metavar="DIR", help="Model to evaluate.", show_default="OUT/model")
 ]
 Server = Annotated[
-    bool, options.option("--endpoint", "Try the served model of [experience] instead of a directory.")
+    bool, options.option("--endpoint", "Evaluate the served model of [experience] instead of a directory.")
 ]
 
 app = typer.Typer(
@@ -85,9 +84,9 @@ def annotate_command(
     tenant: options.Tenant = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Say of each recorded call why its tool answered so; run again, it goes on where it was.
+    """Annotate each recorded call with the reason for its answer; run it again to continue.
 
-    Held-out recordings are chosen here, once, and are neither annotated nor taught.
+    Chooses the held-out recordings, once. They are neither annotated nor used for training.
     """
     import asyncio
 
@@ -129,7 +128,7 @@ def annotate_command(
 def train_command(
     out: Out,
     model: Base,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimiser steps.")] = 600,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps.")] = 600,
     lr: Annotated[float, typer.Option("--lr", min=0, help="Learning rate.")] = 1e-4,
     lora: Annotated[
         int | None,
@@ -140,10 +139,10 @@ def train_command(
     assigned: options.Set = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fine-tune a model on the annotated recordings, into OUT/model; a gate that lay there is void.
+    """Fine-tune a model on the annotated recordings and write it to OUT/model.
 
-    What it learns is the very prompt and the very decision of a dream. With --lora the result is merged.
-    Run again after a kill, it goes on from its last checkpoint. Other options are settings:
+    It trains on exactly the prompts and decisions of a dream. With --lora the adapter is merged at the end.
+    If killed, run it again to continue from the last checkpoint. Other options are settings:
     [distill], or --set distill.batch_size=32.
     """
     from dreamgym_kit.adapters.distilling.material import material, read_begun
@@ -159,7 +158,7 @@ def train_command(
     from dreamgym_kit.training.lessons import Leaving
 
     if not isfinite(lr):
-        raise UserError(f"lr: {lr} is no number to work with; leave it out for no limit.")
+        raise UserError(f"lr: {lr} is not a finite number; leave --lr out for the default.")
     settings = options.Given(None, {"buffer": buffer}, assigned or ()).settings()
     distill, share = settings.distill, settings.distill.leave_out
     wanted = SftOptions(
@@ -211,18 +210,18 @@ def eval_command(
     out: Out,
     model: Tried = None,
     endpoint: Server = False,
-    most: Annotated[int, typer.Option("--most", min=0, help="Held-out calls asked; 0: all.")] = 400,
+    most: Annotated[int, typer.Option("--most", min=0, help="Maximum of held-out calls; 0: all.")] = 400,
     bound: Annotated[
-        float, typer.Option("--bound", min=0, max=1, help="Share of right answers that a tool has to reach.")
+        float, typer.Option("--bound", min=0, max=1, help="Share of exact answers that a tool must reach.")
     ] = 0.9,
     seed: Seed = 0,
     buffer: options.Buffer = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Ask held-out calls: exactness per tool beside recordings and rules, calibration, and the gate.
+    """Predict held-out calls: exactness per tool, calibration, acceptance.
 
-    Writes acceptance.json into the model's directory (with --endpoint: into OUT): a dry run asks the model
-    where it is trusted or watched, a training only where trusted.
+    Compares with recordings and rules. Writes acceptance.json into the model's directory (with --endpoint:
+    into OUT). A dry run asks the model for tools that are trusted or watched, a training for trusted ones.
     """
     import asyncio
 

@@ -34,7 +34,7 @@ Outputs = Annotated[
     options.option(
         "--output -o",
         "FILE.xml (JUnit), FILE.md, FILE.html, FILE.json, otel:FILE|URL, png:DIR (a training's curves); "
-        "md:FILE adds to FILE.",
+        "md:FILE appends to FILE.",
         "FILE",
     ),
 ]
@@ -62,7 +62,7 @@ class ReportFile(NamedTuple):
 def command(output: Outputs, run: options.Run = None, otel_headers: Headers = None) -> None:
     """Write a run as JUnit, Markdown, HTML, JSON or OTel.
 
-    The extension says which, or what stands before a colon. A training has a page, JSON and curves.
+    The extension, or a prefix with a colon, selects the format. A training has a page, JSON and curves.
     """
     from dreamgym_kit.rollout.rundir import TRAINING
 
@@ -220,10 +220,13 @@ def _json(value: "JsonValue") -> str:
 def _put(target: ReportFile, text: str) -> None:
     """A prefix adds, since $GITHUB_STEP_SUMMARY holds other steps' too; a device or pipe is fine."""
     from dreamgym_kit.guard import egress
+    from dreamgym_kit.sandbox.confining import deliver
 
     file = Path(target.place)
     try:
         with egress.exempt():  # the file was named on our own command line
+            if deliver(file, text.encode("utf-8", "backslashreplace"), append=target.append):
+                return
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a" if target.append else "w", encoding="utf-8", errors="backslashreplace") as out:
                 out.write(text)

@@ -1,6 +1,7 @@
 """`buffer import` and `buffer migrate`: recordings from files and from other buffers into a buffer."""
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -222,7 +223,7 @@ def migrate_command(
     Ends with code 1 where a row of FROM is not in TO as it is in FROM. FROM is only read.
     """
     from dreamgym_kit.adapters.embedders.choosing import embedder_of
-    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.adapters.stores.factory import open_store, salt_file
     from dreamgym_kit.replay.transfer import migrate
     from dreamgym_kit.settings.buffer_url import place_of
 
@@ -236,6 +237,10 @@ def migrate_command(
         closing(open_store(target, settings, read_only=False, embedder=embedder_of(settings))) as filled,
     ):
         report = migrate(read, filled, _progress(read.count()))
+    salt, other = salt_file(source, settings), salt_file(target, settings)
+    if salt.exists() and not other.exists():  # so that the marks of secrets keep their meaning
+        other.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(salt, other)  # its mode, too
     if as_json:
         say_json(report.to_json())
     else:

@@ -44,19 +44,18 @@ _OFFER = (
 Spec = Annotated[
     str | None,
     options.argument(
-        "GRAPH", "module:attribute, file.py:attribute or langgraph.json:name; else the only one found here."
+        "GRAPH",
+        "module:attribute, file.py:attribute or langgraph.json:name; default: the only one found here.",
     ),
 ]
-Update = Annotated[
-    bool, options.option("--update", "Keep what dreamgym.toml says and add the tools that it lacks.")
-]
+Update = Annotated[bool, options.option("--update", "Add missing tools to dreamgym.toml and keep the rest.")]
 Confirm = Annotated[
-    bool, options.option("--confirm", "Take every effect in dreamgym.toml as right: no longer a guess.")
+    bool, options.option("--confirm", "Mark every guessed effect in dreamgym.toml as confirmed.")
 ]
 
 
 AllSettings = Annotated[
-    bool, options.option("--all-settings", f"Write {_REFERENCE}: every setting with its words.")
+    bool, options.option("--all-settings", f"Write {_REFERENCE}, which lists and explains every setting.")
 ]
 
 
@@ -70,8 +69,8 @@ def command(
 ) -> None:
     """Read your graph, list its tools, write dreamgym.toml.
 
-    Imports the graph's module and calls its factory, if it is one; runs no tool. Without a tasks file,
-    one with a first task is written too.
+    Imports the graph's module and calls the graph's factory, if there is one; runs no tool. If there is no
+    tasks file, also writes one with a first task.
     """
     from dreamgym_kit.settings.schema import SETTINGS_FILE
 
@@ -151,7 +150,8 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
         ]
         record: dict[str, Any] = {"settings": str(file), "tasks": str(tasks) if tasks is not None else None}
         record |= {"tools": tools, "offered": len(described), "problems": [*facts.problems, *facts.touched]}
-        say_json({**record, "warnings": facts.warnings})
+        questions = [{"question": question, "line": line} for question, line in facts.questions()]
+        say_json({**record, "warnings": facts.warnings, "questions": questions})
     else:
         _show(file, tasks, len(described), facts, settings)
 
@@ -160,7 +160,7 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
     """The file with what it lacks: tools, the graph, the tasks and hosts of models; all else as it is."""
     import tomlkit
 
-    from dreamgym_kit.settings.render import render_effects
+    from dreamgym_kit.settings.render import render_effects, render_tool
 
     new = [spec for spec in facts.tools if spec.kind == "tool" and spec.name not in settings.tools]
     lines = render_effects(new)
@@ -169,10 +169,7 @@ def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
         before = text.split("\n")
         text = "\n".join([*before[: header + 1], *lines, *before[header + 1 :]])
     elif any(_TOOL_TABLE.match(line) for line in text.split("\n")):  # no [tools] after its tables
-        for spec in new:
-            guessed = "guessed = true\n" if spec.source == "guessed" else ""
-            name = tomlkit.key(spec.name).as_string()
-            text = f'{text.rstrip()}\n\n[tools.{name}]\neffect = "{spec.effect}"\n{guessed}'
+        text = "\n".join([text.rstrip(), "", *(line for spec in new for line in render_tool(spec))])
     elif lines:
         text = "\n".join([text.rstrip(), "", "[tools]", *lines, ""])
     document = tomlkit.parse(text)
@@ -309,6 +306,9 @@ def _show(
     say(format_effects(facts.every(), written=file.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
         tell(fold(f"to mend: {one_line(problem)}", indent=2))
+    for question, line in facts.questions():
+        say(fold(f" ? {one_line(question)}", indent=3))
+        say(f"     {one_line(line)}")
     say(f"\n Written: {file}")
     if offered:
         say(

@@ -41,6 +41,7 @@ from dreamgym_kit.cli import (
     report,
     rules,
     s2r,
+    sandbox,
     serve,
     simulate,
     train,
@@ -138,6 +139,7 @@ _add_command(
     "record", simulate.record, START, options.examples(simulate.RECORD_EXAMPLES, simulate.RECORD_CODES)
 )
 _add("simulate", simulate, START)
+_add("sandbox", sandbox, START)
 _add_command("view", export.view, START, options.examples(export.VIEW_EXAMPLES))
 _add("report", report, RESULTS)
 _add_command("compare", report.compare, RESULTS, options.examples(report.COMPARE_EXAMPLES))

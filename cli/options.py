@@ -41,21 +41,22 @@ def examples(lines: tuple[str, ...], codes: str = "") -> str:
 Graph = Annotated[
     str | None,
     argument(
-        "GRAPH", "module:attribute, file.py:attribute or langgraph.json:name; else the settings' graph."
+        "GRAPH",
+        "module:attribute, file.py:attribute or langgraph.json:name; default: the graph in the settings.",
     ),
 ]
-Run = Annotated[Path | None, argument("RUN", "A run directory; the newest one when left out.")]
-Tasks = Annotated[Path | None, option("--tasks", "Tasks, one JSON object a line.")]
+Run = Annotated[Path | None, argument("RUN", "A run directory (default: the newest).")]
+Tasks = Annotated[Path | None, option("--tasks", "Tasks file: one JSON object per line.")]
 Buffer = Annotated[
     str | None,
     option("--buffer", "Recordings: an SQLite file, or an address (weaviate://host?tenant=shop).", "FILE"),
 ]
 Select = Annotated[
-    str | None, option("--select -k", "Only tasks with such names: 'refund and not big'.", "EXPRESSION")
+    str | None, option("--select -k", "Only tasks whose names match: 'refund and not big'.", "EXPRESSION")
 ]
-Tenant = Annotated[str | None, option("--tenant", "Whose recordings.")]
+Tenant = Annotated[str | None, option("--tenant", "Use the recordings of this tenant.")]
 Set = Annotated[list[str] | None, option("--set", "Any setting: --set simulate.concurrency=4.", "KEY=VALUE")]
-Resume = Annotated[Path | None, option("--resume", "Go on with this run directory.", "RUN")]
+Resume = Annotated[Path | None, option("--resume", "Continue the run in this directory.", "RUN")]
 Policy = Annotated[
     str | None,
     option(
@@ -64,14 +65,16 @@ Policy = Annotated[
         "DIR",
     ),
 ]
-StartPolicy = Annotated[Path | None, option("--policy", "The model directory to begin with.", "DIR")]
+StartPolicy = Annotated[Path | None, option("--policy", "Model directory to start from.", "DIR")]
 Output = Annotated[
     list[str] | None,
-    option("--output -o", "Write a report: .xml (JUnit), .md, .html or .json; md:FILE adds to FILE.", "FILE"),
+    option(
+        "--output -o", "Write a report: .xml (JUnit), .md, .html or .json; md:FILE appends to FILE.", "FILE"
+    ),
 ]
-Verbose = Annotated[int, option("--verbose -v", "Every episode; -vv: no text is cut.", count=True)]
-Yes = Annotated[bool, option("--yes -y", "Agree beforehand: real tools run.")]
-AsJson = Annotated[bool, option("--json", "One JSON object on stdout, nothing else.")]
+Verbose = Annotated[int, option("--verbose -v", "Show every episode; -vv: cut no text.", count=True)]
+Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation: real tools run.")]
+AsJson = Annotated[bool, option("--json", "Print one JSON object and nothing else.")]
 CONFIG: ContextVar[Path | None] = ContextVar("dreamgym_kit_config", default=None)
 """The settings file that `--config` names; None: the nearest `dreamgym.toml`."""
 OLD_FLAGS: Mapping[str, str] = {

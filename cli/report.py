@@ -38,11 +38,11 @@ class Only(StrEnum):
     ANOMALY = "anomaly"
 
 
-EpisodeId = Annotated[str | None, options.option("--episode", "This episode, step by step.", "ID")]
-OnlyThese = Annotated[Only | None, options.option("--only", "List the episodes of this kind.")]
-List = Annotated[bool, options.option("--list", "List the episodes, the worst first.")]
-Full = Annotated[bool, options.option("--full", "With --episode: cut no text, however long.")]
-Tools = Annotated[bool, options.option("--tools", "Every tool: effect, calls, where answers came from.")]
+EpisodeId = Annotated[str | None, options.option("--episode", "Show this episode step by step.", "ID")]
+OnlyThese = Annotated[Only | None, options.option("--only", "List only episodes of this kind.")]
+List = Annotated[bool, options.option("--list", "List the episodes, worst first.")]
+Full = Annotated[bool, options.option("--full", "With --episode: cut no text.")]
+Tools = Annotated[bool, options.option("--tools", "List every tool: effect, calls, sources of its answers.")]
 
 
 def command(
@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Print a run, or one episode, in the terminal.
 
-    What the agent would have done, what to look at first, how sure that is.
+    Shows what the agent would have done, what to check first, and how reliable that is.
     """
     directory = opened(run)
     alone = episode is not None or only is not None or list_all or tools
@@ -153,8 +153,8 @@ RUNS_EXAMPLES = (
     "dreamgym-kit runs merge shards/* --into runs/nightly --json",
 )
 MERGE_CODES = (
-    "Exit codes: 0 merged, also where it was before; 1 failed, 3 inconclusive, 4 error, over all "
-    "shards; 2 shards are missing, twice there, not finished or of different runs; 6 a real call was "
+    "Exit codes: 0 merged, now or before; 1 failed, 3 inconclusive, 4 error, over all "
+    "shards; 2 a shard is missing, duplicate, unfinished or of another run; 6 a real call was "
     "executed in one of them."
 )
 
@@ -163,12 +163,12 @@ runs_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List r
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="The run directories of all shards.")
 ]
-Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="The run directory to make.")]
+Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="Run directory to create.")]
 
 
 @runs_app.callback()
 def runs() -> None:
-    """Run directories: put shards together."""
+    """List runs; merge shards."""
 
 
 @runs_app.command("list")
@@ -192,10 +192,10 @@ def list_runs(as_json: options.AsJson = False) -> None:
 
 @runs_app.command("merge", epilog=options.examples(RUNS_EXAMPLES, MERGE_CODES))
 def merge(directories: Directories, into: Into, as_json: options.AsJson = False) -> None:
-    """Put the shards of a run together: one run directory, one journal, one report.
+    """Merge the shards of a run into one run directory with one report.
 
-    All of them must be there, finished, and of the same run. Merging them again changes nothing, unless
-    errors in them were run again meanwhile: then the run is made anew.
+    All shards must be present, finished, and of the same run. Merging again changes nothing, unless episodes
+    with errors were run again since: then the merged run is rebuilt.
     """
     from dreamgym_kit.report.merging import merge_runs
     from dreamgym_kit.report.terminal import render_run
@@ -219,7 +219,7 @@ COMPARE_EXAMPLES = (
 
 Before = Annotated[Path, options.argument("BEFORE", "A run directory.")]
 After = Annotated[Path, options.argument("AFTER", "Another run on the same tasks.")]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Most tasks listed.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of tasks listed.")]
 Output = Annotated[Path | None, options.option("--output -o", "Write FILE.html too.", "FILE")]
 
 
@@ -232,7 +232,7 @@ def compare(
 ) -> None:
     """Compare two runs of the same tasks.
 
-    By task, by tool and by finding, with 95 % intervals.
+    By task, tool and finding, with 95% confidence intervals.
     """
     from dreamgym_kit.report.comparing import compared, render_comparison
     from dreamgym_kit.rollout.rundir import RunDirectory

@@ -36,8 +36,8 @@ EXAMPLES = (
     "dreamgym-kit rules export refund_payment > rules.toml",
     "dreamgym-kit rules draft --with-source refund_payment",
 )
-Tool = Annotated[str | None, options.argument("TOOL", "This tool; else all.")]
-WithSource = Annotated[bool, options.option("--with-source", "Show the model the tools' source, too.")]
+Tool = Annotated[str | None, options.argument("TOOL", "Only this tool (default: all).")]
+WithSource = Annotated[bool, options.option("--with-source", "Also show the tools' source to the model.")]
 app = typer.Typer(
     help="Show, export or draft tool rules.",
     epilog=options.examples(EXAMPLES),
@@ -54,9 +54,9 @@ def show(
 ) -> None:
     """Show rules and how often each was right.
 
-    Rules say what tools answer, when they fail, what writes change and what they leave alone: declared in
-    settings, inferred from recordings, or drafted. Of inferred ones right and wrong are counted on
-    environments that a rule was not made from, of the others on all recordings.
+    Rules say what tools answer, when they fail, what writes change and what they leave unchanged. They are
+    declared in settings, inferred from recordings, or drafted. An inferred rule is scored on environments
+    that it was not inferred from, the others on all recordings.
     """
     known = _known(buffer, tenant, tool)
     lines = [line for line in _all_lines(known.models, known.episodes) if line.tool in known.tools]
@@ -77,7 +77,7 @@ def export(
 ) -> None:
     """Print inferred rules as TOML.
 
-    They are printed as [tools.NAME.model] of dreamgym.toml, to take over and correct.
+    Prints [tools.NAME.model] sections; copy them into dreamgym.toml and correct them.
     """
     known = _known(buffer, tenant, tool)
     text = "\n".join(settings_lines(known.models, known.episodes, known.tools))
@@ -97,7 +97,7 @@ def draft(
 ) -> None:
     """Let the LLM draft missing rules.
 
-    It reads schema and docstring; what a recording contradicts is dropped.
+    It reads schema and docstring. Rules that a recording contradicts are dropped.
     """
     import asyncio
 

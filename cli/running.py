@@ -249,7 +249,7 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
 @contextmanager
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
     """Open a buffer to dream from, for a while; None, said on stderr, where there is none yet."""
-    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.adapters.stores.factory import holds_secrets, open_store
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
 
@@ -268,6 +268,11 @@ def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]
     tell_waiting(place, settings)
     store = open_store(place, settings)
     try:
+        if count := holds_secrets(store, place, settings):
+            tell(
+                f"warning: {format_count(count, 'recording')} in {place} hold what today's rules mask; "
+                "to look at it and mask it: dreamgym-kit buffer scrub"
+            )
         yield store
     finally:
         with suppress(StoreError):  # what was dreamt is told all the same

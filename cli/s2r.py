@@ -1,4 +1,4 @@
-"""`dreamgym-kit s2r`: a policy goes on from the dream to the real tools, behind a gate and hard limits."""
+"""`dreamgym-kit s2r`: continue training on the real tools, behind a gate and hard limits."""
 
 import shlex
 import sys
@@ -27,9 +27,9 @@ EXAMPLES = (
     "dreamgym-kit s2r verify runs/2026-11-21-s2r-desk-7f3a --head $HEAD",
 )
 CODES = (
-    "Exit codes: 0 done, or its budget spent; 1 the gate is shut, a call was refused, dream and reality "
-    "parted, or the audit log is not whole; 2 cannot run, or nobody agreed; 6 a real call was executed past "
-    "the gate; 130 or 143 stopped, can be resumed."
+    "Exit codes: 0 done, or its budget spent; 1 the preflight failed, a call was refused, a real "
+    "answer diverged, or the audit log is incomplete; 2 cannot run, or not confirmed; 6 a real call was "
+    "executed past the gate; 130 or 143 stopped, can be resumed."
 )
 
 _ALLOWED = {
@@ -38,9 +38,9 @@ _ALLOWED = {
     "live": "Reads and writes will be REAL; one that cannot be undone is held unless s2r.auto_approve "
     "names it",
 }
-PreflightOnly = Annotated[bool, options.option("--preflight-only", "Only the gate; no real call is made.")]
+PreflightOnly = Annotated[bool, options.option("--preflight-only", "Run only the preflight: no real call.")]
 Audited = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or its audit log.")]
-Head = Annotated[str | None, options.option("--head", "The log's last digest, kept elsewhere.", "DIGEST")]
+Head = Annotated[str | None, options.option("--head", "The log's last digest, from another copy.", "DIGEST")]
 
 
 @options.keyed("tasks", "buffer", "s2r.stage", "s2r.max_calls", "s2r.approver", "train.steps")
@@ -55,8 +55,9 @@ def command(
 ) -> None:
     """Continue training on the REAL tools, supervised.
 
-    First a gate in the dream, then canaries in shadow. No real call passes the budget, a tool's own limit,
-    the stage or an approval; it stops by itself where dream and reality part. All is in the audit log.
+    First a preflight in the dream, then canary tasks in stage shadow. The budget, each tool's own limit, the
+    stage and approvals bound the real calls. Training stops when real answers diverge from the dream's. The
+    audit log has every call.
     """
     settings = given.settings(policy)
     from dreamgym_kit.adapters.langgraph.run.request import S2rRequest

@@ -27,8 +27,8 @@ EXAMPLES = (
     "dreamgym-kit serve --from deployed --port 8001",
 )
 CODES = (
-    "Exit codes: 2 cannot run, or it ended by itself; 130 or 143 stopped, once what was under way had ended. "
-    "Without a role: those of vLLM, which takes this command's place."
+    "Exit codes: 2 cannot run, or the server ended by itself; 130 or 143 stopped, after open requests ended. "
+    "Without a role: the exit codes of vLLM, which replaces this process."
 )
 ROLES = ("experience", "policy")
 _OF_A_ROLE = ("serve.dev", "serve.scale_out", "serve.lora_rank", "serve.ready_within_s")
@@ -36,17 +36,17 @@ _OF_A_ROLE = ("serve.dev", "serve.scale_out", "serve.lora_rank", "serve.ready_wi
 What = Annotated[
     str | None,
     options.argument(
-        "[experience|policy|DIR]", "Which role of the kit, or a model directory; else what is deployed."
+        "[experience|policy|DIR]", "Role to serve, or a model directory (default: the deployed model)."
     ),
 ]
-More = Annotated[list[str] | None, options.argument("[-- FLAG...]", "Flags for vLLM.")]
-Model = Annotated[str | None, options.option("--model", "What a role is served by.", "DIR|NAME")]
-Shelf = Annotated[Path, typer.Option("--from", metavar="DIR", help="The folder of versions.")]
-Name = Annotated[str | None, options.option("--name", "How it is called in requests.")]
-Host = Annotated[str, typer.Option("--host", help="Beyond 127.0.0.1 only with a key.")]
-Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")]
-Program = Annotated[str, typer.Option("--vllm", metavar="PATH", help="The program that serves it.")]
-Log = Annotated[Path | None, options.option("--log", "Where vLLM's words go.", "FILE")]
+More = Annotated[list[str] | None, options.argument("[-- FLAG...]", "Flags to pass to vLLM.")]
+Model = Annotated[str | None, options.option("--model", "Model to serve for the role.", "DIR|NAME")]
+Shelf = Annotated[Path, typer.Option("--from", metavar="DIR", help="Model registry.")]
+Name = Annotated[str | None, options.option("--name", "Model name in requests.")]
+Host = Annotated[str, typer.Option("--host", help="Address; beyond 127.0.0.1 only with a key.")]
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")]
+Program = Annotated[str, typer.Option("--vllm", metavar="PATH", help="The vLLM program.")]
+Log = Annotated[Path | None, options.option("--log", "File for vLLM's output.", "FILE")]
 
 
 def command(
@@ -63,11 +63,11 @@ def command(
 ) -> None:
     """Serve a model with vLLM.
 
-    On this machine alone, asking every caller for a key, without development routes. Other options are
-    settings: [serve], or --set serve.lora_rank=16.
+    Listens on this machine only, requires a key from every caller, and disables development routes. Other
+    options are settings: [serve], or --set serve.lora_rank=16.
 
-    A role of the kit is watched, drained before it stops, and logged to a file. What is deployed is first
-    held against its digest.
+    The server of a role is monitored, finishes open requests before it stops, and logs to a file. A deployed
+    model is checked against its digest first.
     """
     from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, find_program, read_serving_key
     from dreamgym_kit.settings.schema import ServeSettings

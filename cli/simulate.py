@@ -15,6 +15,7 @@ from dreamgym_kit.cli.running import (
     tell_warnings,
     unfinished,
 )
+from dreamgym_kit.cli.sandbox import confine
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.percent import format_count
 
@@ -30,7 +31,7 @@ EXAMPLES = (
     "dreamgym-kit simulate --resume runs/2026-11-21-desk-7f3a",
 )
 CODES = (
-    "Exit codes: 0 passed; 1 failed (a real call was blocked, or a rule of the gate broke); 2 cannot run; "
+    "Exit codes: 0 passed; 1 failed (a real call was blocked, or a gate rule broke); 2 cannot run; "
     "3 inconclusive; 4 error; 5 no task; 6 a real call was executed; 130 or 143 stopped, can be resumed."
 )
 RECORD_EXAMPLES = (
@@ -38,7 +39,7 @@ RECORD_EXAMPLES = (
     "dreamgym-kit record --repeats 3 --yes",
     "dreamgym-kit record --buffer staging.db --max-calls 500",
 )
-RECORD_CODES = "Exit codes: 0 done; 2 cannot run, or nobody agreed; 130 or 143 stopped, can be resumed."
+RECORD_CODES = "Exit codes: 0 done; 2 cannot run, or not confirmed; 130 or 143 stopped, can be resumed."
 
 
 @options.keyed(
@@ -55,13 +56,14 @@ def command(
 ) -> None:
     """Run the tasks in a dream. No real tool runs.
 
-    Shows what it would have done, what to look at first, and how much of it rests on recordings.
+    Shows what the agent would have done, what to check first, and how many answers rest on recordings.
     """
     settings, targets = given.settings(), export.targets_of(output, reports=True)
-    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
-
     spec = options.graph_of(settings, "simulate")
     chosen = options.selected_tasks(settings, "simulate", select)
+    confine(settings, targets=[target.place for target in targets], resume=resume)
+    from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+
     with opened_recordings(settings) as store:
         request = RunRequest(
             graph=spec,
@@ -96,7 +98,7 @@ def record(
 ) -> None:
     """Run the tasks on the REAL tools; record every call.
 
-    Says first which effects the tools can have, and asks.
+    First lists the effects that the tools can have, and asks for confirmation.
     """
     settings = given.settings()
     from dreamgym_kit.adapters.langgraph.run.request import RunRequest

@@ -46,8 +46,8 @@ def command(
 ) -> None:
     """Train the agent's model in the dream.
 
-    Groups of episodes are dreamed, judged and learned from, step by step; the result is what the policy does
-    on held-out tasks, before and after. It stops by itself where the figures cannot be trusted.
+    Each step simulates groups of episodes, grades them and updates the model. The result is the pass rate on
+    held-out tasks before and after. Training stops when its figures can no longer be trusted.
     """
     from dreamgym_kit.adapters.trainers.ranks import lends_a_hand
 

@@ -24,6 +24,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 sys.path.insert(0, str(Path(__file__).parent))
+import fresh  # noqa: E402 - it lies in this folder
+
 # Before torch is imported: each of pytest's processes has one core, and threads that wait for others spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -119,18 +121,8 @@ def live_weaviate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBuff
 
 @pytest.fixture(autouse=True)
 def _awake_afterwards() -> Iterator[None]:
-    """What a dream refused, and that there was one, is not the next test's to hear.
-
-    And the process looks for new secrets once a second, so that the next test would be given this one's.
-    """
     yield
-    if "dreamgym_kit.routing.process" in sys.modules:
-        import fresh
-
-        fresh.forget_dreams()
-    masking = sys.modules.get("dreamgym_kit.replay.masking")
-    if masking is not None:
-        masking._PROCESS._until = 0.0
+    fresh.after_test()
 
 
 @pytest.fixture(scope="session")

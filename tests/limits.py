@@ -15,8 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
-    "lines": (82_950, "House II ends at 66,000"),
-    "files": (402, "House II ends at 380"),
+    # 8,600 lines and 23 files over House II's: programs of tools (4,900; toolkit/dream/state goes in return),
+    # the kernel sandbox (1,500), secrets by maintained rules (1,100), effects by argument (500)
+    "lines": (91_550, "The dream speaks, by which 6,500 go; House II ends at 66,000"),
+    "files": (425, "The dream speaks, by which 42 go; House II ends at 380"),
     "setting_declarations": (0, "none"),
     "single_importer_modules": (68, "House II ends at 45"),
     "circles": (0, "none"),

@@ -41,7 +41,7 @@ def checked(
     (source / "tests").mkdir(parents=True)
     (source / "pyproject.toml").write_text(PROJECT)
     (source / "tests" / "test_it.py").write_text(tests)
-    for file in ("conftest.py", "places.py"):
+    for file in ("conftest.py", "fresh.py", "places.py"):
         shutil.copy(CHECKOUT / "tests" / file, source / "tests")
     check = checking.Check(folder)
     check.suite("fast", nightly=False)

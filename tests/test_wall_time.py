@@ -14,7 +14,7 @@ FOUND = {
     "a ratio": "    late = early = time.perf_counter()\n    assert late / early < 1.5\n",
     "a speed": "    took = time.perf_counter()\n    assert 100 / took > 500\n",
     "in a list": "    spent = []\n    spent.append(time.thread_time())\n    assert max(spent) < 5\n",
-    "a figure": "    figures = dict(orchestration.figures())\n    assert figures['share'] / 1 > 0.8\n",
+    "a figure": "    figures = dict(orchestration.figures())\n    assert figures['share_sync'] / 1 > 0.8\n",
     "two figures": "    figures = dict(tokens.quick(0))\n    assert figures['hf_at_8'] < figures['at_8']\n",
     "by hand": "    took = time.monotonic()\n    if took > 3:\n        pytest.fail('slow')\n",
     "no tenfold margin": "    took = time.monotonic()\n    assert took < 40  # tenfold: 5\n",

@@ -291,6 +291,10 @@ class TransitionStore(Protocol):
         """Let rows go until the rest fits, real ones last; gives how many left. `now`: Unix time, seconds."""
         ...
 
+    def remove(self, ids: Sequence[str]) -> int:
+        """Take rows out by their ids; gives how many of them there were."""
+        ...
+
     def count(self) -> int:
         """How many transitions there are."""
         ...

@@ -110,6 +110,18 @@ class Environment:
         return f"{self.name}:{self.variant}"
 
 
+class ArgumentReader(StrEnum):
+    """What tells a call's effect from an argument (see `argument_effects`)."""
+
+    SQL = "sql"
+    HTTP = "http"  # a method
+    SHELL = "shell"  # a command line
+
+
+EffectWhen = Mapping[str, ArgumentReader | Mapping[str, Effect]]
+"""By argument: the reader of it, or the effect that each value of it has."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """A tool as the gate and the dream know it."""
@@ -123,6 +135,7 @@ class ToolSpec:
     kind: str = "tool"  # tool, function or node
     answer_schema: Mapping[str, JsonValue] = field(default_factory=dict)  # of its answers; {}: not declared
     answer_form: str = "value"  # what that is a schema of (see `dream.answer_schema`)
+    effect_when: EffectWhen = field(default_factory=dict)  # what a call does, where its arguments decide
 
 
 @dataclass(frozen=True, slots=True)

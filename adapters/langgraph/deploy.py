@@ -1,9 +1,9 @@
-"""`deploy`: weights that beat what is in use on the real tools take its place; `deployed`: work with them.
+"""`deploy`: promote a model if it beats the current one on the real tools; `deployed`: run it.
 
     from dreamgym_kit import deploy
     deploy("runs/2026-11-21-train-desk-7f3a", evaluated="runs/...-b", against="runs/...-a", into="deployed")
 
-Others take it only by force. Reads runs that were made before, copies files and writes a card; no tool runs.
+`force` promotes without that. Reads earlier runs, copies files and writes a model card; no tool runs.
 """
 
 import re
@@ -42,10 +42,10 @@ from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.trust.promotion import Promotion, promotion
 from dreamgym_kit.types import Environment, Task
 
-SHELF = "deployed"  # the folder where nobody names one
+SHELF = "deployed"  # default directory of the registry
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 _ODD = re.compile(r"[^A-Za-z0-9._/-]|^[^A-Za-z0-9]")
-_AGENT = "agent"  # what is served where no graph gives it a name
+_AGENT = "agent"  # model name if the graph has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Deployed:
 
     event: RegistryEvent
     pointing: Pointing
-    promotion: Promotion | None  # None: no comparison was fit for it
-    card: Path | None = None  # of the version that is in use now; None where nothing changed
-    already: bool = False  # these very weights were in use before
+    promotion: Promotion | None  # None: no usable comparison
+    card: Path | None = None  # of the current version; None if nothing changed
+    already: bool = False  # these weights were already current
 
     @property
     def done(self) -> bool:
-        """Whether the weights that were asked for are in use."""
+        """Whether the requested weights are current."""
         return self.event.deed.changes
 
     @property
@@ -68,19 +68,19 @@ class Deployed:
         """The result as a sentence."""
         event = self.event
         if self.already:
-            return f"These weights are in use already, as {event.version}. Nothing was changed."
+            return f"These weights are already current, as {event.version}. Nothing was changed."
         if event.deed is RegistryAction.ROLLED_BACK:
-            return f"Rolled back: {event.version} is in use again, in place of {event.before}."
-        place = f"in place of {event.before}" if event.before else "the first one here"
+            return f"Rolled back: {event.version} is current again and replaces {event.before}."
+        place = f"replaces {event.before}" if event.before else "the first version here"
         if event.deed is RegistryAction.PROMOTED:
-            return f"Promoted: {event.version} is in use, {place}. {event.sentence}"
+            return f"Promoted: {event.version} is current ({place}). {event.sentence}"
         if event.deed is RegistryAction.FORCED:
-            return f"Forced: {event.version} is in use, {place}. Its card says so, and what spoke against it."
-        stays = f"{event.before} stays in use" if event.before else "nothing is in use"
+            return f"Forced: {event.version} is current ({place}). Its card says so and lists the objections."
+        stays = f"{event.before} stays current" if event.before else "no version is current"
         return f"Not promoted: {stays}. {' '.join(event.reasons)}"
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The same for machines."""
+        """The result as JSON."""
         decision = self.promotion
         return {
             "done": self.done,
@@ -110,7 +110,7 @@ def deploy(
     record: str | Path | None = None,
     settings: Settings | None = None,
 ) -> Deployed:
-    """Put weights in use where the paired comparison on the real tools says that they are better.
+    """Promote weights if the paired comparison on the real tools shows that they are better.
 
     Args:
         weights: the run directory of a training, or a model directory.
@@ -132,9 +132,9 @@ def deploy(
     chosen = _tasks(tasks, known, needed=evaluated is not None)
     measured = _evaluation(evaluated, against, chosen)
     if force is not None and not force.strip():
-        raise UserError("force: say why; it is written into the card. Nothing was changed.")
+        raise UserError("force: give a reason; it goes on the model card. Nothing was changed.")
     if name is not None and not _NAME.fullmatch(name):
-        raise UserError(f"name: {name!r:.60} is no name for a model; use letters, digits and . _ / - only.")
+        raise UserError(f"name: {name!r:.60} is not a model name. Use only letters, digits and . _ / - .")
     with ModelRegistry(Path(into), make=True) as shelf:
         use = _use(shelf, name, record, known)
         pointing = shelf.pointing(into, use)
@@ -147,8 +147,8 @@ def deploy(
         if missing and force is None:
             listed = "\n  ".join(missing)
             raise UserError(
-                "nothing was changed: no comparison says that these weights are better.\n  "
-                f"{listed}\n  A person can put them in use all the same: --force 'why'."
+                "nothing was changed: no comparison shows that these weights are better.\n  "
+                f"{listed}\n  To promote them anyway, give a reason: --force 'why'."
             )
         weighed = None if missing or measured is None or measured.a is None else _weighed(shelf, measured)
         reasons = missing if weighed is None else weighed.reasons
@@ -174,14 +174,14 @@ def deploy(
             pointing=pointing,
         )
         shelf.put(version, lambda folder: _fill(folder, candidate, facts))
-        shelf.whole(version)  # what was copied is what was tried
+        shelf.whole(version)  # the copied files are the evaluated ones
         shelf.use = use
         shelf.note(event)
         return Deployed(event, pointing, weighed, shelf.place(version.name) / MERGED / CARD)
 
 
 def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "") -> Deployed:
-    """Put the version before in use again, or the one named; its files are held against their digest first.
+    """Make the previous version, or the named one, current again; checks its files' digest first.
 
     Raises:
         UserError: there is none, or its files are not what was deployed. Nothing was changed.
@@ -190,9 +190,9 @@ def roll_back(into: str | Path = SHELF, *, to: str | None = None, why: str = "")
         current = shelf.current
         name = to or shelf.before
         if current is None or not name:
-            raise UserError(f"{into}: there is no version before to go back to. Nothing was changed.")
+            raise UserError(f"{into}: there is no previous version. Nothing was changed.")
         if name == current.name:
-            raise UserError(f"{into}: {name} is what is in use. Nothing was changed.")
+            raise UserError(f"{into}: {name} is already current. Nothing was changed.")
         version = shelf.version(name)
         shelf.whole(version)
         event = RegistryEvent(
@@ -214,7 +214,7 @@ def deployed(
     environment: Environment | None = None,
     settings: Settings | None = None,
 ) -> Iterator[str]:
-    """Run one piece of the agent's work on the real tools; gives the name of the version in use.
+    """Run the agent on the real tools with the current version; gives the version's name.
 
     While `dreamgym-kit deploy promote --record BUFFER` is in force each tool call of the block is kept
     there, as an episode that is called after the version: the next training begins with it. Otherwise
@@ -244,7 +244,7 @@ def _tasks(tasks: Tasks | None, settings: Settings, *, needed: bool) -> list[Tas
     if settings.tasks is not None:
         return tasks_of(settings.resolve(settings.tasks))
     if needed:
-        raise UserError("no tasks: name the file that the evaluation's tasks are from (--tasks tasks.jsonl).")
+        raise UserError("no tasks: name the tasks file of the evaluation (--tasks tasks.jsonl).")
     return []
 
 
@@ -253,7 +253,7 @@ def _evaluation(
 ) -> Evaluation | None:
     if evaluated is None:
         if against is not None:
-            raise UserError("deploy: --baseline goes with --evaluation RUN, the run of these weights.")
+            raise UserError("deploy: --baseline needs --evaluation RUN, the run of these weights.")
         return None
     if isinstance(evaluated, Evaluation):
         return evaluated
@@ -268,7 +268,7 @@ def _use(shelf: ModelRegistry, name: str | None, record: str | Path | None, sett
 
 
 def _weighed(shelf: ModelRegistry, evaluation: Evaluation) -> Promotion:
-    """The comparison as so many-eth look at what is in use; one that was made before is no new look."""
+    """Give the comparison, corrected for earlier looks at the current version; a repeat adds none."""
     assert evaluation.a is not None  # a gap otherwise
     looks, runs = list(shelf.looks), _runs(evaluation)
     look = looks.index(runs) + 1 if runs in looks else len(looks) + 1
@@ -276,7 +276,7 @@ def _weighed(shelf: ModelRegistry, evaluation: Evaluation) -> Promotion:
 
 
 def _runs(evaluation: Evaluation | None) -> tuple[str, str]:
-    """The ids of the run that tried the weights and of the one that it is held against."""
+    """Give the ids of the weights' run and of the baseline run."""
     sides = (evaluation.b, evaluation.a) if evaluation is not None else (None, None)
     facts = [side.summary.fact("run") if side is not None else "" for side in sides]
     tried, replaced = (fact if isinstance(fact, str) else "" for fact in facts)
@@ -312,7 +312,7 @@ def _event(
 
 
 def _fill(folder: Path, candidate: DeployCandidate, facts: CardFacts) -> None:
-    """Write a version's files: the weights as they were tried, the adapter, a card with each."""
+    """Write a version's files: the evaluated weights, the adapter, and a model card for each."""
     merged = folder / MERGED
     merged.mkdir()
     for path in model_files(candidate.model):

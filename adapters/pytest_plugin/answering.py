@@ -1,8 +1,8 @@
-"""What answers in a test's dream: tool calls, and the agent's model.
+"""Sources of answers in a test's dream, for tool calls and for the agent's model.
 
-Tool calls: the test's own words, then the cassette, then a buffer if asked. What none of them answers is a
-miss: the episode ends there, and the test says what came nearest. The model: one tape of a cassette keeps
-what it says, one says it again to the same request.
+Tool calls: the test's mocks, then the cassette, then a buffer if configured. A call without an answer is a
+miss: the episode ends there, and the test's message names the nearest recording. The model: one tape of a
+cassette records its replies, another replays them for equal requests.
 """
 
 import inspect
@@ -33,10 +33,10 @@ class CassetteExperience:
     """Implements `interfaces.ExperienceModel` for one run of a test's agent.
 
     Args:
-        mocks: what the test says that tools answer, by name: a value, an exception, or a function of the
-            call's arguments that gives or raises one.
-        recorded: everything in the cassette.
-        further: what is asked last (a buffer with its tool models).
+        mocks: the test's own answers by tool name: a value, an exception, or a function of the call's
+            arguments that returns a value or raises.
+        recorded: all recordings of the cassette.
+        further: the last source (a buffer with its tool models).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CassetteExperience:
     ) -> None:
         self.waits = further.waits if further is not None else False
         self.misses: list[str] = []
-        self.mistakes: list[str] = []  # of the test, in what it says that tools answer
+        self.mistakes: list[str] = []  # errors in the test's mocks
         self._mocks, self._recorded = mocks, recorded
         cassette = RecordedExperience(self._of_world)
         self._recordings = cassette if further is None else FallbackChain(cassette, further)
@@ -77,12 +77,12 @@ class CassetteExperience:
 
 
 def _cannot_take(mock: Any, args: Mapping[str, Any]) -> str | None:
-    """Why a function cannot be called so; None where it can, or is none."""
+    """Say why a function does not accept the arguments; None if it does, or is not a function."""
     if not callable(mock) or _is_failure(mock):
         return None
     try:
         takes = inspect.signature(mock)
-    except (TypeError, ValueError):  # some that are written in C do not say
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return None
     try:
         takes.bind(**args)
@@ -92,14 +92,14 @@ def _cannot_take(mock: Any, args: Mapping[str, Any]) -> str | None:
 
 
 async def _scripted(mock: Any, call: Call) -> Answer:
-    """The test's own answer; what it raises is what the tool fails with."""
+    """Give the mock's answer; an exception it raises is the tool's error."""
     try:
         value = mock(**call.args) if callable(mock) and not _is_failure(mock) else mock
         if inspect.isawaitable(value):
             value = await value
         if _is_failure(value):
             raise value
-    except Exception as error:  # noqa: BLE001  a test may raise anything in a tool's place
+    except Exception as error:  # noqa: BLE001  a mock may raise anything
         return Answer(source=Source.SCRIPTED, error=str(error), error_type=type(error).__name__)
     return Answer(content=to_json(value), source=Source.SCRIPTED)
 
@@ -109,13 +109,13 @@ def _is_failure(value: Any) -> bool:
 
 
 def explain_unanswered(call: Call, miss: Answer, situation: Situation, recorded: Sequence[Transition]) -> str:
-    """Say of a tool call that no recording answers which one came nearest.
+    """Explain why no recording answers a tool call, and name the nearest one.
 
     Args:
         call: the call.
-        miss: what the dream could say of it.
-        situation: where it stands.
-        recorded: everything in the cassette.
+        miss: the dream's reason for not answering.
+        situation: the episode up to the call.
+        recorded: all recordings of the cassette.
     """
     first = f"{shown_call(call.tool, call.args)} is not in the cassette: {clean(miss.why)}"
     if miss.nearest is not None:
@@ -130,14 +130,14 @@ def explain_unanswered(call: Call, miss: Answer, situation: Situation, recorded:
 def _other_tools(tool: str, recorded: Sequence[Transition]) -> str:
     names = sorted({entry.call.tool for entry in recorded})
     if not names:
-        return "the cassette holds no call at all"
+        return "the cassette is empty"
     near = get_close_matches(tool, names, n=1)
     hint = f"; nearest name: {near[0]}" if near else ""
     return f"recorded: {', '.join(map(clean, names))}{hint}"
 
 
 class _Tape:
-    """What both tapes have of `model_replay.ModelTape`."""
+    """The part of `model_replay.ModelTape` that both tapes share."""
 
     def __init__(self, task: str, models: str, masker: Masker) -> None:
         self._task, self._models, self._masker = task, models, masker
@@ -155,13 +155,13 @@ class _Tape:
         """See `ModelTape.keep`."""
 
     def _request(self, query: ModelQuery) -> tuple[ModelQuery, tuple[str, ...]]:
-        """A request as it is kept and compared, without secrets, and its messages' digests."""
+        """Give the request without secrets, as it is recorded and compared, and its messages' digests."""
         messages = tuple(self._masker.plain(dict(message)) for message in query.messages)
         return replace(query, messages=messages), tuple(map(_digest_of, messages))
 
 
 class RecordingTape(_Tape):
-    """Keeps what models say, without secrets."""
+    """Records models' replies, without secrets."""
 
     playing = False
 
@@ -191,14 +191,14 @@ class RecordingTape(_Tape):
             self._turns.append(turn)
 
     def turns(self) -> tuple[ModelTurn, ...]:
-        """What was kept, in the order heard."""
+        """Give the recorded turns in order."""
         return tuple(self._turns)
 
 
 class PlayingTape(_Tape):
-    """Says again what was said to the very same request.
+    """Replays the recorded reply to an equal request.
 
-    A request that was made several times is answered in the order recorded, and the last answer repeats.
+    Replies to a repeated request come in the order recorded; the last one repeats.
     """
 
     playing = True
@@ -242,19 +242,17 @@ def _model_miss(
     turns: Sequence[ModelTurn],
     spelt: Mapping[str, Mapping[str, JsonValue]],
 ) -> str:
-    """Say of a request to the agent's model that no recording answers which one came nearest.
+    """Explain why no recording answers a request to the agent's model, and name the nearest one.
 
     Args:
-        query: what the model was asked now.
+        query: the request.
         sent: its messages' digests.
-        turns: what is in the cassette.
+        turns: all recorded turns of the cassette.
         spelt: messages by their digest.
     """
-    first = f"the agent's model ({clean(query.model)}) was asked something that is not in the cassette"
+    first = f"the agent's model ({clean(query.model)}) got a request that is not in the cassette"
     if not turns:
-        return (
-            f"{first}\n  no answer of a model was recorded for this test (models='live': it answers itself)"
-        )
+        return f"{first}\n  no model reply was recorded for this test; record it, or set models='live'"
     nearest = max(turns, key=lambda turn: (_in_common(turn.sent, sent), -abs(len(turn.sent) - len(sent))))
     lines = [first, f"  nearest: turn {nearest.turn} of {nearest.task}"]
     if nearest.model != query.model:
@@ -270,12 +268,12 @@ def _model_miss(
         old, new = (dict(side) if isinstance(side, Mapping) else side for side in (old, new))
         lines.extend(f"    {name} {line}" for line in changes(old, new))
     elif len(lines) == 2:
-        lines.append("    what the tools or options say of themselves differs (a description, a schema)")
+        lines.append("    only tool descriptions, tool schemas or model options differ")
     return "\n".join(lines)
 
 
 def _in_common(recorded: Sequence[str], now: Sequence[str]) -> int:
-    """How many messages are the same from the first on."""
+    """Count the equal messages at the start."""
     count = 0
     for old, new in zip(recorded, now, strict=False):
         if old != new:

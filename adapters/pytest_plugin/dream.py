@@ -230,7 +230,8 @@ class Dream:
         __tracebackhide__ = True
         self._tries += 1
         # of a graph that has a name, `dreamgym.lock` stands beside the cassette
-        store = MemoryStore(path=self._cassette.path if isinstance(run.graph, str) else None)
+        path = self._cassette.path if isinstance(run.graph, str) else None
+        store = MemoryStore(path=path, salted=False)  # a cassette is shared, and a salt is not
         directory = self._directory / f"run-{self._tries}"
         options |= {"settings": self._settings, "buffer": store, "run_dir": directory}
         if run.on_loop:

@@ -1,11 +1,11 @@
-"""What holds for one test: what its dream is to be like, and the gate for as long as it lasts.
+"""Options of one test's dream, and the interceptor for the test's duration.
 
-Options come from the command line, pytest's ini, and the marks of the test. The closest mark wins, key by
-key: function, class, module. Whether real tools may run is said on the command line or in the ini alone,
-never by a mark, and a CI system (`CI` set) heeds the command line only.
+Options come from the command line, pytest's ini, and the test's marks. For each key the closest mark wins:
+function, class, module. Only the command line and the ini can allow real tools, never a mark; in CI (`CI`
+set) only the command line can.
 
-The gate is in before the test, armed, and out again as if nothing had been. Between the runs of a test only
-tools are held; while a run is on, the egress guard stands too.
+The interceptor is installed before the test and removed after it. Between the runs of a test only tools are
+blocked; during a run the egress guard is active too.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ _WORKER = getattr(pools, "_worker", None)
 
 @dataclass(frozen=True, slots=True)
 class DreamOptions:
-    """How one test dreams.
+    """Options of one test's dream.
 
     Attributes:
         test: its name in cassettes.
-        folder: where the test is.
-        cassette: the file of its tool calls.
-        models: whose chat models are taped: "auto" (a provider's), "recorded" (all) or "live" (none).
-        buffer: a buffer whose recordings and tool models answer what the cassette does not; None: none.
-        settings: the `dreamgym.toml` that holds; None: the nearest one above the test.
+        folder: directory of the test.
+        cassette: file of its tool calls.
+        models: chat models to record and replay: "auto" (of providers), "recorded" (all) or "live" (none).
+        buffer: buffer that answers calls missing from the cassette; None: no buffer.
+        settings: the `dreamgym.toml` to use; None: the nearest one above the test.
     """
 
     test: str
@@ -62,16 +62,16 @@ class DreamOptions:
 
 
 def options_of(item: pytest.Item) -> DreamOptions:
-    """What holds for one test.
+    """Give the options of one test.
 
     Raises:
-        UserError: a mark says something that there is not.
+        UserError: a mark has an unknown key or value.
     """
     marked = _marked(item)
     folder = item.path.parent
     models = str(marked.get("models", item.config.getini("dream_models")))
     if models not in MODELS:
-        raise UserError(f"{item.nodeid}: models: '{models}' is none of {', '.join(MODELS)}")
+        raise UserError(f"{item.nodeid}: models: '{models}' is unknown. Use one of {', '.join(MODELS)}.")
     cassettes = folder / item.config.getini("dream_cassettes")
     named = marked.get("cassette")
     own = _file_name(item.nodeid.split("::", 1)[-1])
@@ -94,7 +94,9 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for mark in item.iter_markers("dream"):  # the closest first
         if mark.args:
-            raise UserError(f"{item.nodeid}: @pytest.mark.dream takes keywords only: {', '.join(MARK_KEYS)}")
+            raise UserError(
+                f"{item.nodeid}: @pytest.mark.dream takes only keyword arguments: {', '.join(MARK_KEYS)}"
+            )
         for name, value in mark.kwargs.items():
             if name not in MARK_KEYS:
                 raise UnknownName(
@@ -111,17 +113,17 @@ def _buffer(item: pytest.Item, buffer: Any) -> Place | bool | None:
 
 
 def _named(cassettes: Path, name: object) -> Path:
-    """A cassette that a mark names lies in the folder of cassettes, whatever the name is."""
+    """Give the path of a cassette that a mark names; it is always inside the cassette directory."""
     plain = Path(str(name))
     if not plain.name:
-        raise UserError(f"cassette: '{name}' is no name; say one")
+        raise UserError(f"cassette: '{name}' is not a file name. Name a file, such as refunds.jsonl.")
     if plain.is_absolute() or ".." in plain.parts:
-        raise UserError(f"cassette: '{name}' lies outside {cassettes}; say a name")
+        raise UserError(f"cassette: '{name}' is outside {cassettes}. Use a path inside it.")
     return cassettes / (plain if plain.suffix == ".jsonl" else plain.with_name(f"{plain.name}.jsonl"))
 
 
 def _file_name(name: str) -> str:
-    """A test's name as a file has it; told apart by a digest where that takes letters from it."""
+    """Make a file name from a test's name; adds a digest if characters had to be replaced."""
     function, bracket, parameters = name.partition("[")
     plain = function.replace("::", ".") + bracket.replace("[", "-") + parameters.removesuffix("]")
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", plain)[:100]
@@ -129,34 +131,34 @@ def _file_name(name: str) -> str:
 
 
 class DreamWarning(UserWarning):
-    """Something a person should know of a test's dream."""
+    """A problem in a test's dream that does not fail the test."""
 
 
 _Failed: type[BaseException] = pytest.fail.Exception
 
 
 class TestRealCallBlocked(RealCallBlocked, _Failed):  # type: ignore[misc,valid-type]
-    """A refusal that pytest takes for a failure.
+    """A blocked call that pytest reports as a failure.
 
-    Of other exceptions that are no `Exception` it leaves a teardown half done: the next test would then be
-    given this one's `dream`, and find its own tools refused.
+    With other exceptions outside `Exception`, pytest leaves the teardown unfinished: the next test would get
+    this test's `dream`, and its own tools would be blocked.
     """
 
 
 class TasksBegun:
-    """The tasks that a test's loops still have when it ends, and had not when its first run began."""
+    """Tasks that a test started on its event loops and that still run when it ends."""
 
     def __init__(self) -> None:
         self._before: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
 
     def note(self) -> None:
-        """Hear that a run begins; notes the loop that runs here, if one does."""
+        """Note the tasks of the current event loop, if there is one, when a run begins."""
         with suppress(RuntimeError):
             loop = asyncio.get_running_loop()
             self._before.setdefault(loop, asyncio.all_tasks(loop))
 
     def left(self) -> list[str]:
-        """Names of those that may go on."""
+        """Give the names of tasks that may still run."""
         return sorted(
             task.get_name()
             for loop, before in self._before.items()
@@ -167,14 +169,14 @@ class TasksBegun:
 
 @contextmanager
 def intercepting(*, armed: bool, tasks: TasksBegun) -> Iterator[None]:
-    """Hold every tool of the process in the block.
+    """Intercept every tool of the process inside the block.
 
     Args:
-        armed: refuse calls that belong to no episode; False where this test records real ones.
-        tasks: of the loops that the test's runs were on.
+        armed: block calls outside an episode; False if this test records real calls.
+        tasks: tasks on the event loops of the test's runs.
 
     Raises:
-        RealCallBlocked: at the end, when an episode is still running.
+        RealCallBlocked: at the end, if an episode is still running.
     """
     before, was_installed = _at_work(), installed()
     refusal, PROCESS.refusal = PROCESS.refusal, TestRealCallBlocked
@@ -192,14 +194,14 @@ def intercepting(*, armed: bool, tasks: TasksBegun) -> Iterator[None]:
     if left:
         names = ", ".join(f"'{name}'" for name in left)
         warnings.warn(
-            f"threads or tasks begun in this test still run; tools that they call are refused: {names}",
+            f"threads or tasks started by this test still run; their tool calls are blocked: {names}",
             DreamWarning,
             stacklevel=2,
         )
 
 
 def _at_work() -> set[threading.Thread]:
-    """The threads that do something; idle ones of a pool do nothing by themselves."""
+    """Give the busy threads; idle threads of a pool are left out."""
     frames = sys._current_frames()
     return {
         thread
@@ -209,7 +211,7 @@ def _at_work() -> set[threading.Thread]:
 
 
 def _waits_for_work(frame: FrameType | None) -> bool:
-    """A pool's thread without work stands in its own loop with none in its hand, and none is on its way."""
+    """Say whether a pool's thread is idle: in its worker loop, without a work item, its queue empty."""
     if frame is None:
         return True
     if frame.f_code is not getattr(_WORKER, "__code__", None):
@@ -219,7 +221,7 @@ def _waits_for_work(frame: FrameType | None) -> bool:
 
 
 def _left_running(before: set[threading.Thread]) -> list[str]:
-    """Threads that were set to work since and do not end within a moment."""
+    """Give the names of threads that became busy since and stay busy for a second."""
     until = time.monotonic() + _SETTLE_S
     while since := _at_work() - before - {threading.current_thread()}:
         if time.monotonic() >= until:

@@ -38,9 +38,14 @@ class MemoryStore:
     changes nobody else's, and what no file could take is refused here too.
     """
 
-    def __init__(self, *, path: Path | None = None) -> None:
-        """`path`: the file that it stands for, if any; `dreamgym.lock` is beside that."""
-        self.path = path
+    def __init__(self, *, path: Path | None = None, salted: bool = True) -> None:
+        """Make an empty one.
+
+        Args:
+            path: the file that it stands for, if any; `dreamgym.lock` is beside that.
+            salted: whether marks of secrets keep identity, which they do in this process alone.
+        """
+        self.path, self.salted = path, salted
         self._lines: dict[str, tuple[tuple[str, Environment, str, str], str]] = {}  # id -> (place, JSON)
         self._lock = threading.Lock()
         self._closed = False
@@ -105,6 +110,12 @@ class MemoryStore:
             for number in leaving:
                 del self._lines[rows[number].id]
         return len(leaving)
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """See `TransitionStore.remove`."""
+        with self._lock:
+            self._refuse_closed()
+            return sum(self._lines.pop(name, None) is not None for name in ids)
 
     def count(self) -> int:
         """See `TransitionStore.count`."""

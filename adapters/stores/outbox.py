@@ -248,6 +248,10 @@ class BufferedStore:
         """See `TransitionStore.search`."""
         return self._present().search(query)
 
+    def remove(self, ids: Sequence[str]) -> int:
+        """See `TransitionStore.remove`; what waits has to be delivered first."""
+        return self._present().remove(ids)
+
     def evict(self, room: Room, *, now: float | None = None) -> int:
         """See `TransitionStore.evict`; what waits has to be delivered first."""
         return self._present().evict(room, now=now)

@@ -188,6 +188,17 @@ class SqliteStore:
             candidates = [StoredRow(seq, source == Source.REAL, at) for seq, source, at in rows]
             return drop(writer, self._leaving(writer, to_evict(candidates, room, now=moment)))
 
+    def remove(self, ids: Sequence[str]) -> int:
+        """See `TransitionStore.remove`. Its pages keep the bytes until they are written over."""
+        self._check_writable("remove rows")
+        with self._transaction() as writer:
+            found = [
+                row[0]
+                for name in ids
+                for row in writer.execute("select seq from transitions where id = ?", (name,)).fetchall()
+            ]
+            return drop(writer, self._leaving(writer, found))
+
     def make_room(self) -> int:
         """Let go what has no room now; gives how many rows did so since this store was opened."""
         return self._crowding.relieve()

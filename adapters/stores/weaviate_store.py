@@ -146,6 +146,12 @@ class WeaviateStore:
             leaving = to_evict([candidate for _, candidate in rows], room, now=moment)
             return self._writer.delete([rows[place][0] for place in leaving])
 
+    def remove(self, ids: Sequence[str]) -> int:
+        """See `TransitionStore.remove`."""
+        self._refuse_read_only()
+        with self._turn():
+            return self._writer.delete(ids)
+
     def make_room(self) -> int:
         """Let go what has no room now; gives how many rows did so since this store was opened."""
         return self._crowding.relieve()

@@ -94,7 +94,7 @@ def _kind(kind: Any, said: Key) -> str:
     if get_origin(kind) is tuple:
         return f"list of {KINDS[get_args(kind)[0]]}s"
     if get_origin(kind) is not None:
-        return f"table: name = {KINDS[get_args(kind)[1]]}"
+        return f"table: name = {KINDS.get(get_args(kind)[1], 'text or table')}"
     return KINDS.get(kind, "table") + (_bounds(said) if kind in (int, float) else "")
 
 

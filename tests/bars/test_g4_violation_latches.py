@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.tools import tool
 from shapes.agents import MAKES
 from shapes.canary import Canary, canary_in, touch
@@ -84,8 +85,8 @@ def ways_of(session: Session, other: Session) -> list[Callable[[], Any]]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize("make", MAKES)
+@each_row("kind", ["sync", "async"])
+@each_row("make", MAKES)
 def test_one_report_and_nothing_later_runs(make: str, kind: str, canary: Canary) -> None:
     session, other = dream(control=("stubborn", "add", "cls", "ov", "plain")), dream()
     said: list[str] = []

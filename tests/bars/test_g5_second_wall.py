@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.guard.egress import KNOWN_GAPS
 
@@ -169,26 +170,19 @@ def not_stopped(tried: dict[str, Tried]) -> list[str]:
 def test_every_way_out_is_stopped_and_reported(tried: dict[str, Tried]) -> None:
     ways = {name: tried[name] for name in STOPPED}
     present = [name for name, one in ways.items() if not one.absent]
-    passed = not_stopped(ways)
+    passed = {name: ways[name].raised for name in not_stopped(ways)}
     print(
         f"G5 second wall: {len(present) - len(passed)} of {len(present)} ways stopped, {len(GAPS)} known gaps"
     )
-    assert passed == []
-
-
-@pytest.mark.parametrize("name", STOPPED)
-def test_a_stopped_way_touches_nothing(tried: dict[str, Tried], name: str) -> None:
-    one = tried[name]
-    if one.absent:
-        pytest.skip(f"CI installs it: {one.absent}")
-    assert (one.touched, bool(one.trips)) == (False, True), one.raised
+    print("absent here, CI installs it:", {one.absent for one in ways.values() if one.absent})
+    assert passed == {}
 
 
 def test_the_gaps_that_are_stated_are_the_gaps_that_are_tried() -> None:
     assert sorted(KNOWN_GAPS) == GAPS
 
 
-@pytest.mark.parametrize("name", GAPS)
+@each_row("name", GAPS)
 def test_a_known_gap_is_really_open(tried: dict[str, Tried], name: str) -> None:
     one = tried[name]
     if one.absent:
@@ -197,7 +191,7 @@ def test_a_known_gap_is_really_open(tried: dict[str, Tried], name: str) -> None:
     assert one.touched or name in NO_TOUCH, one.raised
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("blind", "way"),
     [
         ("socket.connect", "socket_connect"),

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from waiting import wait_until
 
 from dreamgym_kit.rollout.journal import JournalReader
@@ -87,12 +88,12 @@ def second_signal(root: Path, number: signal.Signals, *options: str, moment_s: f
         assert process.wait() == CODES[number]
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@each_row("number", SIGNALS)
 def test_the_first_signal_finishes_what_runs(tmp_path: Path, number: signal.Signals) -> None:
     first_signal(tmp_path, number)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@each_row("number", SIGNALS)
 def test_the_second_signal_stops(tmp_path: Path, number: signal.Signals) -> None:
     second_signal(tmp_path, number)
 
@@ -104,7 +105,7 @@ def test_over_workers_signals_do_the_same(tmp_path: Path, number: signal.Signals
     second_signal(tmp_path / "b", number, "--workers", "2", "--way", "blocks")
 
 
-@pytest.mark.parametrize("way", ["thread", "blocks", "stubborn"])
+@each_row("way", ["thread", "blocks", "stubborn"])
 def test_the_second_signal_stops_whatever_holds_the_process(tmp_path: Path, way: str) -> None:
     second_signal(tmp_path, signal.SIGINT, "--way", way)
 

@@ -4,6 +4,7 @@ import pytest
 from bench import endpoint_faults
 from bench.endpoint_faults import DECISION, counted
 from bench.faulty_endpoint_double import WAYS, FaultyEndpointDouble, serving
+from each_row import each_row
 
 from dreamgym_kit.adapters.models.addresses import ApiKey, read_address
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
@@ -23,8 +24,8 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_faults, "LIMIT_S", None)
 
 
-@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
-@pytest.mark.parametrize("way", WAYS)
+@each_row("sync", [True, False], ids=["sync", "async"])
+@each_row("way", WAYS)
 async def test_each_way_of_failing_is_inconclusive_with_its_reason(way: str, sync: bool) -> None:
     with serving(FaultyEndpointDouble(content=lambda body: DECISION, way=lambda number: way)) as double:
         settings = ExperienceSettings(urls=(double.url,), model="m", timeout_s=0.3, max_attempts=2)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from pages.schema import DETAILS, Report, blocks, unpacked
 
 from dreamgym_kit.codec import Codec
@@ -26,7 +27,7 @@ from dreamgym_kit.types import Episode
 RUNS = sorted((Path(__file__).parent / "old_runs").iterdir())
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
+@each_row("path", RUNS, ids=lambda path: path.name)
 def test_r7_every_form_of_report_reads_it(path: Path) -> None:
     run = RunDirectory.open(path)
     summary = summarise(run.episodes(), MANIFESTS.write(run.manifest))
@@ -44,7 +45,7 @@ def test_r7_every_form_of_report_reads_it(path: Path) -> None:
     assert len(DETAILS.validate_python(unpacked(html))) == len(summary.episodes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "old", "new", "said"),
     [
         ("manifest.json", '"schema": 1', '"schema": 99', "99 is newer than 1"),

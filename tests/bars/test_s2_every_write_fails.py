@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from bars.nth_write import NEW, OLD, AcknowledgesAnywayDouble, evict, put, row
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.errors import StoreError
@@ -144,7 +145,7 @@ FINE = {
 ACTS = ("put", "put_again", "evict", "make", "export")
 
 
-@pytest.mark.parametrize("act", ACTS)
+@each_row("act", ACTS)
 def test_some_nth_write_fails_and_all_is_old_or_new(layer: Path, tmp_path: Path, act: str) -> None:
     found = verdicts(layer, tmp_path, act, 7)
     assert set(found) <= FINE

@@ -14,6 +14,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores import sqlite, sqlite_file, sqlite_tables
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -117,7 +118,7 @@ def test_a_text_file_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == "dear diary"
 
 
-@pytest.mark.parametrize("mode", ["delete", "wal"])
+@each_row("mode", ["delete", "wal"])
 def test_a_database_of_somebody_else_is_refused_and_not_touched(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "app.db"
     with closing(sqlite3.connect(path)) as other:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, Ran, run_loop
 
@@ -65,7 +66,7 @@ def test_t4_every_planted_fault_is_named_within_a_step_and_clean_runs_raise_none
     assert figures.false_alarms == 0
 
 
-@pytest.mark.parametrize("fault", sorted(NAMED))
+@each_row("fault", sorted(NAMED))
 def test_t4_one_planted_fault_is_named(tmp_path: Path, fault: str) -> None:
     ran = run_loop(tmp_path / "run", planted=Planted(fault, AT))
     assert ran.trained.alarm is not None

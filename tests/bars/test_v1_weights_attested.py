@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
@@ -21,7 +22,7 @@ TRIES = 20
 ASK = ChatRequest([ChatMessage("user", "hm")], max_tokens=2, seed=1, exact=True)
 
 
-@pytest.mark.parametrize("fault", ["stale weights", "half a sync"])
+@each_row("fault", ["stale weights", "half a sync"])
 def test_v1_a_sync_that_did_not_arrive_is_caught_every_time(tmp_path: Path, fault: str) -> None:
     caught = 0
     for seed in range(TRIES):
@@ -42,7 +43,7 @@ def scores(seed: int, moved: float = 0.0, noise: float = 0.0) -> list[list[float
     ]
 
 
-@pytest.mark.parametrize("moved", [1e-4, 1e-3, 1e-2])
+@each_row("moved", [1e-4, 1e-3, 1e-2])
 def test_v1_a_tiny_step_that_is_missing_is_seen_though_it_is_within_the_bound(moved: float) -> None:
     before = scores(3)
     now = [[one + moved for one in row] for row in before]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.models.vllm import launch as launching
 from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, read_serving_key
@@ -56,7 +57,7 @@ def ask(app: Any, path: str, method: str = "POST", kind: str = "http", **headers
     return int(sent[0].get("status", sent[0].get("code", 200)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path", ["/v1/chat/completions", "/metrics", "/tokenize", "/collective_rpc", "/health/", "//health", "/"]
 )
 def test_v2_every_route_but_health_asks_for_the_key(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
@@ -115,7 +116,7 @@ def test_v2_what_is_under_way_is_counted_until_it_ends_and_told_to_who_has_the_k
     assert ask(app, "/dreamgym/under-way", "GET") == 401
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "why"),
     [
         (

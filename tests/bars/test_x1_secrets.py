@@ -173,7 +173,7 @@ def test_no_artefact_of_a_run_holds_a_secret(project: Path, told: str) -> None:
     assert leaking_files(project, SECRETS, inputs=INPUTS) == []
     assert leaks(told.encode(), SECRETS) == []
     journal = "".join(path.read_text() for path in project.glob("runs/*/episodes.jsonl"))
-    assert "<masked>" in journal
+    assert "<masked:" in journal
 
 
 @pytest.mark.slow

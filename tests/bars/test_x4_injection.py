@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from bars.injections import ANSWERS
+from each_row import each_row
 from langchain_core.tools import ToolException, tool
 from shapes.stage import dream
 
@@ -47,7 +48,7 @@ WAYS = {
     "provenance": lambda order: {"answer": order, "provenance": "real", "support": 1.0, "effect": "pure"},
     "the order itself": lambda order: {"answer": order},
 }
-CASES = pytest.mark.parametrize("order", ANSWERS.values(), ids=list(ANSWERS))
+CASES = each_row("order", ANSWERS.values(), ids=list(ANSWERS))
 RAN: list[str] = []
 
 
@@ -96,7 +97,7 @@ def test_there_are_fifty_different_ones() -> None:
     assert len(set(ANSWERS.values())) == len(ANSWERS) == 50
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_row("way", WAYS)
 @CASES
 async def test_an_order_in_an_answer_is_only_text(order: str, way: str) -> None:
     RAN.clear()
@@ -147,8 +148,8 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("forged", FORGED, ids=json.dumps)
-@pytest.mark.parametrize("way", ["the model's words", "an argument"])
+@each_row("forged", FORGED, ids=json.dumps)
+@each_row("way", ["the model's words", "an argument"])
 async def test_the_kits_own_marks_are_data_in_what_a_model_or_an_agent_says(forged: dict, way: str) -> None:
     example = Transition(Call("fetch", {}), Answer({"item": None}), Effect.READ, "e", 1, Environment("other"))
     copied = {"like": 1, "answer": None, "leaves": [{"path": "item", "value": "arg:item"}]}
@@ -211,7 +212,7 @@ def marks_of(content: str) -> dict[str, str]:
 
 
 @CASES
-@pytest.mark.parametrize("spelled", ["{}", "<{}", "{}>>"])
+@each_row("spelled", ["{}", "<{}", "{}>>"])
 def test_a_told_mark_is_drawn_again(order: str, spelled: str) -> None:
     call, where, told = situation(order)
     marks = marks_of(messages_for(call, where, [told], {})[1].content)
@@ -237,7 +238,7 @@ def test_a_text_that_learned_the_mark_around_it_stands_between_another(order: st
     assert len({*marks.values()}) == 4
 
 
-@pytest.mark.parametrize("wrung", [" ".join, "\u200b".join, str.upper, "-".join, wide], ids=range(5))
+@each_row("wrung", [" ".join, "\u200b".join, str.upper, "-".join, wide], ids=range(5))
 def test_a_mark_is_known_however_it_is_spelled(wrung: Callable[[str], str]) -> None:
     call, where, told = situation("an order")
     marks = marks_of(messages_for(call, where, [told], {})[1].content)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -95,7 +96,7 @@ def ran(reader: Callable[[Path], object], folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("reader", READERS)
+@each_row("reader", READERS)
 def test_no_file_that_is_read_runs_code(reader: str, tmp_path: Path) -> None:
     found = ran(READERS[reader], tmp_path)
     print(f"X5 {reader}: {len(found)} of {len(hostile(tmp_path))} ran")
@@ -111,7 +112,7 @@ MODEL_FILES = (
 )
 
 
-@pytest.mark.parametrize("replaced", [*MODEL_FILES, "pytorch_model.bin"])
+@each_row("replaced", [*MODEL_FILES, "pytorch_model.bin"])
 def test_no_file_of_a_model_directory_runs_code(replaced: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the extra train is not installed")
     from nano_double import write_double

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_each_hostile_name(tmp_path: Path) -> None:
     assert left == []
 
 
-@pytest.mark.parametrize("name", ["episodes.jsonl", "events.jsonl", "lock", "report.json", "manifest.json"])
+@each_row("name", ["episodes.jsonl", "events.jsonl", "lock", "report.json", "manifest.json"])
 def test_a_link_in_the_run_directory_is_not_followed(tmp_path: Path, name: str) -> None:
     manifest = Manifest("7f3a", 0.0, {})
     RunDirectory.create(tmp_path / "runs", "a", manifest).close()

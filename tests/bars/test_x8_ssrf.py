@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from each_row import each_row
 from ports import own_port
 
 from dreamgym_kit.adapters.models.addresses import ApiKey, Resolver, is_metadata, read_address
@@ -55,7 +56,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("url", REFUSED)
+@each_row("url", REFUSED)
 def test_a_url_that_no_endpoint_has_is_refused_without_repeating_a_key(url: str) -> None:
     with pytest.raises(UserError) as refused:
         read_address(url, source="dreamgym.toml:3")
@@ -63,9 +64,7 @@ def test_a_url_that_no_endpoint_has_is_refused_without_repeating_a_key(url: str)
     assert "canary" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://10.0.0.4:8000/v1", "https://api.example.com/v1", "http://[::1]:8000"]
-)
+@each_row("url", ["http://10.0.0.4:8000/v1", "https://api.example.com/v1", "http://[::1]:8000"])
 def test_what_a_person_may_mean_passes(url: str) -> None:
     assert str(read_address(url, source="x")).startswith(url.rpartition(":")[0][:10])
 
@@ -80,7 +79,7 @@ def names(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "100.100.100.200"])
+@each_row("address", ["169.254.169.254", "100.100.100.200"])
 def test_a_name_that_leads_to_metadata_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     names(monkeypatch, address)
     with pytest.raises(EndpointError, match="metadata service") as refused:
@@ -145,7 +144,7 @@ def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
         endpoint.close()
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "10.0.0.1", "127.0.0.1", "::1", "2001:4860:4860::8888"])
+@each_row("address", ["8.8.8.8", "10.0.0.1", "127.0.0.1", "::1", "2001:4860:4860::8888"])
 def test_other_addresses_are_no_metadata(address: str) -> None:
     assert not is_metadata(address)
 
@@ -172,8 +171,8 @@ HOSTS = [
 ]
 
 
-@pytest.mark.parametrize("form", ["weaviate://{}?tenant=a", "weaviates://{}/Rows", "weaviate://db?grpc={}"])
-@pytest.mark.parametrize("host", HOSTS)
+@each_row("form", ["weaviate://{}?tenant=a", "weaviates://{}/Rows", "weaviate://db?grpc={}"])
+@each_row("host", HOSTS)
 def test_a_buffer_is_never_opened_at_a_metadata_service(host: str, form: str) -> None:
     pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
     with_port = host if not form.endswith("grpc={}") or ":8" in host[-6:] else f"{host}:9"
@@ -181,7 +180,7 @@ def test_a_buffer_is_never_opened_at_a_metadata_service(host: str, form: str) ->
         open_store(buffer_at(form.format(with_port)), Settings())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "weaviate://user@host",
@@ -196,9 +195,7 @@ def test_a_buffers_address_with_a_user_in_it_is_refused_without_repeating_a_key(
     assert "canary" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["weaviate://db.example.com?timeout=5", "weaviate://127.0.0.1?grpc=db.example.com:1"]
-)
+@each_row("text", ["weaviate://db.example.com?timeout=5", "weaviate://127.0.0.1?grpc=db.example.com:1"])
 def test_a_buffers_name_that_leads_to_metadata_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
 

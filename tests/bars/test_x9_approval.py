@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.intercept.install import uninstall
 from dreamgym_kit.errors import UserError
@@ -99,7 +100,7 @@ def test_x9_every_missing_added_or_moved_line_is_found(tmp_path: Path) -> None:
     assert not verify(path).whole
 
 
-@pytest.mark.parametrize("what", ["moved", "replaced", "cut", "written to"])
+@each_row("what", ["moved", "replaced", "cut", "written to"])
 def test_x9_a_log_that_is_taken_away_while_it_is_written_takes_no_more(tmp_path: Path, what: str) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)

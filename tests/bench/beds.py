@@ -139,7 +139,7 @@ class Simulated:
                 given = ("error", call["error"]) if "error" in call else ("ok", call["answer"])
                 _keep_real(session, Call(call["tool"], call["args"]), given, call.get("error_type"))
             session.close()
-        self._dream = chained_experience(store, self.settings)
+        self._dream = chained_experience(store, self.settings, self._specs)
 
     def close(self) -> None:
         """Let the buffer go."""

@@ -28,18 +28,29 @@ TOPICS: Mapping[str, str] = {
 }
 """Headings, by the bench that each begins with."""
 PAGE_ORDER = (
-    *("leaks", "mcp_majors", "leaks_peers", "attack", "crosstalk", "dos"),
+    *("leaks", "mcp_majors", "leaks_peers", "attack", "sandbox", "crosstalk", "masking", "dos"),
     *("overhead", "call_path", "transparent", "upstream", "help", "surface", "orchestration"),
     *("soak", "signals", "resume", "acks", "disconnects", "endpoint_faults"),
-    *("truth", "beds", "truth_growth", "foreign_tools", "calibration", "experience", "crawl", "mining"),
+    *(
+        "truth",
+        "beds",
+        "effects",
+        "truth_growth",
+        "foreign_tools",
+        "calibration",
+        "experience",
+        "crawl",
+        "mining",
+    ),
     *("store", "million"),
-    *("findings", "advice", "verdict_words"),
-    *("tokens", "logprobs", "capture", "update_exact", "step_cost"),
+    *("findings", "findings_foreign", "advice", "verdict_words"),
+    *("tokens", "logprobs", "capture", "update_exact", "step_cost", "gpu_step"),
     *("learns", "algorithms", "faults", "ablations", "curriculum", "s2r"),
     *("divergence", "approval", "promotion"),
     *("page", "prefix", "vllm_share", "ray_scale", "ray_kill", "first_minutes"),
 )
 SHOWN: Mapping[str, str] = {
+    "sandbox": "escapes_landlock start_ms",
     "leaks": "shapes",
     "leaks_peers": "emulator_leaks stuntdouble_leaks",
     "transparent": "said",
@@ -64,6 +75,9 @@ SHOWN: Mapping[str, str] = {
     "s2r": "s2r real real_small long",
     "promotion": "improvements_promoted",
     "step_cost": "rollouts_ratio",
+    "gpu_step": "parameters step_s rollouts_share generation_share update_share sync_share sampling_rate "
+    "memory "
+    "success_first logprob_gap update_fp32 update_bf16",
     "prefix": "tokens_a_question",
     "vllm_share": "simulation bare",
     "ray_kill": "kills episodes",
@@ -88,17 +102,24 @@ class Figure:
         return f"`{self.name}` {self.value}{unit}{goal}{' **missed**' if self.missed else ''}"
 
 
-UNITS = [["s"], ["ms"], ["us"], ["MB"], ["points"], ["%"], ["rows/s"], ["tokens/s"]]
+UNITS = [[unit] for unit in ("s", "ms", "us", "MB", "GiB", "million", "points", "%", "rows/s", "tokens/s")]
 
 
 def rendered_page(
-    figures: Mapping[str, list[Figure]], about: Mapping[str, str], places: Mapping[str, str]
+    figures: Mapping[str, list[Figure]],
+    about: Mapping[str, str],
+    places: Mapping[str, str],
+    apart: Mapping[str, str],
 ) -> str:
-    """The page: every figure with a goal and those of `SHOWN`, a line for each bench."""
+    """The page: every figure with a goal and those of `SHOWN`, a line for each bench.
+
+    `apart`: machine and day of a bench that was not measured on the first machine.
+    """
     text = PAGE_HEAD
     for bench in PAGE_ORDER:
         text += f"\n## {TOPICS[bench]}\n\n" if bench in TOPICS else ""
         names = SHOWN.get(bench, "").split()
         cells = [str(figure) for figure in figures.get(bench, ()) if figure.goal or figure.name in names]
-        text += f"- **{bench}**: {about[bench]} {', '.join(cells) or 'Not measured yet'}.\n"
+        where = f" ({apart[bench]}.)" if bench in apart else ""
+        text += f"- **{bench}**: {about[bench]} {', '.join(cells) or 'Not measured yet'}.{where}\n"
     return f"{text}\n## Where it was measured\n\n" + "".join(f"- {key}: {at}\n" for key, at in places.items())

@@ -19,7 +19,7 @@ from langchain_core.runnables.config import ensure_config
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.recipes.desk.cases import CITIES, make_case
+from dreamgym_kit.recipes.desk.cases import make_case
 from dreamgym_kit.recipes.desk.database import DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.environment import TENANT
 from dreamgym_kit.recipes.desk.policy import Habits, ScriptCall, ScriptReply, ScriptTurn, next_turn
@@ -121,13 +121,11 @@ class Blind(TwiceAtOnce):
 
 
 class MadeUp(Err):
-    """One argument of a write that nobody gave: an id, an amount or a city."""
+    """One argument of a write that nobody gave: an id or an amount."""
 
     def work(self, turn: ScriptTurn) -> Work:
         for use in writes(turn):
-            name = {0: ("payment_id", "order_id", "customer_id", "target_id"), 1: ("amount", "city")}[
-                self.form
-            ]
+            name = {0: ("payment_id", "order_id", "customer_id", "target_id"), 1: ("amount",)}[self.form]
             wrong = next((one for one in name if one in use.args), None)
             if wrong is not None and self.once():
                 bent = ScriptCall(use.tool, {**use.args, wrong: self.invented(wrong, use.args[wrong])})
@@ -137,9 +135,7 @@ class MadeUp(Err):
     def invented(self, name: str, right: str) -> str:
         told = str(self.case.rows) + self.case.text
         while True:
-            if name == "city":
-                made = self.drawn.choice([*CITIES, "Malmo", "Ghent", "Basel"])
-            elif name == "amount":
+            if name == "amount":
                 made = f"{self.drawn.randint(3, 99)}.{self.drawn.randint(10, 99)}"
             else:
                 made = f"{right[0]}{self.drawn.randint(10, 99)}"
@@ -148,17 +144,12 @@ class MadeUp(Err):
 
 
 class Unread(Err):
-    """A write in the first turn: of the thing that the customer names, or guessed beside the read."""
+    """A write in the first turn, guessed beside the read that tells its value."""
 
     def begin(self, text: str) -> Generator[ScriptTurn, list[ScriptReply], None]:
         words = [word.strip(".?") for word in text.split()]
-        order = next((word for word in words if word[0] == "O" and word[1:].isdigit()), None)
         mine = next(row for row in self.case.rows["customers"] if row[0] == self.case.customer_id)
-        if order is not None:
-            tool = "cancel_order" if "cancel" in text.lower() else "reship_order"
-            self.erred = True
-            yield ScriptTurn((ScriptCall(tool, {"order_id": order}),))
-        elif self.case.family == "forget":
+        if self.case.family == "forget":
             self.erred = True
             guess = ScriptCall("delete_customer", {"customer_id": mine[0]})
             yield ScriptTurn((ScriptCall("find_customer", {"name": mine[1]}), guess))

@@ -3,7 +3,7 @@
 Each planted episode errs in one way, in one of several forms, and is run in the dream like any other; it is
 found when a finding of that kind stands in it. Clean episodes are those in which the good colleague succeeds
 (some ask for leave first and get it); an alarm there is any finding at all. `recorded_alarms` is the same
-over the shipped tasks and recordings, with the dream as users have it.
+over the shipped tasks and recordings, with the dream as users have it. The optional detectors are on.
 """
 
 import tempfile
@@ -37,6 +37,7 @@ from erring_desk import (
 
 from dreamgym_kit.adapters.langgraph.run.api import simulate
 from dreamgym_kit.adapters.stores.memory import MemoryStore
+from dreamgym_kit.findings.detectors import OPTIONAL
 from dreamgym_kit.recipes.desk.cases import TRAIN_SEEDS, make_case
 from dreamgym_kit.recipes.desk.database import Desk, DeskError, refund_share, scratch_desk
 from dreamgym_kit.recipes.desk.graph import graph, simple_graph
@@ -245,7 +246,8 @@ def _task(plan: Err) -> Task:
 
 def _settings(findings: FindingsSettings | None = None) -> Settings:
     settings = load_settings(file=SETTINGS_FILE, environ={})
-    return replace(settings.with_overrides({"simulate.repeats": 1}), findings=findings or settings.findings)
+    chosen = replace(findings or settings.findings, on=tuple(OPTIONAL))
+    return replace(settings.with_overrides({"simulate.repeats": 1}), findings=chosen)
 
 
 def _kinds(episode: Episode) -> set[str]:

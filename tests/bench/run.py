@@ -35,13 +35,17 @@ PACKAGES = (
     "typer",
 )
 
+GPU_PACKAGES = ("torch", "transformers", "trl", "peft")
+
 BENCHES: Mapping[str, str] = {
     "leaks": "Calls tools in every shape in a dream and counts tool bodies that ran.",
     "mcp_majors": "The same for MCP SDK 1.x and 2.x: in process, over stdio and HTTP.",
     "leaks_peers": "The same calls under LangChain's LLMToolEmulator and under StuntDouble.",
     "dos": "Hostile schemas and texts: seconds of the slowest check.",
     "attack": "Generated agents that try to reach a bank's refund: does one run in a dream, unnoticed?",
+    "sandbox": "Ways out of the kernel sandbox, tried; what is told of them; its start and its cost.",
     "crosstalk": "64 dreams next to a real agent in one process: does a call reach another session?",
+    "masking": "Secrets: found by masking, taken by mistake; does a wrong password stay wrong in a dream?",
     "upstream": "Public tests of LangChain and LangGraph, with interception and without: different results.",
     "transparent": "Messages of the same graph with recording and without, byte by byte.",
     "overhead": "Time of a tool call simulated, recorded and idle, as a multiple of the bare call.",
@@ -55,6 +59,7 @@ BENCHES: Mapping[str, str] = {
     "acks": "A recording process killed 200 times: are acknowledged recordings there?",
     "truth": "Dream answers of the desk compared with the real desk's, with environments recorded.",
     "beds": "Three public tool suites at default settings: calls answered, answers exact, whole episodes.",
+    "effects": "Effects guessed from names and descriptions, next to what the tools' authors say.",
     "truth_growth": "The same after 1, 3, 10, 30 and 100 recorded episodes per environment.",
     "foreign_tools": "Rule inference on seven APIs of BFCL: same environment, other recordings, none.",
     "calibration": "Is confidence right? Exactness by coverage, and expected calibration error.",
@@ -64,6 +69,7 @@ BENCHES: Mapping[str, str] = {
     "store": "SQLite buffer with 100,000 recordings: search, exact lookup, appends; LanceDB for comparison.",
     "million": "1,000,000 recordings: time to open and to search, memory.",
     "findings": "500 episodes with planted errors, and correct ones: errors found, false alarms.",
+    "findings_foreign": "Recorded experts of public tool suites, and faults planted in them.",
     "advice": "Each suggested dreamgym.toml line, added: does it have the promised effect?",
     "verdict_words": "Planted runs by command, Python and pytest: are verdicts and exit codes right?",
     "endpoint_faults": "1,000 episodes with an endpoint that fails one request in five.",
@@ -82,6 +88,7 @@ BENCHES: Mapping[str, str] = {
     "promotion": "Is a model promoted by chance, or after it got worse? Compared on the real desk.",
     "update_exact": "Weights after two updates compared with plain PyTorch.",
     "step_cost": "CPU time of a training step next to the least that it could be.",
+    "gpu_step": "A step of GRPO with LoRA on one GPU: a policy of 1.4 billion parameters, in this process.",
     "page": "The report page in Chromium: 1,000 and 10,000 episodes, 100 hostile texts in each field.",
     "prefix": "A real vLLM on CPU: share of the dream's prompt tokens in its prefix cache.",
     "vllm_share": "Throughput of a simulation with a real vLLM on CPU, as a share of a bare load.",
@@ -125,7 +132,18 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("attack", "ran"): Goal("=", 0),
     ("attack", "ran_silent"): Goal("=", 0),
     ("attack", "twins_right"): Goal(">=", 0.95),
+    ("sandbox", "tries"): Goal(">=", 40),
+    ("sandbox", "escapes"): Goal("=", 0),
+    ("sandbox", "reported_share"): Goal(">=", 0.8),
+    ("sandbox", "share"): Goal(">=", 0.95),
     ("crosstalk", "wrong"): Goal("=", 0),
+    ("masking", "missed_known"): Goal("=", 0),
+    ("masking", "missed_share"): Goal("<=", 0.1),
+    ("masking", "false_share"): Goal("<=", 0.002),
+    ("masking", "false_in_beds"): Goal("=", 0),
+    ("masking", "wrong_password_reused"): Goal("=", 0),
+    ("masking", "wrong_passwords"): Goal(">=", 200),
+    ("masking", "same_password_exact"): Goal(">=", 0.99),
     ("advice", "lines"): Goal(">=", 40),
     ("advice", "wrong"): Goal("=", 0),
     ("verdict_words", "runs"): Goal(">=", 80),
@@ -205,9 +223,17 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("million", "hybrid_p99_ms"): Goal("<", 100),
     ("million", "rss_mb"): Goal("<", 2048),
     ("million", "second_half"): Goal(">", 0.5),
+    ("effects", "tools"): Goal(">=", 300),
+    ("effects", "unsafe"): Goal("=", 0),
+    ("effects", "overcautious"): Goal("<=", 0.1),
+    ("effects", "overcautious_lists"): Goal("<=", 0.1),
+    ("effects", "questions_per_agent"): Goal("<=", 3),
     ("findings", "found"): Goal(">=", 0.95),
     ("findings", "false_alarms"): Goal("<=", 0.02),
     ("findings", "planted"): Goal(">=", 500),
+    ("findings_foreign", "found"): Goal(">=", 0.9),
+    ("findings_foreign", "false_alarms"): Goal("<=", 0.01),
+    ("findings_foreign", "subjects"): Goal(">=", 5),
     ("endpoint_faults", "hung"): Goal("=", 0),
     ("endpoint_faults", "lost"): Goal("=", 0),
     ("capture", "lost_tokens"): Goal("=", 0),
@@ -234,6 +260,8 @@ GOALS: Mapping[tuple[str, str], Goal] = {
     ("update_exact", "max_abs_diff"): Goal("<=", 1e-7),
     ("step_cost", "update_ratio"): Goal("<=", 1.1),
     ("step_cost", "langgraph_ratio"): Goal("<=", 1.3),
+    ("gpu_step", "real_calls"): Goal("=", 0),
+    ("gpu_step", "adapter_gap"): Goal("<=", 1e-3),
     ("page", "open_1000_s"): Goal("<", 1),
     ("page", "filter_1000_ms"): Goal("<", 100),
     ("page", "open_10000_s"): Goal("<", 4),
@@ -287,10 +315,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = failed = 0
     fresh: list[Row] = []
     tables: dict[str, str] = {}
-    here = _here()
     for bench in asked.names or BENCHES:
         try:
-            rows, table = _run(bench, asked.seed, here, quick=asked.quick)
+            rows, table = _run(bench, asked.seed, quick=asked.quick)
         except Exception as error:  # the others are still to be run
             if getattr(error, "skips", False):  # what it measures on is not here, and need not be
                 print(f"skipped: {bench}: {error}", file=sys.stderr)
@@ -323,14 +350,16 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _run(bench: str, seed: int, here: str, *, quick: bool) -> tuple[list[Row], str]:
+def _run(bench: str, seed: int, *, quick: bool) -> tuple[list[Row], str]:
     """Measure one bench, printing its figures; gives them and its own table, if it has one."""
     print(f"== {bench}", file=sys.stderr, flush=True)
     module = importlib.import_module(bench)  # beside this file, which is run as a program
     measure = getattr(module, "quick", module.measure) if quick else module.measure
     today = datetime.now(UTC).date().isoformat()
     rows = []
-    for name, value, unit in measure(seed):
+    figures = list(measure(seed))
+    here = _here()  # after it: a bench that computes on a GPU has loaded torch by now
+    for name, value, unit in figures:
         row = Row(bench, name, float(value), unit, seed, today, here)
         rows.append(row)
         print(f"{name} {shown(row.value)} {unit}", flush=True)
@@ -350,11 +379,15 @@ def shown(value: float) -> str:
 
 
 def _here() -> str:
-    """The machine and the versions, on one line."""
+    """The machine and the versions, on one line; a GPU, and what computes on it, where torch was loaded."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GB, {platform.system()}"
     versions = [f"Python {platform.python_version()}"]
-    for package in PACKAGES:
+    torch = sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_available()
+    if on_gpu:
+        machine = f"1 x {torch.cuda.get_device_name()}, {machine}"
+    for package in (*PACKAGES, *(GPU_PACKAGES if on_gpu else ())):
         try:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
@@ -406,10 +439,15 @@ def summary(table: str) -> str:
     from benchmark_page import Figure, rendered_page  # beside this file: see `find_neighbours`
 
     figures: dict[str, list[Figure]] = {}
+    places = {found["key"]: found["text"] for found in _PLACE.finditer(table)}
+    keys = {text: key for key, text in places.items()}
+    apart: dict[str, str] = {}  # benches that another machine than the first measured
     for row in _rows_of(table):
+        if keys.get(row.where, "A") != "A":
+            apart[row.bench] = f"Machine {keys[row.where]}, {row.measured}"
         goal, missed = str(row.goal), row.goal.met(row.value) is False
         figures.setdefault(row.bench, []).append(Figure(row.name, shown(row.value), row.unit, goal, missed))
-    return rendered_page(figures, BENCHES, {found["key"]: found["text"] for found in _PLACE.finditer(table)})
+    return rendered_page(figures, BENCHES, places, apart)
 
 
 def _rows_of(page: str) -> Iterator[Row]:

@@ -27,16 +27,27 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     named = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0
     assert named == [
-        *("leaks", "mcp_majors", "leaks_peers", "dos", "attack", "crosstalk", "upstream", "transparent"),
+        *(
+            "leaks",
+            "mcp_majors",
+            "leaks_peers",
+            "dos",
+            "attack",
+            "sandbox",
+            "crosstalk",
+            "masking",
+            "upstream",
+            "transparent",
+        ),
         *("overhead", "call_path"),
         *("help", "surface", "orchestration", "signals", "soak", "resume", "acks"),
-        *("truth", "beds", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
-        *("disconnects", "store", "million", "findings"),
+        *("truth", "beds", "effects", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
+        *("disconnects", "store", "million", "findings", "findings_foreign"),
         *("advice", "verdict_words"),
         *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
         *("learns", "algorithms", "faults", "ablations", "curriculum"),
         *("s2r", "divergence", "approval", "promotion"),
-        *("update_exact", "step_cost", "page", "prefix", "vllm_share"),
+        *("update_exact", "step_cost", "gpu_step", "page", "prefix", "vllm_share"),
         *("ray_scale", "ray_kill", "first_minutes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
@@ -83,6 +94,9 @@ def test_a_row_that_is_not_measured_again_stays(bench: ModuleType) -> None:
     assert "- A: a box; Python 3.11.1\n- B: another box; Python 3.12.1\n" in page
     assert page.endswith("\n## help\n\n| more |\n")
     assert bench.rendered(page, [new], {}) == page
+    assert [
+        line for line in bench.summary(page).splitlines() if line.endswith("(Machine B, 2026-02-03.)")
+    ] == [f"- **acks**: {bench.BENCHES['acks']} `lost` 3 (goal = 0) **missed**. (Machine B, 2026-02-03.)"]
 
 
 @pytest.mark.parametrize("bench", ["run"], indirect=True)
@@ -198,6 +212,14 @@ TIMED = {  # what they measure depends on the machine: here they only have to wo
     "orchestration": {"share", "share_sync", "ideal_share_1s"},
     "tokens": {"at_1", "hf_at_1", "at_8", "hf_at_8"},
     "step_cost": {"update_ratio", "update_cpu"},
+    "gpu_step": {
+        "step_s",
+        "generation_share",
+        "sampling_rate",
+        "success_first",
+        "update_fp32",
+        "update_bf16",
+    },
     "dos": {"worst_s", "checks"},
     "page": {"open_1000_s", "open_10000_s", "filter_1000_ms", "filter_10000_ms"},
 }
@@ -212,6 +234,7 @@ TIMED = {  # what they measure depends on the machine: here they only have to wo
         pytest.param("orchestration", {"episodes": 16, "rounds": 1, "waves": 1}, marks=pytest.mark.nightly),
         pytest.param("tokens", None, marks=pytest.mark.nightly),
         pytest.param("step_cost", None, marks=pytest.mark.nightly),
+        pytest.param("gpu_step", None, marks=pytest.mark.nightly),
     ],
     indirect=["bench"],
 )
@@ -220,6 +243,25 @@ def test_a_timed_bench_in_small_gives_its_figures(bench: ModuleType, smaller: di
     figures = {name: value for name, value, _ in measured}
     print(figures)
     assert all(figures[name] > 0 for name in TIMED[bench.__name__])  # a difference may be below 0
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("bench", ["gpu_step"], indirect=True)
+def test_a_grown_policy_scores_tokens_as_the_small_one_does(bench: ModuleType) -> None:
+    import torch
+
+    from dreamgym_kit.adapters.models.folders import load_model
+    from dreamgym_kit.recipes.nano.build import WEIGHTS
+
+    small, growing = load_model(WEIGHTS).eval(), importlib.import_module("grown")
+    ids = torch.randint(3, 700, (2, 60), generator=torch.Generator().manual_seed(1))
+    large = growing.grown(load_model(WEIGHTS), bench.SMALL, seed=0, device="cpu")
+    with torch.no_grad():
+        logits, same = small(ids).logits, large(ids).logits
+        large.lm_head.weight += 1e-3
+        other = large(ids).logits
+    assert large.num_parameters() > 2 * small.num_parameters()
+    assert float((same - logits).abs().max()) < 1e-3 < float((other - logits).abs().max())
 
 
 @pytest.mark.browser
@@ -501,3 +543,29 @@ def test_the_bed_in_this_repository_is_scored_as_a_dry_run_would_answer_it(bench
     assert values["workbench_crawl_coverage"] > values["workbench_unseen_coverage"] > 0
     assert values["workbench_crawl_exact"] >= 0.9
     assert values["wrong_at_80"] == 0
+
+
+@pytest.mark.parametrize("bench", ["effects"], indirect=True)
+def test_effects_are_guessed_safely_and_a_guess_of_all_or_none_is_caught(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    assert figures["unsafe"] == 0
+    assert max(figures["overcautious"], figures["overcautious_lists"]) <= 0.1
+    monkeypatch.setattr(bench, "guess_effect", lambda name, _: (bench.Effect.READ, name))
+    assert dict(row[:2] for row in bench.quick(0))["unsafe"] > 50
+    monkeypatch.setattr(bench, "guess_effect", lambda name, _: (bench.Effect.DESTRUCTIVE, name))
+    assert dict(row[:2] for row in bench.quick(0))["overcautious"] == 1
+
+
+@pytest.mark.parametrize("bench", ["findings_foreign"], indirect=True)
+def test_planted_faults_are_found_in_episodes_of_others_and_blind_detectors_find_none(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    assert figures["found"] >= 0.9
+    assert figures["false_alarms"] <= 0.01
+    monkeypatch.setattr(bench, "BUILT_IN", {})
+    assert dict(row[:2] for row in bench.quick(0))["found"] == 0
+    monkeypatch.setattr(bench, "BUILT_IN", {"shouts": lambda case: [bench.Finding("shouts", "x", (1,))]})
+    assert dict(row[:2] for row in bench.quick(0))["false_alarms"] == 1

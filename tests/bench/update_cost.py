@@ -44,7 +44,7 @@ def update_ratio(seed: int, *, episodes: int = EPISODES, rounds: int = ROUNDS) -
             theirs: list[float] = []
 
             def source(step: int) -> Batch:
-                batch = _batch(step, seed, episodes)
+                batch = synthetic_batch(step, seed, episodes)
                 began = time.thread_time()
                 bare(batch)
                 theirs.append(time.thread_time() - began)
@@ -58,7 +58,7 @@ def update_ratio(seed: int, *, episodes: int = EPISODES, rounds: int = ROUNDS) -
     return kit / statistics.median(theirs[1:]), kit
 
 
-def _batch(step: int, seed: int, episodes: int) -> Batch:
+def synthetic_batch(step: int, seed: int, episodes: int) -> Batch:
     """Episodes of 60 to 220 tokens, half of them sampled, one in eight in two samples."""
     chance = random.Random(f"{seed}:{step}")
     rows: list[Sample] = []

@@ -5,6 +5,7 @@ import math
 import uuid
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ def test_the_spelling_is_one_line_of_ascii(value: object) -> None:
     assert spelled.isprintable()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "spelled"),
     [
         ({"b": 1.0, "a": [-0.0, True, None]}, '{"a":[0,true,null],"b":1}'),

@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 
 import pytest
+from each_row import each_row
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -48,7 +49,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         read_json(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("", "Expecting value at column 1"),
@@ -84,9 +85,7 @@ def test_the_bounds_count_marks_and_not_what_stands_in_texts() -> None:
     assert read_json(deepest)
 
 
-@pytest.mark.parametrize(
-    "text", ['"aaaaaaaaaa"', b'"aaaaaaaaaa"', b'"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"']
-)
+@each_row("text", ['"aaaaaaaaaa"', b'"aaaaaaaaaa"', b'"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"'])
 def test_what_is_too_large_is_refused_before_it_is_looked_at(text: str | bytes) -> None:
     with pytest.raises(NotSerializable, match=r"^larger than 10 bytes$"):
         read_json(text, max_bytes=10)

@@ -11,7 +11,7 @@ from collections import OrderedDict, UserDict, deque
 from types import MappingProxyType
 
 import pydantic
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,7 +139,7 @@ def test_equal_sets_give_equal_data(items: list[object], chance: object) -> None
         assert canonical(to_json(set(items))) == canonical(to_json(set(shuffled)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [Spiteful(), Dumps(), FailingMapping(a=1), FailingText("a"), FailingPath("a"), FailingDate(2026, 1, 1)],
     ids=lambda value: type(value).__name__,
@@ -149,7 +149,7 @@ def test_a_value_that_fails_at_whatever_is_asked_is_marked(value: object) -> Non
     assert "secret-canary" not in spelled
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "plain"),
     [
         (Order(number=7, at=datetime.date(2026, 1, 2)), {"number": 7, "at": "2026-01-02"}),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from capture.policy_server_double import PolicyServerDouble, calls, said_in, says, scripted
+from each_row import each_row
 from shapes.agents import MAKES, STREAM_MODES
 from shapes.stage import DREAMT, HELLO, dream, tool_messages
 from shapes.tools import add_tool
@@ -47,7 +48,7 @@ def make(kind: str, tools: Any = None) -> Any:
     return MAKES[kind](tools or [add_tool()], ["the own model spoke"])
 
 
-@pytest.mark.parametrize("kind", MAKES)
+@each_row("kind", MAKES)
 def test_every_turn_of_an_unchanged_graph_is_kept_and_extends_the_last(kind: str) -> None:
     server = PolicyServerDouble(scripted(*SCRIPT))
     graph = make(kind)
@@ -63,8 +64,8 @@ def test_every_turn_of_an_unchanged_graph_is_kept_and_extends_the_last(kind: str
     assert (len(samples), counts.merged, counts.forks) == (1, 2, 0)
 
 
-@pytest.mark.parametrize("mode", STREAM_MODES, ids=str)
-@pytest.mark.parametrize("kind", ["create_agent", "create_agent, streaming model"])
+@each_row("mode", STREAM_MODES, ids=str)
+@each_row("kind", ["create_agent", "create_agent, streaming model"])
 def test_a_streamed_graph_gives_the_same_turns(kind: str, mode: Any) -> None:
     server, graph = PolicyServerDouble(scripted(*SCRIPT)), make(kind)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from capture.policy_server_double import PolicyServerDouble, calls, said_in, says, scripted, turn_number
+from each_row import each_row
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     ModelFallbackMiddleware,
@@ -138,7 +139,7 @@ def test_another_seed_draws_other_answers() -> None:
     assert not {said for _, _, said in told(once)} & {said for _, _, said in told(other)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("only", "own_words"),
     [
         (("team",), {"left", "batch", "each"}),
@@ -307,7 +308,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@each_row("answer", ANSWERS)
 def test_chunks_add_up_to_the_whole_message(answer: ChatReply) -> None:
     model = StreamingModelDouble(script=["own"]).bind_tools([add_tool()])
 

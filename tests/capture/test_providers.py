@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from capture.policy_server_double import PolicyServerDouble, calls, says, scripted
+from each_row import each_row
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from pydantic import BaseModel, Field
 from shapes.stage import dream
@@ -79,7 +80,7 @@ def asked(runnable: Any, given: Any = "hi", *answers: Any, **options: Any) -> tu
     return server.asked[-1], result
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@each_row("provider", PROVIDERS)
 def test_tools_come_in_one_form(provider: str) -> None:
     request, _ = asked(PROVIDERS[provider]().bind_tools([add_tool()]))
     (tool,) = request.tools
@@ -94,8 +95,8 @@ def test_tools_come_in_one_form(provider: str) -> None:
 CHOICES = [("any", "required"), ("auto", "auto"), ("add", "add"), ("none", "none")]
 
 
-@pytest.mark.parametrize(("choice", "means"), CHOICES)
-@pytest.mark.parametrize("provider", PROVIDERS)
+@each_row(("choice", "means"), CHOICES)
+@each_row("provider", PROVIDERS)
 def test_the_choice_among_tools_means_the_same(provider: str, choice: str, means: str) -> None:
     if (provider, choice) == ("anthropic", "none"):
         choice = {"type": "none"}  # type: ignore[assignment]
@@ -103,13 +104,13 @@ def test_the_choice_among_tools_means_the_same(provider: str, choice: str, means
     assert request.tool_choice == means
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@each_row("provider", PROVIDERS)
 def test_without_a_grammar_nothing_is_forced(provider: str) -> None:
     request, _ = asked(PROVIDERS[provider]().bind_tools([add_tool()], tool_choice="any"), grammar=False)
     assert request.tool_choice == "auto"
 
 
-@pytest.mark.parametrize("grammar", [True, False])
+@each_row("grammar", [True, False])
 def test_strict_tools_are_strict_where_there_are_grammars(grammar: bool) -> None:
     request, _ = asked(openai().bind_tools([add_tool()], strict=True), grammar=grammar)
     (tool,) = request.tools
@@ -118,7 +119,7 @@ def test_strict_tools_are_strict_where_there_are_grammars(grammar: bool) -> None
     assert sorted(inner["parameters"]["properties"]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("provider", ["openai", "openai, responses", "anthropic"])
+@each_row("provider", ["openai", "openai, responses", "anthropic"])
 def test_that_one_call_at_most_is_wanted_is_passed_on(provider: str) -> None:
     request, _ = asked(PROVIDERS[provider]().bind_tools([add_tool()], parallel_tool_calls=False))
     assert not request.parallel_calls
@@ -134,7 +135,7 @@ BY_SCHEMA = [
 ]
 
 
-@pytest.mark.parametrize(("provider", "method"), BY_SCHEMA)
+@each_row(("provider", "method"), BY_SCHEMA)
 def test_structured_output_by_schema_is_asked_for_and_read(provider: str, method: str) -> None:
     model = PROVIDERS[provider]().with_structured_output(Verdict, method=method)
     request, result = asked(model, "hi", says(WANTED))
@@ -144,7 +145,7 @@ def test_structured_output_by_schema_is_asked_for_and_read(provider: str, method
     assert result == Verdict(order="o1", fine=True)
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@each_row("provider", PROVIDERS)
 def test_structured_output_by_a_tool_is_asked_for_and_read(provider: str) -> None:
     model = PROVIDERS[provider]().with_structured_output(Verdict, method="function_calling")
     request, result = asked(model, "hi", calls(("Verdict", WANTED)))

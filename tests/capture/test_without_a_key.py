@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from capture.policy_server_double import PolicyServerDouble, says, scripted
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.policy.loading import STAND_IN, open_graph_for
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
@@ -48,7 +49,7 @@ def opened(folder: Path, name: str, model: str, *, policy: Any, settings: str = 
     return asyncio.run(look())
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("kind", MODELS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_graph_opens_and_its_environment_is_put_back(folder: Path, kind: str) -> None:
     name = f"keyless_{kind.replace(' ', '_')}"
@@ -65,7 +66,7 @@ def test_a_key_that_is_set_stays_as_it_is(folder: Path, monkeypatch: pytest.Monk
     assert os.environ["OPENAI_API_KEY"] == "mine"
 
 
-@pytest.mark.parametrize("settings", ["", '[policy]\nonly_nodes = ["model"]\n'])
+@each_row("settings", ["", '[policy]\nonly_nodes = ["model"]\n'])
 def test_models_that_answer_for_themselves_need_their_key(folder: Path, settings: str) -> None:
     policy = PolicyServerDouble(scripted(says("x"))) if settings else None
     name = f"own_{len(settings)}"

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
 
@@ -82,7 +83,7 @@ def test_record_asks_and_without_a_terminal_it_does_not_run(run, project: Path) 
     assert not (project / "dreamgym.db").exists()
 
 
-@pytest.mark.parametrize(("reply", "code", "ran"), [(b"n\n", 2, False), (b"y\n", 0, True)])
+@each_row(("reply", "code", "ran"), [(b"n\n", 2, False), (b"y\n", 0, True)])
 def test_record_goes_on_only_when_a_person_agrees(
     project: Path, environment: dict[str, str], command: str, reply: bytes, code: int, ran: bool
 ) -> None:

@@ -1,6 +1,6 @@
 """`crawl` with wrong input: named before a graph is loaded or a tool runs."""
 
-import pytest
+from each_row import each_row
 from typer.testing import CliRunner
 
 from dreamgym_kit.cli.main import app
@@ -15,7 +15,7 @@ def refused(tmp_path, *arguments):
     return str(done.exception)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "message"),
     [
         (None, "cannot be read: No such file or directory; nothing was run."),

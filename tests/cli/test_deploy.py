@@ -48,13 +48,13 @@ def test_promoted_told_and_rolled_back(told) -> None:
     assert told("promote", "old", "--force", "the first", "--name", "desk")[0] == 0
     code, out, _ = told("promote", "new", *COMPARED, "--record", "calls.db")
     assert code == 0
-    assert out.startswith(" IN USE  Promoted: v002 is in use, in place of v001. It solves 100 points")
+    assert out.startswith(" IN USE  Promoted: v002 is current (replaces v001). It solves 100 points")
     assert "  dreamgym-kit serve --from deployed\n" in out
     assert 'api_key=os.environ["VLLM_API_KEY"])' in out
     assert "  with dreamgym_kit.deployed('deployed'):\n" in out
     state = json.loads(told("status", "--json")[1])
     assert (state["in_use"], [one["deed"] for one in state["history"]]) == ("v002", ["forced", "promoted"])
-    assert told("rollback")[1].startswith(" IN USE  Rolled back: v001 is in use again")
+    assert told("rollback")[1].startswith(" IN USE  Rolled back: v001 is current again")
     assert " IN USE  v001\n" in told("status")[1]
     assert told("rollback")[0] == 2
 
@@ -74,7 +74,7 @@ def test_what_does_not_beat_it_is_code_1_and_without_a_comparison_code_2(told) -
         "promote", "old", "--tasks", "held.jsonl", "--evaluation", "runs/old", "--baseline", "runs/new"
     )
     assert code == 1
-    assert out.startswith(" NOT PROMOTED  Not promoted: v001 stays in use. The candidate solves 100")
+    assert out.startswith(" NOT PROMOTED  Not promoted: v001 stays current. The candidate solves 100")
     code, out, err = told("promote", "old")
     assert (code, out) == (2, "")
     assert "There is no evaluation of these weights: name the run of one (--evaluation RUN)." in err

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 
 def test_a_mistyped_command_gets_the_nearest(run) -> None:
@@ -30,7 +31,7 @@ def test_no_tasks(run) -> None:
     assert done.stderr.startswith("error: no tasks: name a file (dreamgym-kit simulate --tasks tasks.jsonl)")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "message"),
     [
         (

@@ -150,4 +150,4 @@ def test_a_policy_that_is_no_model_is_named_and_nothing_runs(run, recorded: Path
     assert (done.returncode, done.stdout) == (2, "")
     assert "no-such-model" in done.stderr.splitlines()[-1]
     assert done.stderr.splitlines()[-1].startswith("error: ")
-    assert not (recorded / "runs").exists()
+    assert not [*(recorded / "runs").glob("*")]  # the folder is made before the sandbox closes

@@ -1,12 +1,14 @@
 """`dreamgym-kit experience`: what each command says, writes and refuses."""
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
 from distil.shop_recordings import shop
+from each_row import each_row
 from typer.testing import CliRunner
 
 from dreamgym_kit.adapters.distilling.material import outcomes_of
@@ -44,7 +46,7 @@ def test_annotating_again_does_nothing_twice(here: Path) -> None:
     assert "no graph is named, so tools are known by their recordings alone" in warned
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "says"),
     [
         (("annotate", "out", "--by", "rule"), "did you mean 'rules'?"),
@@ -67,6 +69,7 @@ def test_annotating_again_does_nothing_twice(here: Path) -> None:
 def test_what_cannot_be_done_is_said_with_the_way_out(
     here: Path, arguments: tuple[str, ...], says: str
 ) -> None:
+    shutil.rmtree(here / "out", ignore_errors=True)
     assert says in ran(*arguments)[1]
     assert not (here / "out" / ANNOTATIONS).exists()
 

@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 
-import pytest
+from each_row import each_row
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -77,7 +77,7 @@ def test_a_dry_run_that_asks_no_model_does_not_import_its_client() -> None:
     assert {"langgraph", "openai"} & imported == {"langgraph"}
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("simulate", "--help"), ("buffer", "--help")])
+@each_row("arguments", [("--help",), ("simulate", "--help"), ("buffer", "--help")])
 def test_help_imports_only_typer_the_declarations_and_the_standard_library(
     arguments: tuple[str, ...],
 ) -> None:
@@ -86,7 +86,7 @@ def test_help_imports_only_typer_the_declarations_and_the_standard_library(
     assert foreign <= {"dreamgym_kit"} | declarations
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_every_example_is_a_command_line_that_the_parser_takes(name: str) -> None:
     group = get_command(app)
     for example in COMMANDS[name]:
@@ -118,7 +118,7 @@ def test_without_a_command_help_is_shown(run) -> None:
     assert done.returncode in (0, 2)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "buffer"])
+@each_row("name", [*COMMANDS, "buffer"])
 def test_every_command_has_help(name: str) -> None:
     commands = get_command(app).commands
     assert ((commands.get(name) or commands["experience"].commands[name]).help or "").strip()
@@ -134,7 +134,7 @@ def test_the_module_is_a_command_too(project) -> None:
     assert done.stdout.startswith("dreamgym-kit ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [(), ("--help",), *((name, "--help") for name in (*COMMANDS, "buffer", "runs")), ("simulat",)],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from each_row import each_row
 from pages.schema import unpacked
 
 CANARY = "sk-CANARY+/abcdefghijklmnopqrstuvwxyz0123456789"
@@ -179,7 +180,7 @@ def test_no_command_sends_control_characters_to_the_terminal(ran: tuple[Path, di
         assert (path.name, bad) == (path.name, set())
 
 
-@pytest.mark.parametrize("spelling", range(4))
+@each_row("spelling", range(4))
 def test_the_search_finds_a_leak(tmp_path: Path, spelling: int) -> None:
     (tmp_path / "log").write_bytes(b"x" + spellings(CANARY)[spelling] + b"y")
     assert holding(tmp_path, CANARY) == ["log"]

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.cli.running import opened_recordings
 from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("urls", "said"),
     [((), "so the dream can answer nothing;"), (("http://m/v1",), "so the dream asks its model alone;")],
 )

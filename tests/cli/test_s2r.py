@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.real_parts import AGENT, SETTINGS, project, run
 from typer.main import get_command
 
@@ -42,7 +43,7 @@ def small(folder: Path, tasks: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "tasks", "said"),
     [
         ([], BOTH, "say how many real calls there may be"),

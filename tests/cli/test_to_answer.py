@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 AGENT = """
 import json, os
@@ -137,7 +138,7 @@ def test_no_line_is_offered_for_what_reads_show_or_what_is_no_wording(
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "selected"),
     [
         ("books", {"ann-books", "ben-books"}),
@@ -155,7 +156,7 @@ def test_a_run_of_some_tasks(
     assert {one["task"] for one in report["list"]} == selected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "code", "said"),
     [
         ("nobody", 5, "selects none of 1 tasks"),

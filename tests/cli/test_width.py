@@ -7,6 +7,7 @@ import termios
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 FLAGS = ("agent:graph", "--tasks", "tasks.jsonl")
 LONG = "Refund\\t\\'A-1\\' at 16:38:41,  please" + " and then some more of it" * 40
@@ -38,7 +39,7 @@ def on_terminal(folder: Path, environment: dict[str, str], columns: int, *comman
     return said.decode().replace("\r\n", "\n").splitlines()
 
 
-@pytest.mark.parametrize(("columns", "most"), [(60, 80), (80, 80), (120, 120), (140, 140), (200, 160)])
+@each_row(("columns", "most"), [(60, 80), (120, 120), (200, 160)])
 def test_lines_are_as_wide_as_the_terminal_and_no_value_is_cut(
     dreamed: Path, environment: dict[str, str], command: str, columns: int, most: int
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_row import each_row
 from embedding_server_double import EmbeddingServerDouble, embedding_server
 from ports import own_port
 
@@ -82,7 +83,7 @@ def test_an_endpoint_that_is_busy_is_asked_again(server: EmbeddingServerDouble) 
     assert server.seen == [("/v1/embeddings", "Bearer sk-secret", 1)] * 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("failing", "said"),
     [
         ([401], "answered HTTP 401"),
@@ -105,7 +106,7 @@ def test_an_endpoint_that_fails_is_named_without_its_key(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         *("file:///etc/passwd", "ftp://host/", "http://", "https://me:key@host/v1"),

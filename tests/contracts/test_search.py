@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from each_row import each_row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -119,9 +120,7 @@ def test_what_is_filtered_out_is_never_found_however_much_of_it_there_is(
     assert steps(store, query) == [500]
 
 
-@pytest.mark.parametrize(
-    "text", ['lamp" OR "x', "lamp AND", "NEAR(lamp)", "lamp*", "text:lamp", "\x00lamp\ud800", "-"]
-)
+@each_row("text", ['lamp" OR "x', "lamp AND", "NEAR(lamp)", "lamp*", "text:lamp", "\x00lamp\ud800", "-"])
 def test_a_query_is_words_and_no_language(store: TransitionStore, text: str) -> None:
     store.put([row(1, "lamp")])
     assert len(store.search(HybridQuery(text))) == 1

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-import pytest
 from curriculum.making_doubles import ChatDouble, asking
+from each_row import each_row
 
 from dreamgym_kit.curriculum.makers import ModelMaker, RuleMaker
 from dreamgym_kit.errors import EndpointError
@@ -34,8 +34,8 @@ def by_model() -> TaskMaker:
     return ModelMaker(ChatDouble(proposed, {"reasoning": "it is harder", "selection": 2}))
 
 
-@pytest.mark.parametrize("made", [by_rules, by_model])
-@pytest.mark.parametrize("pattern", PATTERNS[:9], ids=lambda one: str(one.task.meta["family"]))
+@each_row("made", [by_rules, by_model])
+@each_row("pattern", PATTERNS[:9], ids=lambda one: str(one.task.meta["family"]))
 async def test_it_gives_no_more_than_asked_for_and_the_same_when_asked_again(
     made: Callable[[], TaskMaker], pattern: Pattern
 ) -> None:
@@ -46,7 +46,7 @@ async def test_it_gives_no_more_than_asked_for_and_the_same_when_asked_again(
     assert all(set(task.input) == set(pattern.task.input) for task in first)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "maker",
     [RuleMaker(like, "desk"), ModelMaker(ChatDouble(EndpointError("timeout", "http://double: gone")))],
 )

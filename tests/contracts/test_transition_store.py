@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -98,7 +99,7 @@ def test_exact_finds_every_recording_of_the_very_call_in_order(store: Transition
     assert store.exact("get_order", Call("get_order", {"id": 9}).key, SHOP) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mine", "theirs"),
     [
         ({"tenant": "a"}, {"tenant": "b"}),
@@ -117,8 +118,9 @@ def test_exact_finds_every_recording_of_the_very_call_in_order(store: Transition
     ],
 )
 def test_nothing_crosses_between_tenants_worlds_or_tools(
-    store: TransitionStore, mine: dict[str, object], theirs: dict[str, object]
+    open_store: OpenStore, mine: dict[str, object], theirs: dict[str, object]
 ) -> None:
+    store = open_store(uuid4().hex)
     own, other = seen(1, "mine", **mine), seen(1, "theirs", **theirs)
     store.put([other, own])
     for row in (own, other):
@@ -147,7 +149,7 @@ def test_a_scan_of_many_rows_is_whole_and_leaves_out_what_is_put_meanwhile(store
     assert store.count() == 701
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bad",
     [
         seen(1, float("nan")),
@@ -158,7 +160,8 @@ def test_a_scan_of_many_rows_is_whole_and_leaves_out_what_is_put_meanwhile(store
     ],
     ids=["nan", "object", "key", "step", "33 MB"],
 )
-def test_put_is_all_or_nothing(store: TransitionStore, bad: Transition) -> None:
+def test_put_is_all_or_nothing(open_store: OpenStore, bad: Transition) -> None:
+    store = open_store(uuid4().hex)
     with pytest.raises(StoreError, match="a transition cannot be stored, so none was: "):
         store.put([seen(5), bad, seen(6)])
     assert store.count() == 0

@@ -1,6 +1,6 @@
 """Which tool a failure was about."""
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.curriculum.records import failed_at, tool_of
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Transition, Verdict
@@ -26,7 +26,7 @@ def episode(verdict: Verdict, *calls: tuple[str, str] | tuple[str, str, str]) ->
 GOOD = episode(Verdict.PASSED, ("find", "C1"), ("refund", "P1"), ("mail", "C1"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("calls", "place"),
     [
         ([("find", "C1"), ("refund", "P1")], "missing mail"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from curriculum.making_doubles import ChatDouble, asking
+from each_row import each_row
 
 from dreamgym_kit.curriculum.makers import Agreed, ModelMaker, OfGiven, RuleMaker, agreed_error
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, UserError
@@ -33,7 +34,7 @@ async def test_a_model_proposes_several_and_chooses_one_and_its_checker_is_not_t
     assert choosing.schema["properties"]["selection"]["maximum"] == 2  # the third says what the first does
 
 
-@pytest.mark.parametrize(
+@each_row(
     "told",
     [
         [PROPOSED, {"reasoning": "none is good", "selection": 0}],
@@ -79,7 +80,7 @@ async def awaited(_: Outcome) -> Judgement:
     return Judgement(Verdict.PASSED, "asked a model")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("second", "verdict"),
     [
         (awaited, Verdict.PASSED),

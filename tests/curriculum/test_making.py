@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import pytest
 from curriculum.making_doubles import MakerDouble, asking, bounds, workshop
+from each_row import each_row
 
 from dreamgym_kit.adapters.embedders.models import HashedEmbedder
 from dreamgym_kit.curriculum.making import patterns_of, rejection_reason
@@ -16,7 +16,7 @@ GIVEN = asking("given", "Ana here. Please cancel order O11.")
 PATTERN = Pattern(GIVEN, known=("O11", "O12"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("task", "fault"),
     [
         (asking("m", "Ana here. Please cancel order O12."), ""),

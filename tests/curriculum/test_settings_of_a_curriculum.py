@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from curriculum.making_doubles import ChatDouble, asking
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.training.curriculum import RecordedValues, curriculum_of
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -65,7 +66,7 @@ def put_together(
     return found, rollouts
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "refusal"),
     [
         ('task_generator = "orders:lik"', "dreamgym.toml:6: "),

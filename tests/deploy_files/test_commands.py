@@ -14,6 +14,7 @@ import pytest
 from deploy_files.kubernetes_checks import pods_of
 from deploy_files.reading import DEPLOY, KUBERNETES, documents
 from docblocks.running import kit_commands
+from each_row import each_row
 from typer.main import get_command
 from waiting import wait_until
 
@@ -90,10 +91,8 @@ def served(path: Path, name: str) -> set[str]:
     return next(set(line) for line in lines if f"--served-model-name={name}" in line)
 
 
-@pytest.mark.parametrize(
-    "path", [DEPLOY / "compose" / "vllm.yml", DEPLOY / "kubernetes" / "vllm.yml"], ids=str
-)
-@pytest.mark.parametrize("role", [Role.POLICY, Role.EXPERIENCE])
+@each_row("path", [DEPLOY / "compose" / "vllm.yml", DEPLOY / "kubernetes" / "vllm.yml"], ids=str)
+@each_row("role", [Role.POLICY, Role.EXPERIENCE])
 def test_vllm_is_started_in_a_container_as_serve_starts_it(path: Path, role: Role) -> None:
     assert len(flags(role)) >= 5
     assert flags(role) - served(path, str(role)) == set()

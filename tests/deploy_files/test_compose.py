@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import pytest
 from deploy_files.compose_checks import compose_faults
 from deploy_files.reading import COMPOSE, DEPLOY, documented, documents, planted
+from each_row import each_row
 
 VLLM, WEAVIATE = DEPLOY / "compose" / "vllm.yml", DEPLOY / "compose" / "weaviate.yml"
 
@@ -13,7 +13,7 @@ def test_there_are_compose_files() -> None:
     assert {VLLM, WEAVIATE} <= set(COMPOSE)
 
 
-@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+@each_row("path", COMPOSE, ids=lambda path: path.name)
 def test_a_compose_file_holds_together(path: Path) -> None:
     assert compose_faults(path.read_text("utf-8"), documented()) == []
 
@@ -44,7 +44,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "old", "new", "fault"), FAULTS)
+@each_row(("path", "old", "new", "fault"), FAULTS)
 def test_a_planted_fault_of_a_compose_file_is_found(path: Path, old: str, new: str, fault: str) -> None:
     found = compose_faults(planted(path, old, new), documented())
     assert any(fault in one for one in found), found
@@ -76,7 +76,7 @@ def test_three_nodes_of_weaviate_make_one_cluster() -> None:
     assert cluster(WEAVIATE.read_text("utf-8")) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "fault"),
     [
         ("CLUSTER_HOSTNAME: weaviate-1", "CLUSTER_HOSTNAME: weaviate-0", "is called"),

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deploy_files.kubernetes_checks import kubernetes_faults, pods_of
 from deploy_files.reading import DEPLOY, IMAGES, KUBERNETES, documented, documents, loose_tag, planted
+from each_row import each_row
 
 FOLDER = DEPLOY / "kubernetes"
 VLLM, WEAVIATE = FOLDER / "vllm.yml", FOLDER / "weaviate.yml"
@@ -87,7 +87,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "old", "new", "fault"), FAULTS)
+@each_row(("path", "old", "new", "fault"), FAULTS)
 def test_a_planted_fault_of_a_manifest_is_found(path: Path, old: str, new: str, fault: str) -> None:
     found = kubernetes_faults(everything(path, planted(path, old, new)), documented())
     assert any(fault in one for one in found), found
@@ -142,7 +142,7 @@ def loose_images(dockerfile: str) -> list[str]:
     return [*(base for base in bases if loose_tag(base)), *loose]
 
 
-@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
+@each_row("path", IMAGES, ids=lambda path: path.name)
 def test_an_image_is_made_of_fixed_versions_and_runs_as_nobody(path: Path) -> None:
     text = path.read_text("utf-8")
     assert loose_images(text) == []

@@ -53,7 +53,7 @@ def test_what_is_better_on_the_real_tools_is_promoted_with_a_card(place: Place) 
     done = place.deploy(place.new, evaluated=place.after, against=place.before)
     assert done.done
     assert done.sentence.startswith(
-        "Promoted: v002 is in use, in place of v001. It solves 50 points more than"
+        "Promoted: v002 is current (replaces v001). It solves 50 points more than"
     )
     current = place.shelf / "current" / "merged"
     assert content_of(current) == "new"
@@ -75,7 +75,7 @@ def test_what_is_not_better_is_not_promoted_and_the_history_says_so(place: Place
     done = place.deploy(place.new, evaluated=same, against=place.before)
     assert not done.done
     assert done.sentence.startswith(
-        "Not promoted: v001 stays in use. No difference can be seen: the candidate"
+        "Not promoted: v001 stays current. No difference can be seen: the candidate"
     )
     assert content_of(place.shelf / "current" / "merged") == "old"
     with ModelRegistry(place.shelf) as shelf:
@@ -91,7 +91,7 @@ def test_force_is_written_into_the_card_with_what_spoke_against_it(place: Place)
     card = (place.shelf / "current" / "merged" / "README.md").read_text()
     assert "by a person, who said: the \\<b\\>board\\</b\\> wants it\n" in card
     assert "- The candidate solves 25 points less than what is deployed on the same 30 tasks" in card
-    with pytest.raises(UserError, match="say why"):
+    with pytest.raises(UserError, match="force: give a reason"):
         place.deploy(place.old, force=" ")
 
 
@@ -106,7 +106,7 @@ def test_force_is_written_into_the_card_with_what_spoke_against_it(place: Place)
 def test_a_comparison_that_is_not_fit_promotes_nothing(place: Place, what: dict, told: str) -> None:
     place.begin()
     odd = place.run("odd", GOOD, place.new, **what)
-    with pytest.raises(UserError, match="nothing was changed: no comparison says") as refused:
+    with pytest.raises(UserError, match="nothing was changed: no comparison shows") as refused:
         place.deploy(place.new, evaluated=odd, against=place.before)
     assert told in str(refused.value)
     with ModelRegistry(place.shelf) as shelf:
@@ -165,9 +165,9 @@ def test_back_to_the_version_before_and_only_to_what_it_was(place: Place) -> Non
     place.begin()
     place.deploy(place.new, evaluated=place.after, against=place.before)
     done = roll_back(place.shelf)
-    assert done.sentence == "Rolled back: v001 is in use again, in place of v002."
+    assert done.sentence == "Rolled back: v001 is current again and replaces v002."
     assert content_of(place.shelf / "current" / "merged") == "old"
-    with pytest.raises(UserError, match="there is no version before to go back to"):
+    with pytest.raises(UserError, match="there is no previous version"):
         roll_back(place.shelf)
     (place.shelf / "versions" / "v002" / "merged" / "model.safetensors").write_text("evil")
     with pytest.raises(UserError, match="not what was deployed as v002"):
@@ -193,7 +193,7 @@ def test_no_secret_and_no_code_gets_into_card_and_lines(place: Place) -> None:
     assert len(kept) > 5
     assert not any(key in path.read_text() for path in kept)
     for name in ('x") or evil("', "a b", "", "-x"):
-        with pytest.raises(UserError, match="is no name for a model"):
+        with pytest.raises(UserError, match="is not a model name"):
             place.deploy(place.new, force="why", name=name)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dreamgym_kit import errors
@@ -199,7 +200,7 @@ def test_the_model_is_chosen_by_name_or_by_environment(monkeypatch: pytest.Monke
     assert choose_model("scripted") == ScriptedDeskModel()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "said"),
     [
         ("scripted:best", "DESK_MODEL: there is no script 'best'; known: fixed, junior, slip, mixed."),

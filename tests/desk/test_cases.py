@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.recipes.desk import cases
 from dreamgym_kit.recipes.desk.cases import FAMILIES, HELD_OUT_SEEDS, TRAIN_SEEDS, make_case, split_of
@@ -36,7 +37,7 @@ def test_train_and_held_out_seeds_share_no_seed() -> None:
     assert {split_of(seed) for seed in HELD_OUT_SEEDS[:9]} == {Split.HELD_OUT}
 
 
-@pytest.mark.parametrize("seed", [0, 999, 1_000_000, -1])
+@each_row("seed", [0, 999, 1_000_000, -1])
 def test_a_seed_of_neither_side_is_refused_by_number(seed: int) -> None:
     with pytest.raises(ValueError, match=re.escape(f"desk seed {seed} is outside 1000 to 999999")):
         make_case(seed)

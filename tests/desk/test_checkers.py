@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.interfaces import Outcome
 from dreamgym_kit.recipes.desk.cases import make_case
@@ -20,7 +21,7 @@ RIGHT = Books(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         ({"payments": {"P10": Refund(8800, 17600, 2)}}, "refunded P10 twice: 176.00 of 88.00"),
@@ -114,7 +115,7 @@ def test_doing_nothing_is_a_failure() -> None:
     assert f"no mail for customer {CASE.customer_id}" in judged.reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "verdict"),
     [
         (
@@ -146,7 +147,7 @@ def test_writes_that_the_desk_would_refuse_change_nothing(right_writes: Any) -> 
     assert check(dreamt([*refused, *writes(*right_writes)])).verdict is Verdict.PASSED
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {"messages": [{"role": "user", "content": "Hello."}]},
@@ -159,7 +160,7 @@ def test_the_request_is_found_in_any_form_of_input(given: dict[str, Any]) -> Non
     assert request_text(given) == "Hello."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"payments": {"P10": Refund(8800, 17600, 2)}},
@@ -178,7 +179,7 @@ def test_what_nobody_can_take_back_is_lost(change: dict[str, Any]) -> None:
     assert len(lost) == (2 if change == {"cities": {}} else 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"payments": {"P10": Refund(8800, 0, 0)}},

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.recipes.desk.database import (
     OPERATIONS,
@@ -75,7 +76,7 @@ def test_writes_answer_what_they_did_and_are_there_afterwards(desk: Desk) -> Non
     assert (books.escalated, books.ticketed, books.mailed) == ({"O11", "C10"}, {"C10", "C11"}, {"C10"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "args", "said"),
     [
         ("find_customer", ["Zoe"], "no customer is called Zoe"),

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EnvironmentProvider
@@ -71,7 +72,7 @@ async def test_a_file_that_a_killed_run_left_is_replaced(tmp_path: Path) -> None
     await world.close("a.1")
 
 
-@pytest.mark.parametrize("episode", ["../../etc/passwd", "/abs", "a\0b", "CON", "x" * 300, "名.1", ""])
+@each_row("episode", ["../../etc/passwd", "/abs", "a\0b", "CON", "x" * 300, "名.1", ""])
 async def test_an_episode_of_any_name_stays_in_the_folder(tmp_path: Path, episode: str) -> None:
     (tmp_path / "desks").mkdir()
     world = DeskEnvironment(tmp_path / "desks")
@@ -81,7 +82,7 @@ async def test_an_episode_of_any_name_stays_in_the_folder(tmp_path: Path, episod
     await world.close(episode)
 
 
-@pytest.mark.parametrize("named", ["desk-1008-nobody", "../desk", None, 7])
+@each_row("named", ["desk-1008-nobody", "../desk", None, 7])
 def test_a_desk_that_nobody_put_up_cannot_be_opened(named: object) -> None:
     with pytest.raises(UserError, match="no desk is open for desk_tenant"), open_desk(named):
         pass

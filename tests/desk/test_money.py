@@ -1,4 +1,5 @@
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.recipes.desk.cases import AMOUNTS, DAYS
 from dreamgym_kit.recipes.desk.database import cents, money, refund_share
@@ -9,7 +10,7 @@ def test_money_reads_as_it_was_written() -> None:
     assert all(money(cents(amount)) == amount for amount in AMOUNTS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["19.9", "19", "-1.00", "1,00", " 1.00", "1e3.00", "", "\u0661.\u0660\u0660", "12345678.00"]
 )
 def test_what_is_no_amount_is_refused(text: str) -> None:
@@ -17,7 +18,7 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
         cents(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("days", "share", "quote"),
     [
         ("02", "full", "88.00"),

@@ -1,7 +1,7 @@
 import json
 from typing import Any
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,7 +133,7 @@ def test_an_episode_is_short_and_its_arguments_are_text() -> None:
     assert sum(lengths) / len(lengths) < 5
 
 
-@pytest.mark.parametrize("kind", ["junior", "slip"])
+@each_row("kind", ["junior", "slip"])
 def test_slips_and_habits_are_the_same_every_time(kind: str) -> None:
     for seed in MANY[:50]:
         text = make_case(seed).text

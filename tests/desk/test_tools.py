@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.types import Command
@@ -98,14 +99,14 @@ def test_every_tool_is_tried_below() -> None:
     assert len(TOOLS) == 15
 
 
-@pytest.mark.parametrize("name", GOOD)
+@each_row("name", GOOD)
 async def test_a_tool_does_its_work_on_the_real_desk(name: str, config: Config) -> None:
     args, expected = GOOD[name]
     message = await use(TOOLS[name], config, **args)
     assert (message.status, json.loads(message.content)) == ("success", expected)
 
 
-@pytest.mark.parametrize("name", BAD)
+@each_row("name", BAD)
 async def test_a_refusal_reaches_the_agent_as_a_failed_call_and_ends_nothing(
     name: str, config: Config
 ) -> None:
@@ -190,7 +191,7 @@ async def test_track_parcel_over_mcp_asks_for_the_order_alone_and_finds_the_epis
     assert message.artifact["structured_content"]["state"] == "lost"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("args", "said"),
     [
         ({"order_id": "O43"}, "no parcel was sent for O43 yet"),

@@ -59,7 +59,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_address_is_for_ray_alone() -> None:
-    with pytest.raises(UserError, match=r'workers.address = "head:6379": is for workers.backend'):
+    with pytest.raises(UserError, match=r'workers.address = "head:6379" needs workers.backend'):
         host_of(WorkersSettings("local", 2, "head:6379"), 2)
 
 
@@ -68,9 +68,9 @@ def test_an_address_is_for_ray_alone() -> None:
     [
         (
             WorkersSettings("local", 0, "head:6379"),
-            'workers.address = "head:6379": is for workers.backend = "ray"',
+            'workers.address = "head:6379" needs workers.backend = "ray"',
         ),
-        (WorkersSettings("dask"), "there is no engine 'dask'; known: local, ray"),
+        (WorkersSettings("dask"), "unknown engine 'dask'. Use local or ray"),
         (WorkersSettings("ray", 2, "ray://head:10001"), "the client protocol is not supported"),
     ],
 )

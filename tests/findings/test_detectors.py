@@ -6,11 +6,12 @@ import pytest
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import AnsweredInterrupt, Case
-from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, Detectors, detectors_of
+from dreamgym_kit.findings.detectors import BUILT_IN, DEFAULT, FAILED, OPTIONAL, Detectors, detectors_of
 from dreamgym_kit.findings.writes import repeated_writes
 from dreamgym_kit.settings.schema import FindingsSettings, Settings
 from dreamgym_kit.types import (
     Answer,
+    ArgumentReader,
     Call,
     Effect,
     Finding,
@@ -72,7 +73,7 @@ class Talk:
 
     def found(self) -> dict[str, tuple[int, ...]]:
         case = self.case()
-        return {finding.kind: finding.steps for finding in DEFAULT.episode_done(case)}
+        return {finding.kind: finding.steps for finding in Detectors(BUILT_IN).episode_done(case)}
 
 
 ORDER = ("get_order", {"order_id": "O12"}, {"order_id": "O12", "payment_id": "P57", "status": "new"})
@@ -118,7 +119,9 @@ def test_a_retry_after_a_plain_failure_is_none_and_a_repeat_that_was_turned_away
         ({"payment_id": "P57", "on": "2026-11-21"}, False),
         ({"payment_id": "P57", "idempotency_key": "f81d4fae7dec"}, False),
         ({"payment_id": "P57", "email": "ana@example.com"}, True),
-        ({"payment_id": "P57", "city": "Berlin"}, True),
+        ({"payment_id": "P57", "city": "Berlin"}, False),  # an address is put together
+        ({"payment_id": "P57", "minutes": 90}, False),  # worked out
+        ({"payment_id": 571234}, True),
         ({"payment_id": "P57", "note": "Sent by O99 desk"}, False),
     ],
 )
@@ -140,7 +143,8 @@ def test_what_the_tools_tell_is_read_once_for_all_episodes_of_a_run() -> None:
     for specs in (told, {}):  # the second episode has only what the first one read
         for call, wrong in ((made, True), (given, False)):
             case = replace(Talk("Send it.").call(call).case(), specs=specs, shared=shared)
-            assert ("made_up_argument" in {found.kind for found in DEFAULT.episode_done(case)}) is wrong
+            kinds = {found.kind for found in Detectors(BUILT_IN).episode_done(case)}
+            assert ("made_up_argument" in kinds) is wrong
 
 
 def test_a_call_that_code_made_has_no_made_up_values() -> None:
@@ -155,11 +159,21 @@ def test_a_right_guess_beside_the_read_is_a_write_before_the_read() -> None:
     }
 
 
-def test_a_change_of_a_thing_that_nobody_looked_at_is_found_unless_the_state_gave_it() -> None:
-    blind = Talk("Cancel O12").call((*CANCEL, "ok"))
-    assert blind.found() == {"write_before_read": (1,)}
-    task = Task("t", {"messages": [], "order": "O12"})
-    assert DEFAULT.episode_done(Case(task, blind.steps, blind.messages, SPECS)) == ()
+def test_an_id_that_a_read_found_is_given() -> None:
+    read = ("get_payment", {"payment_id": "P58"}, {"amount": "88.00"})
+    assert looked().call(read).call(("refund_payment", {"payment_id": "P58"}, "ok")).found() == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "named"), [("DELETE FROM artist", True), ("SELECT 1", False), ("CALL f()", False)]
+)
+def test_a_call_that_its_argument_makes_destructive_is_found(query: str, named: bool) -> None:
+    spec = ToolSpec("get_order", Effect.DESTRUCTIVE, effect_when={"query": ArgumentReader.SQL})
+    case = replace(
+        Talk("List it.").call(("get_order", {"query": query}, [])).case(), specs={"get_order": spec}
+    )
+    kinds = [finding.kind for finding in DEFAULT.episode_done(case)]
+    assert kinds == (["destructive_by_argument"] if named else [])
 
 
 def test_a_no_of_the_user_is_found_and_a_yes_is_not() -> None:
@@ -212,8 +226,6 @@ def test_a_demanded_approval_that_nobody_gave_is_found() -> None:
     assert looked(approval=("refund_*",)).call((*REFUND, "ok")).found() == {"write_after_refusal": (3,)}
     asks = looked(approval=("refund_*",)).say("May I?").say("Yes.", "user")
     assert asks.call((*REFUND, "ok")).found() == {}
-    rule = "Refunds: refund_payment needs approval by a lead."
-    assert "write_after_refusal" in looked(policy=rule).call((*REFUND, "ok")).found()
 
 
 def test_a_refusal_that_a_smaller_call_goes_round_is_found() -> None:
@@ -320,14 +332,26 @@ def test_a_key_in_a_finding_is_masked() -> None:
 
 
 def test_settings_add_detectors_and_leave_some_out() -> None:
-    said = FindingsSettings(detectors=("my.checks:seen",), off=("loop",))
+    said = FindingsSettings(detectors=("my.checks:seen",), off=("loop",), on=("swallowed_error",))
     known = detectors_of(Settings(findings=said), lambda reference, where: seen).known
-    assert list(known) == [*(name for name in BUILT_IN if name != "loop"), "seen"]
+    off = {"loop", *OPTIONAL} - {"swallowed_error"}
+    assert list(known) == [*(name for name in BUILT_IN if name not in off), "seen"]
+
+
+@pytest.mark.parametrize(
+    ("off", "named"), [("repeated_write:refund_*", False), ("repeated_write:send_*", True), ("loop:*", True)]
+)
+def test_a_detector_may_be_off_for_some_tools(off: str, named: bool) -> None:
+    detectors = detectors_of(Settings(findings=FindingsSettings(off=(off,))), lambda *_: seen)
+    case = looked().call((*REFUND, "ok")).call((*REFUND, "ok")).case()
+    assert ("repeated_write" in {found.kind for found in detectors.episode_done(case)}) is named
 
 
 def test_a_detector_that_is_not_there_is_named() -> None:
     with pytest.raises(UnknownName, match="detector 'lop' is not in the detectors; did you mean 'loop'"):
         detectors_of(Settings(findings=FindingsSettings(off=("lop",))), lambda *_: seen)
+    with pytest.raises(UnknownName, match="detector 'loop:x' is not in the detectors"):
+        detectors_of(Settings(findings=FindingsSettings(on=("loop:x",))), lambda *_: seen)
     with pytest.raises(UserError, match="detector 'a:b' is of type int, not a function"):
         detectors_of(Settings(findings=FindingsSettings(detectors=("a:b",))), lambda *_: 3)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ToolMessage
@@ -52,7 +53,7 @@ def test_json_answers_come_back_equal(value: Any) -> None:
     assert deliver(None, encode_answer(None, value), None) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         "text",
@@ -122,7 +123,7 @@ class Unheard(Exception):
     pass
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raised", "caught_as"),
     [
         (ToolException("gone"), ToolException),
@@ -150,9 +151,7 @@ def test_failures_come_back_with_their_text_as_what_handlers_catch(
         assert repr(back.value) == repr(raised)  # what a ToolNode shows to the model
 
 
-@pytest.mark.parametrize(
-    "name", ["SystemExit", "KeyboardInterrupt", "ExceptionGroup", "not a name", "print", ""]
-)
+@each_row("name", ["SystemExit", "KeyboardInterrupt", "ExceptionGroup", "not a name", "print", ""])
 def test_a_recording_cannot_make_anything_else_be_raised(name: str) -> None:
     from dreamgym_kit.types import Answer
 

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.tools import StructuredTool, tool
 from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel
@@ -23,7 +24,7 @@ from dreamgym_kit.types import Answer, Source
 pytestmark = pytest.mark.usefixtures("gate")
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@each_row("kind", ["sync", "async"])
 def test_what_is_injected_is_not_told(kind: str) -> None:
     script = [
         [

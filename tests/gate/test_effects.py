@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.tools import BaseTool, StructuredTool, tool
@@ -16,7 +17,7 @@ from dreamgym_kit.types import Effect, ToolSpec
 READ, WRITE, DESTRUCTIVE = Effect.READ, Effect.WRITE, Effect.DESTRUCTIVE
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "guessed"),
     [
         ("get_order", READ),
@@ -26,6 +27,22 @@ READ, WRITE, DESTRUCTIVE = Effect.READ, Effect.WRITE, Effect.DESTRUCTIVE
         ("find-customer", READ),
         ("is_open", READ),
         ("HTTPGet", READ),
+        ("email.search_emails", READ),
+        ("github__get_issue", READ),
+        ("web_search", READ),
+        ("find_user_id_by_name_and_zip", READ),
+        ("read_item_items__item_id__get", READ),
+        ("email.delete_email", DESTRUCTIVE),
+        ("delete.item", DESTRUCTIVE),
+        ("user_create", WRITE),
+        ("status_update", DESTRUCTIVE),
+        ("find_replace", DESTRUCTIVE),
+        ("search_and_book", DESTRUCTIVE),
+        ("order_status", DESTRUCTIVE),
+        ("browser_select_option", DESTRUCTIVE),
+        ("return_order_items", DESTRUCTIVE),
+        ("sql_db_query", DESTRUCTIVE),
+        ("track_event", DESTRUCTIVE),
         ("requests_get", READ),
         ("create_ticket", WRITE),
         ("update_address", WRITE),
@@ -63,13 +80,37 @@ def test_no_guess_ever_runs_in_a_dream(name: str, description: str) -> None:
     assert reason
 
 
-@pytest.mark.parametrize("word", ["Deletes", "sends", "charges", "refunds", "cancels", "creates", "updates"])
+@each_row(
+    ("name", "description", "guessed"),
+    [
+        ("weather", "Get the weather of a city.", READ),
+        ("weather", "This tool fetches the weather.", READ),
+        ("weather", "Label: Displays the weather.", READ),
+        ("weather", "GET /v1/weather", READ),
+        ("weather", "POST /v1/weather, gets the weather", DESTRUCTIVE),
+        ("weather", "Gets the weather and sends it.", DESTRUCTIVE),
+        ("weather", "Return the weather station to the shop.", DESTRUCTIVE),
+        ("order_status", "Get the status of an order.", READ),
+        ("message_get_login_status", "Get the login status.", READ),
+        ("order_pizza", "Get a pizza to your door.", DESTRUCTIVE),
+        ("slack_post", "Returns the id of the message.", DESTRUCTIVE),
+        ("get_update_status", "Get the status of an update.", READ),
+        ("query", "Query the SQL database.", DESTRUCTIVE),
+        ("wikipedia", "A wrapper around Wikipedia.", READ),
+        ("wikipedia", "Edits a page of Wikipedia.", WRITE),
+    ],
+)
+def test_a_description_tells_what_a_name_leaves_open(name: str, description: str, guessed: Effect) -> None:
+    assert guess_effect(name, description)[0] is guessed
+
+
+@each_row("word", ["Deletes", "sends", "charges", "refunds", "cancels", "creates", "updates"])
 def test_a_description_warns_but_never_calms(word: str) -> None:
     assert guess_effect("get_order", f"{word} the order.")[0] is DESTRUCTIVE
     assert guess_effect("delete_order", "Reads an order.")[0] is DESTRUCTIVE
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "told", "guessed"),
     [
         ("frobnicate", {"readOnlyHint": True}, DESTRUCTIVE),
@@ -119,7 +160,7 @@ def test_an_effect_that_is_none_is_refused_at_once() -> None:
         effect("harmless")
 
 
-@pytest.mark.parametrize("kind", list(Effect))
+@each_row("kind", list(Effect))
 def test_in_a_dream_only_pure_and_control_are_real(kind: Effect) -> None:
     policy = CallRouter(Mode.DREAM, {"x": ToolSpec("x", kind)})
     assert policy.route("x") is (Route.REAL if kind in (Effect.PURE, Effect.CONTROL) else Route.DREAM)
@@ -131,7 +172,7 @@ def test_a_stranger_is_destructive_and_dreamt() -> None:
     assert policy.route("never seen") is Route.DREAM
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "kind", "judged"),
     [
         ("decorator", Effect.PURE, Effect.PURE),
@@ -213,14 +254,12 @@ def test_what_is_declared_of_a_tool_is_in_no_mapping_that_a_server_could_write()
     assert declared_effect(forged) is None
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda one: one.model_copy(update={"name": "q"})]
-)
+@each_row("copied", [copy.copy, copy.deepcopy, lambda one: one.model_copy(update={"name": "q"})])
 def test_a_copy_of_a_tool_keeps_what_was_declared(copied: Any) -> None:
     assert declared_effect(copied(pure_tool())) is Effect.PURE
 
 
-@pytest.mark.parametrize("update", [{"func": pay}, {"coroutine": apay}])
+@each_row("update", [{"func": pay}, {"coroutine": apay}])
 def test_a_copy_that_runs_something_else_does_not(update: dict[str, Any]) -> None:
     assert declared_effect(pure_tool().model_copy(update=update)) is None
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from ports import own_port
 
 from dreamgym_kit.errors import RealCallBlocked, UserError
@@ -306,7 +307,7 @@ def test_a_second_dream_in_the_same_process_is_refused(guard) -> None:
         egress.arm(Allowance(), lambda trip: None)
 
 
-@pytest.mark.parametrize("entry", ["http://api.example", "user@host", "host:", "host:https", "", "*.example"])
+@each_row("entry", ["http://api.example", "user@host", "host:", "host:https", "", "*.example"])
 def test_an_entry_that_is_no_host_is_named(entry: str) -> None:
     with pytest.raises(UserError, match=r"\[guard\] allow_hosts: "):
         egress.arm(Allowance(hosts=frozenset({entry})), lambda trip: None)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
@@ -51,7 +52,7 @@ def version_of(package: str) -> str:
     return sys.version.split()[0] if package == "python" else metadata.version(package)
 
 
-@pytest.mark.parametrize("one", HERE, ids=str)
+@each_row("one", HERE, ids=str)
 def test_each_needed_name_that_is_missing_refuses_to_start(
     one: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +110,7 @@ class Environment:
 SERIES = [("mcp", "1"), ("mcp", "2"), ("fastmcp", "3"), ("fastmcp", "4")]
 
 
-@pytest.mark.parametrize(("package", "series"), SERIES)
+@each_row(("package", "series"), SERIES)
 def test_so_does_each_of_every_series_of_a_package_that_is_not_installed(
     package: str, series: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +129,7 @@ def test_so_does_each_of_every_series_of_a_package_that_is_not_installed(
     check_foreign_names()
 
 
-@pytest.mark.parametrize("package", [name for name in KNOWN if name != "langchain"])
+@each_row("package", [name for name in KNOWN if name != "langchain"])
 def test_an_unknown_series_of_a_package_in_use_refuses_to_start(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +138,7 @@ def test_an_unknown_series_of_a_package_in_use_refuses_to_start(
         check_foreign_names()
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@each_row("pair", PAIRS, ids=str)
 def test_a_pair_that_was_tried_starts_and_one_that_was_not_is_refused_by_name(
     pair: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

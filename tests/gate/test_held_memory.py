@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.base import empty_checkpoint
@@ -62,8 +63,8 @@ def _store(store: BaseStore, kind: str) -> str:
     return str(found.value["city"]) if found else ""
 
 
-@pytest.mark.parametrize("kind", ["sync", "async", "batch"])
-@pytest.mark.parametrize("make", [InMemoryStore, ServerStore])
+@each_row("kind", ["sync", "async", "batch"])
+@each_row("make", [InMemoryStore, ServerStore])
 def test_a_store_in_a_variable_is_not_written_and_reads_back_what_the_dream_wrote(
     make: Callable[[], BaseStore], kind: str, canary: Canary
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_variable_and_the_graph_share_what_they_share_outside() -> None:
     assert [item.key for item in shared.search(PEOPLE)] == ["ana"]
 
 
-@pytest.mark.parametrize("how", ["here", "thread", "pool"])
+@each_row("how", ["here", "thread", "pool"])
 def test_a_saver_in_a_variable_keeps_its_threads(how: str) -> None:
     saver = InMemorySaver()
     saver.put(THREAD, empty_checkpoint(), {}, {})

@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Annotated, Any
 
 import pytest
+from each_row import each_row
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.func import entrypoint, task
 from langgraph.prebuilt import InjectedState
@@ -80,9 +81,7 @@ def facts(function: Any) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize(
-    "function", [api, aapi, pages, closure_over(1), Client.send], ids=lambda f: f.__name__
-)
+@each_row("function", [api, aapi, pages, closure_over(1), Client.send], ids=lambda f: f.__name__)
 def test_unhooking_leaves_a_function_exactly_as_it_was(function: Any) -> None:
     before = facts(function)
     hook(function, "x")
@@ -91,9 +90,7 @@ def test_unhooking_leaves_a_function_exactly_as_it_was(function: Any) -> None:
     assert facts(function) == before
 
 
-@pytest.mark.parametrize(
-    "function", [api, aapi, pages, closure_over(1), Client.send], ids=lambda f: f.__name__
-)
+@each_row("function", [api, aapi, pages, closure_over(1), Client.send], ids=lambda f: f.__name__)
 def test_a_hooked_function_looks_like_itself(function: Any) -> None:
     before = facts(function)[4:]
     kinds = [inspect.iscoroutinefunction, inspect.isgeneratorfunction]
@@ -156,7 +153,7 @@ async def double(order: str) -> str:
     return touch("double")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "call",
     [
         lambda: tool(single).invoke({"order": SECRET}),
@@ -252,7 +249,7 @@ class CallableObject:
         return x
 
 
-@pytest.mark.parametrize(
+@each_row(
     "target",
     [len, functools.partial(api, "o"), CallableObject(), _async_pages],
     ids=["builtin", "partial", "callable object", "async generator"],

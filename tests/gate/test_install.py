@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from langgraph.pregel import Pregel
@@ -118,7 +119,7 @@ def test_the_gate_cannot_be_taken_out_under_a_dream() -> None:
     uninstall()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_tool_shows_the_framework_the_same_schema_with_the_gate(kind: str) -> None:
     maker, _ = KINDS[kind]
     bare = maker()

@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.caches import InMemoryCache as LLMCache
 from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage, HumanMessage
@@ -28,7 +29,7 @@ from dreamgym_kit.routing.process import CONFIG_KEY, entered
 pytestmark = pytest.mark.usefixtures("gate")
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@each_row("kind", ["sync", "async"])
 def test_the_real_checkpointer_gets_no_row(kind: str) -> None:
     saver = InMemorySaver()
     graph = with_create_agent([add_tool()], once(), checkpointer=saver)
@@ -91,7 +92,7 @@ def test_a_node_cache_gives_no_dreamt_answer_to_a_real_run() -> None:
     assert compiled.invoke(given)["messages"][-1].content == "real"
 
 
-@pytest.mark.parametrize("where", ["process", "model"])
+@each_row("where", ["process", "model"])
 def test_an_llm_cache_is_neither_read_nor_filled(where: str) -> None:
     cache = LLMCache()
     model = ScriptedModelDouble(script=["first"], cache=cache if where == "model" else None)
@@ -132,7 +133,7 @@ def _graph_run_in_a_thread(inner: Any, errors: list[BaseException], *, key: bool
     return graph.compile()
 
 
-@pytest.mark.parametrize("key", [True, False])
+@each_row("key", [True, False])
 def test_a_graph_in_a_raw_thread_reaches_no_real_checkpointer(key: bool, canary: Canary) -> None:
     saver = InMemorySaver()
     inner = with_create_agent([add_tool()], once(), checkpointer=saver)

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.tools import tool
 from shapes.stage import DREAMT, dream
 from waiting import PATIENCE_S, wait_until
@@ -139,8 +140,9 @@ THREADED: dict[str, Callable[[Left, ThreadPoolExecutor, ThreadPool], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", THREADED)
+@each_row("way", THREADED)
 def test_what_an_episode_began_never_pays(way: str, pools: tuple[ThreadPoolExecutor, ThreadPool]) -> None:
+    RAN.clear()
     left = Left()
     with entered(dream()):
         THREADED[way](left, *pools)
@@ -171,8 +173,9 @@ ON_LOOP: dict[str, Callable[[Left, asyncio.AbstractEventLoop], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", ON_LOOP)
+@each_row("way", ON_LOOP)
 async def test_what_an_episode_left_on_the_callers_loop_never_pays(way: str) -> None:
+    RAN.clear()
     left, kept = Left(), []
     with entered(dream()):
         kept.append(ON_LOOP[way](left, asyncio.get_running_loop()))
@@ -265,7 +268,7 @@ def test_a_real_call_beside_a_dream_is_refused_unless_it_is_recorded() -> None:
     assert RAN == ["before", "recorded", "after"]
 
 
-@pytest.mark.parametrize("kind", ["map", "imap", "apply", "executor"])
+@each_row("kind", ["map", "imap", "apply", "executor"])
 def test_a_refusal_in_a_pool_comes_out_of_it(kind: str, pools: tuple[ThreadPoolExecutor, ThreadPool]) -> None:
     pool, older = pools
     waits: dict[str, Callable[[], Any]] = {

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -46,8 +47,8 @@ def refund_schema() -> dict[str, Any]:
     return convert_to_openai_tool(plain_refund())
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("way", WAYS)
+@each_row("kind", MODELS)
 def test_calls_are_announced_once_and_in_order(kind: type[ScriptedModelDouble], way: str) -> None:
     tool = add_tool()
     script = [[asks("add", {"a": 1}, "x"), asks("add", {"a": 2}, "y")]]
@@ -79,8 +80,8 @@ def test_a_model_that_streams_inside_is_heard_once() -> None:
     assert session.asked_tools == ["add"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("way", WAYS)
+@each_row("kind", MODELS)
 def test_a_call_to_a_bare_schema_is_refused_with_how_to_register_it(kind: Any, way: str) -> None:
     session = dream()
     model = kind(script=[[asks("refund", {"order": "o1"})]])
@@ -138,7 +139,7 @@ def untold() -> Callable[..., Any]:
     return pay_back_untold
 
 
-@pytest.mark.parametrize("key", ["pay_back_untold", "key_of_an_untold_one"])
+@each_row("key", ["pay_back_untold", "key_of_an_untold_one"])
 def test_an_untold_name_of_a_living_function_is_refused_where_no_tool_node_answers(
     key: str, canary: Canary
 ) -> None:
@@ -201,7 +202,7 @@ def _binds_callable(model: ScriptedModelDouble, target: Any) -> Any:
     return model.bind(tools=[refund_schema()])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "target",
     [functools.partial(plain_refund(), amount=1), Unhookable()],
     ids=["partial", "callable object"],
@@ -214,7 +215,7 @@ def test_a_callable_that_cannot_be_hooked_is_refused_and_says_what_it_is(target:
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("entry", ["invoke", "run", "_run"])
+@each_row("entry", ["invoke", "run", "_run"])
 def test_a_tool_object_with_an_entry_of_its_own_is_refused(entry: str, canary: Canary) -> None:
     tool = add_tool()
 
@@ -234,7 +235,7 @@ class Order(BaseModel):
     id: str
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("kind", MODELS)
 def test_a_structured_output_is_no_call(kind: Any) -> None:
     session = dream()
     with entered(session):

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import ToolNode
@@ -37,7 +38,7 @@ def recording(**settings: Any) -> Session:
     return Session(CallRouter(Mode.RECORD), **settings)
 
 
-@pytest.mark.parametrize(("shape", "kind"), RECORDED[::7], ids=[f"{s.name}, {k}" for s, k in RECORDED[::7]])
+@each_row(("shape", "kind"), RECORDED[::7], ids=[f"{s.name}, {k}" for s, k in RECORDED[::7]])
 def test_every_body_that_runs_is_kept(shape: Shape, kind: str, canary: Canary) -> None:
     runs = shape.build()
     session = recording()
@@ -55,7 +56,7 @@ async def _awaited(run: Any) -> Any:
     return await run()
 
 
-@pytest.mark.parametrize("make", MAKES)
+@each_row("make", MAKES)
 def test_arguments_answer_node_and_call_id_are_kept(make: str, canary: Canary) -> None:
     session = recording(task="t1", episode="t1.1")
     with entered(session):
@@ -83,7 +84,7 @@ def test_a_failure_is_kept_and_still_raised() -> None:
     assert (entry.answer.error, entry.answer.error_type) == ("no such order", "ValueError")
 
 
-@pytest.mark.parametrize("kind", ["tool", "hooked function"])
+@each_row("kind", ["tool", "hooked function"])
 def test_a_body_that_ends_in_stop_iteration_fails_with_just_that(kind: str) -> None:
     """What an empty `next(...)` raises: no generator of ours may turn it into another exception."""
 
@@ -146,7 +147,7 @@ def test_each_kept_call_is_heard_before_the_agent_goes_on(canary: Canary) -> Non
         assert [entry.call.tool for entry in heard] == ["add"]
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if not name.startswith(BYPASS)])
+@each_row("kind", [name for name in KINDS if not name.startswith(BYPASS)])
 def test_what_was_recorded_is_what_is_dreamt(kind: str, canary: Canary) -> None:
     made, given = KINDS[kind]
     real = recording()
@@ -164,7 +165,7 @@ def test_what_was_recorded_is_what_is_dreamt(kind: str, canary: Canary) -> None:
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("handled", [True, False])
+@each_row("handled", [True, False])
 def test_a_recorded_failure_takes_the_same_way_through_the_agent(handled: bool) -> None:
     @tool
     def fails(a: int) -> str:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.prebuilt import ToolNode
@@ -78,8 +79,8 @@ def _refuses(session: Session) -> ScriptedExperienceDouble:
     return ScriptedExperienceDouble(lambda call: session.refuse("no"))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("agent", AGENTS)
+@each_row("way", WAYS)
+@each_row("agent", AGENTS)
 def test_no_agent_swallows_a_refusal(agent: str, way: str, canary: Canary) -> None:
     session = dream()
     session._experience = _refuses(session)
@@ -89,7 +90,7 @@ def test_no_agent_swallows_a_refusal(agent: str, way: str, canary: Canary) -> No
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("wrapped", ["with_retry", "with_fallbacks"])
+@each_row("wrapped", ["with_retry", "with_fallbacks"])
 def test_retry_and_fallbacks_do_not_try_again_after_a_refusal(wrapped: str) -> None:
     session = dream()
     asked = _refuses(session)
@@ -145,7 +146,7 @@ def test_an_experience_model_that_fails_abstains_and_is_no_tool_failure() -> Non
         _node(handle_tool_errors=True).invoke(HELLO)
 
 
-@pytest.mark.parametrize("agent", ["create_agent", "handle_tool_errors=True", "except Exception"])
+@each_row("agent", ["create_agent", "handle_tool_errors=True", "except Exception"])
 def test_what_cannot_be_kept_ends_the_episode_and_no_call_follows(agent: str, canary: Canary) -> None:
     class Full(RunHook):
         def after_call(self, entry: Transition) -> None:
@@ -169,7 +170,7 @@ def test_the_step_limit_is_met_before_the_call(canary: Canary) -> None:
     assert canary.written() == ["add"]
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@each_row("agent", AGENTS)
 def test_once_its_time_is_over_no_call_runs_whoever_still_asks(
     canary: Canary, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +193,7 @@ def test_a_budget_is_charged_before_the_call(canary: Canary) -> None:
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@each_row("agent", AGENTS)
 def test_a_hook_that_fails_before_a_call_ends_the_episode_whatever_the_agent_catches(
     agent: str, canary: Canary
 ) -> None:
@@ -215,7 +216,7 @@ class Forbids(RunHook):
         return f"{call.tool} {dict(call.args)} is forbidden"
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@each_row("agent", AGENTS)
 def test_a_call_that_a_hook_forbids_is_blocked_whatever_the_agent_catches(agent: str, canary: Canary) -> None:
     session = Session(CallRouter(Mode.RECORD), hooks=[Forbids()])
     with entered(session), pytest.raises(RealCallBlocked, match="is forbidden"):
@@ -224,7 +225,7 @@ def test_a_call_that_a_hook_forbids_is_blocked_whatever_the_agent_catches(agent:
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("ended", ["limit", "time", "refusal"])
+@each_row("ended", ["limit", "time", "refusal"])
 def test_each_forbidden_call_is_reported_also_in_an_ended_episode(ended: str, canary: Canary) -> None:
     limits: dict[str, Any] = {"limit": {"step_limit": 0}, "time": {"lasts_s": -1}, "refusal": {}}[ended]
     session = Session(CallRouter(Mode.RECORD), hooks=[Forbids()], **limits)
@@ -251,7 +252,7 @@ def test_an_episode_that_ends_while_its_call_is_charged_makes_it_no_more(canary:
     assert canary.written() == []
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@each_row("kind", ["sync", "async"])
 def test_an_episode_that_ends_while_a_planned_fault_holds_its_call_up_makes_it_no_more(
     kind: str, canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +277,7 @@ def _fails(call: Call) -> Answer:
     return Answer(error="dream error", error_type="ToolException", source=Source.SCRIPTED)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@each_row("kind", ["sync", "async"])
 def test_a_dreamt_failure_is_handled_as_the_tool_would(kind: str) -> None:
     tool = add_tool()
     tool.handle_tool_error = lambda error: f"handled: {error}"
@@ -287,7 +288,7 @@ def test_a_dreamt_failure_is_handled_as_the_tool_would(kind: str) -> None:
     assert (message.content, message.status) == ("handled: dream error", "error")
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@each_row("kind", ["sync", "async"])
 def test_a_dreamt_failure_that_nobody_handles_ends_the_run_as_a_real_one_does(kind: str) -> None:
     graph = with_create_agent([add_tool()], once())
     session = dream(ScriptedExperienceDouble(_fails))
@@ -337,7 +338,7 @@ def test_bad_arguments_of_a_dict_schema_are_told_to_the_agent_and_the_dream_is_n
     assert session.counts == {"bad_arguments": 2}
 
 
-@pytest.mark.parametrize("flaw", BAD_SCHEMAS)
+@each_row("flaw", BAD_SCHEMAS)
 def test_a_schema_that_cannot_be_used_is_the_servers_to_judge(flaw: str) -> None:
     class Foreign(BaseTool):
         name: str = "foreign"

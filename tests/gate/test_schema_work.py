@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from bench.hostile import PATTERNS, schemas
+from each_row import each_row
 from langchain_core.tools import StructuredTool
 from shapes.stage import DREAMT, dream
 
@@ -26,7 +27,7 @@ BOUNDED = {  # by pattern: a text that fits, and one that does not
 
 
 @pytest.mark.usefixtures("gate")
-@pytest.mark.parametrize("name", HOSTILE)
+@each_row("name", HOSTILE)
 def test_a_hostile_schema_ends(name: str) -> None:
     """That this test ends is what is promised; how soon, the bench `dos` says."""
     schema, given = HOSTILE[name]
@@ -41,12 +42,12 @@ def test_a_hostile_schema_ends(name: str) -> None:
     assert (said.content == DREAMT) == ("bad_arguments" not in counts)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@each_row("pattern", PATTERNS)
 def test_the_work_of_a_hostile_pattern_is_known_beforehand(pattern: str) -> None:
     assert work_of_search(pattern, len(PATTERNS[pattern])) > MAX_WORK
 
 
-@pytest.mark.parametrize("pattern", BOUNDED)
+@each_row("pattern", BOUNDED)
 def test_a_pattern_as_people_write_them_is_checked(pattern: str) -> None:
     fits, other = BOUNDED[pattern]
     schema: Any = {"type": "object", "properties": {"q": {"type": "string", "pattern": pattern}}}

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import run_in_executor
@@ -262,7 +263,7 @@ def _in_child(tool: Any, said: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize("control", [(), ("add",)])
+@each_row("control", [(), ("add",)])
 def test_a_forked_child_is_refused(control: tuple[str, ...], canary: Canary) -> None:
     context = multiprocessing.get_context("fork")
     said = context.Queue()

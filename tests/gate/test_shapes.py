@@ -1,6 +1,7 @@
 """No real body runs in a dream, whatever the shape; and the dream was really asked."""
 
 import pytest
+from each_row import each_row
 from shapes.canary import Canary, touch
 from shapes.everything import KINDS, rows, run_dreamt
 from shapes.stage import Shape
@@ -12,7 +13,7 @@ pytestmark = [
 ROWS = rows()
 
 
-@pytest.mark.parametrize(("shape", "kind"), ROWS, ids=[f"{shape.name}, {kind}" for shape, kind in ROWS])
+@each_row(("shape", "kind"), ROWS, ids=[f"{shape.name}, {kind}" for shape, kind in ROWS])
 def test_a_dream_answers_and_no_body_runs(shape: Shape, kind: str, canary: Canary) -> None:
     ran = run_dreamt(shape, kind)
     assert [name for name in canary.written() if name not in shape.may_run] == []

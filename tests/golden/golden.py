@@ -164,9 +164,11 @@ def _of_run(run: Path, folder: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same without times and places."""
+    """The same without times, places, and the sandbox that this machine gives."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items() if not _CLOCK.search(name)}
+        return {
+            name: _plain(one) for name, one in value.items() if not _CLOCK.search(name) and name != "sandbox"
+        }
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 

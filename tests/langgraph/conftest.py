@@ -80,9 +80,25 @@ def check(outcome):
 class Project:
     """A user's folder; `module` is unlike any other test's, since modules stay imported."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._patch, self._rows = (
+            folder,
+            monkeypatch,
+            (folder / str(row) for row in range(10_000)),
+        )
+        self.enter()
+
+    def enter(self) -> None:
+        """What is written from here on is a module of its own."""
         self.module = f"agent_{next(_NUMBERS)}"
+        self._patch.chdir(self.folder)
+        self._patch.syspath_prepend(str(self.folder))
+
+    def new_row(self) -> None:
+        """The row of a table has a folder of its own: its `tmp_path`."""
+        self.folder = next(self._rows)
+        self.folder.mkdir(exist_ok=True)
+        self.enter()
 
     def write(self, more: str = "", *, base: str = AGENT) -> str:
         """Write the agent module; gives the spec of its graph."""
@@ -97,9 +113,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return Project(tmp_path)
+    return Project(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module", autouse=True)

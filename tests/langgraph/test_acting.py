@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import OPEN, OPENS, read
 
@@ -44,12 +44,12 @@ def hands_on(state: Any) -> Any:
     return gets(state)
 
 
-@pytest.mark.parametrize("function", [quotes, imports_to_quote, catches, hands_on])
+@each_row("function", [quotes, imports_to_quote, catches, hands_on])
 def test_what_only_computes_or_catches_does_not_act(function: Any) -> None:
     assert read(function).acts is None
 
 
-@pytest.mark.parametrize(("function", "module"), [(opens, "urllib"), (gets, "httpx")])
+@each_row(("function", "module"), [(opens, "urllib"), (gets, "httpx")])
 def test_what_names_a_client_acts(function: Any, module: str) -> None:
     assert read(function).acts == module
 
@@ -76,7 +76,7 @@ def writes_text(path: Any) -> Any:
     path.write_text("x")
 
 
-@pytest.mark.parametrize("function", [writes_a_file, appends, writes_text])
+@each_row("function", [writes_a_file, appends, writes_text])
 def test_a_file_opened_for_writing_is_told_from_one_that_is_read(function: Any) -> None:
     assert read(function).acts == OPENS
     assert read(reads_a_file).acts is None  # type: ignore[arg-type]
@@ -144,12 +144,12 @@ def grows_by_the_class(state: Any) -> Any:
     dict.update(TABLE, state)
 
 
-@pytest.mark.parametrize("function", [grows_its_own, grows_what_it_was_handed])
+@each_row("function", [grows_its_own, grows_what_it_was_handed])
 def test_a_list_that_a_function_made_or_was_handed_may_grow(function: Any) -> None:
     assert read(function).doubt is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "function",
     [
         grows_a_table,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.run.crawling import Crawled, CrawlRequest, crawl, crawl_targets
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -214,7 +215,7 @@ def test_a_failure_that_passes_is_no_answer_and_the_next_crawl_asks_again(projec
     assert (second.calls.total(), second.passing, store.count()) == (1, 0, 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "told",
     [{"dreamgym_effect": "read"}, {"readOnlyHint": True}, {"annotations": {"read_only_hint": True}}],
 )

@@ -5,6 +5,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
@@ -197,8 +198,8 @@ HIDDEN = """
 """
 
 
-@pytest.mark.parametrize("answered", ["as_tool", "as_human"])
-@pytest.mark.parametrize("anync", [False, True], ids=["sync", "async"])
+@each_row("answered", ["as_tool", "as_human"])
+@each_row("anync", [False, True], ids=["sync", "async"])
 def test_a_call_that_was_answered_past_the_gate_is_executed_beside_others(
     project: Any, anync: bool, answered: str
 ) -> None:
@@ -241,7 +242,7 @@ DECLINED = """
 """
 
 
-@pytest.mark.parametrize(("reply", "tools"), [("no", ["get_order"]), ("yes", ["get_order", "pay_back"])])
+@each_row(("reply", "tools"), [("no", ["get_order"]), ("yes", ["get_order", "pay_back"])])
 def test_a_persons_no_that_the_node_answers_itself_is_no_violation(
     project: Any, reply: str, tools: list[str]
 ) -> None:

@@ -5,6 +5,7 @@ import importlib
 from typing import Any
 
 import pytest
+from each_row import each_row
 from waiting import wait_until
 
 import dreamgym_kit
@@ -65,7 +66,7 @@ def only(result: RunResult) -> Episode:
     return one
 
 
-@pytest.mark.parametrize("made", GRAPHS)
+@each_row("made", GRAPHS)
 def test_each_runs_the_way_it_can(project: Any, made: str) -> None:
     spec = project.write(f"{MIDDLEWARE}\ngraph = {made}\n")
     assert only_sync(load_object(spec, folder=project.folder)) is GRAPHS[made]  # type: ignore[arg-type]

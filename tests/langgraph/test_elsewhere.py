@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.workers import check_worker_compatible, settings_of, worker_facts
@@ -42,15 +43,15 @@ class PolicyDouble:
         raise AssertionError(f"asked {request}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "why"),
     [
-        (lambda: {"graph": object()}, r"a graph that was given as an object \(object\) cannot be sent"),
-        (lambda: {"experience": PolicyDouble()}, "experience .PolicyDouble. is an object of this one"),
-        (lambda: {"judge": print}, "judge .builtin_function_or_method. is an object of this one"),
-        (lambda: {"policy": PolicyDouble()}, "name a model directory instead"),
+        (lambda: {"graph": object()}, r"a graph object \(object\) cannot be sent"),
+        (lambda: {"experience": PolicyDouble()}, "experience .PolicyDouble. is an object of this process"),
+        (lambda: {"judge": print}, "judge .builtin_function_or_method. is an object of this process"),
+        (lambda: {"policy": PolicyDouble()}, "Name a model directory instead"),
         (lambda: {"store": MemoryStore()}, "a buffer of type MemoryStore is in this process alone"),
-        (lambda: {"mode": Mode.S2R}, "overseen real calls stay in one"),
+        (lambda: {"mode": Mode.S2R}, "supervised real calls stay in this one"),
     ],
 )
 def test_what_workers_cannot_be_told_of_is_refused(given: Callable[[], dict[str, Any]], why: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Environment, Task
@@ -55,9 +56,7 @@ def tasks(project: Any, count: int = 2) -> list[Task]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("share", "asked", "reads"), [("", None, 4), ("0.0", None, 4), ("1.0", None, 0), ("1.0", 0.0, 4)]
-)
+@each_row(("share", "asked", "reads"), [("", None, 4), ("0.0", None, 4), ("1.0", None, 0), ("1.0", 0.0, 4)])
 def test_real_calls_fail_by_plan_at_the_share_of_the_settings_or_of_the_caller_alone(
     project: Any, share: str, asked: float | None, reads: int
 ) -> None:
@@ -135,7 +134,7 @@ def test_the_recordings_are_not_even_opened_by_a_real_evaluation(project: Any) -
     assert not Path("no-such.db").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "told"),
     [
         ({"split": "tests"}, r"split: there is no 'tests'; known: train, held_out\."),

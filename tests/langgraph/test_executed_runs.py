@@ -74,7 +74,9 @@ def tasks(count: int = 1) -> list[Task]:
 
 
 def simulated(project: Any, more: str = LEAKS, count: int = 1, **options: Any) -> Any:
-    return dreamgym_kit.simulate(project.write(more), tasks(count), buffer=MemoryStore(), **options)
+    return dreamgym_kit.simulate(
+        project.write(more), tasks(count), buffer=MemoryStore(salted=False), **options
+    )
 
 
 def episodes(result: Any) -> list[Episode]:
@@ -215,7 +217,8 @@ def killed(*_, **__):
 
 StopSwitch.cancel = killed  # the very next thing that the kit does
 sys.path.insert(0, os.getcwd())
-simulate(sys.argv[1], [Task("t0", {"messages": []})], buffer=MemoryStore(), run_dir="run")
+buffer = MemoryStore(salted=False)
+simulate(sys.argv[1], [Task("t0", {"messages": []})], buffer=buffer, run_dir="run")
 """
 
 

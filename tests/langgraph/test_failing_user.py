@@ -2,8 +2,8 @@
 
 import json
 
-import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.run.run import run
@@ -58,7 +58,7 @@ def mute(body: dict) -> str:
     return "I would rather not." if "goal of two" in json.dumps(body["messages"]) else say(body)
 
 
-@pytest.mark.parametrize("how", [{"refuse": refused, "content": say}, {"content": mute}], ids=["400", "text"])
+@each_row("how", [{"refuse": refused, "content": say}, {"content": mute}], ids=["400", "text"])
 async def test_an_interrupt_whose_user_fails_leaves_its_episodes_inconclusive_and_no_other(
     project, how
 ) -> None:

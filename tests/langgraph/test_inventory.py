@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
@@ -179,7 +180,7 @@ def simulated(graph: str, settings: str = "") -> Episode:
     return episode
 
 
-@pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
+@each_row("source", SHAPES.values(), ids=SHAPES)
 def test_what_acts_is_intercepted(project: Any, source: str) -> None:
     episode = simulated(written(project, source, "acts"))
     assert sys.modules[project.module].RAN == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from deciding_double import DecidingDouble, by_heart
+from each_row import each_row
 from strict_shop_double import EFFECTS, READS, probed, recordings_of
 
 from dreamgym_kit.adapters.langgraph.run import experiences
@@ -152,7 +153,7 @@ def test_without_recordings_there_is_nothing_to_write_answers_from(
     assert opened == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("toml", "wrong"),
     [
         ('[experience]\ndir = "nowhere"', r"nowhere: is no model directory"),

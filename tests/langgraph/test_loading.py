@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.analysis.loading import open_graph
@@ -42,7 +43,7 @@ number = 3
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     "attribute",
     [
         "compiled",
@@ -111,7 +112,7 @@ async def test_a_langgraph_project_is_read_with_its_environment(
             pass
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attribute", "message"),
     [
         ("compild", r"name 'compild' is not in agent_\d+; did you mean 'compiled'\?"),
@@ -158,7 +159,7 @@ async def test_a_module_that_fails_shows_only_the_users_own_frames(project: Any)
     assert "importlib" not in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "message"),
     [
         ("nowhere:graph", r"no module 'nowhere' from .*; is the name right, and its package installed\?"),
@@ -187,7 +188,7 @@ async def test_a_module_that_exits_or_lacks_a_package_is_an_error_and_not_an_exi
             pass
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"graphs": {}}', '{"graphs": {"a": 3}}'])
+@each_row("text", ["{", "[]", '{"graphs": {}}', '{"graphs": {"a": 3}}'])
 async def test_a_damaged_project_file_is_named(project: Any, text: str) -> None:
     (project.folder / "langgraph.json").write_text(text)
     with pytest.raises(UserError, match=r"langgraph\.json: "):

@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 import pytest
+from each_row import each_row
 from waiting import PATIENCE_S
 
 import dreamgym_kit
@@ -51,7 +52,7 @@ graph = builder.compile()
 """
 
 
-@pytest.mark.parametrize("how", ["simulate", "evaluate", "dreaming"])
+@each_row("how", ["simulate", "evaluate", "dreaming"])
 def test_the_real_graph_runs_before_and_after_a_dream_and_not_beside_it(project: Any, how: str) -> None:
     store, beside = MemoryStore(), []
     graph = project.write("""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -47,7 +47,7 @@ def outer() -> StateGraph[MessagesState]:
     return graph
 
 
-@pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["no memory", "with memory"])
+@each_row("saver", [None, InMemorySaver()], ids=["no memory", "with memory"])
 async def test_nested_graphs_are_heard_once_each(tmp_path: Path, saver: InMemorySaver | None) -> None:
     request = RunRequest(
         graph=outer().compile(checkpointer=saver),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from langgraph.types import Command
@@ -70,7 +71,7 @@ def unknown(x: str) -> "NotThere":  # noqa: F821
     """D."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "kind", "form"),
     [
         (a_model, "object", "text"),
@@ -86,7 +87,7 @@ def test_a_return_annotation_declares(body, kind: str, form: str) -> None:
     assert (schema["type"], found) == (kind, form)
 
 
-@pytest.mark.parametrize("body", [anything, silent, commanding, message])
+@each_row("body", [anything, silent, commanding, message])
 def test_what_says_nothing_declares_nothing(body) -> None:
     assert declared_answer(tool(body)) == NOTHING
 

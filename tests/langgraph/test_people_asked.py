@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -79,9 +79,7 @@ def test_a_recorded_reply_gets_its_own_answer_and_the_question_is_asked_again(pr
     assert project.touched() == ran
 
 
-@pytest.mark.parametrize(
-    "replies", [["no"], ["less", 6], [{"approve": True}], [None], [{}], [False], [0], [""]]
-)
+@each_row("replies", [["no"], ["less", 6], [{"approve": True}], [None], [{}], [False], [0], [""]])
 def test_a_reply_that_was_not_recorded_is_inconclusive(project: Any, replies: list[Any]) -> None:
     graph, buffer = agent(project), MemoryStore()
     recorded(graph, buffer, tasks(["yes"], ["less", 5]))
@@ -109,8 +107,8 @@ def test_no_rule_and_no_model_answers_past_a_question(project: Any) -> None:
 
 def graph_of(project: Any, order: str) -> str:
     """The same agent with another order, in a module of its own."""
-    other = type(project)(project.folder)
-    return agent(other, order=order)
+    project.enter()
+    return agent(project, order=order)
 
 
 TWICE = '''
@@ -278,7 +276,7 @@ TWO_AT_ONCE = """
 """
 
 
-@pytest.mark.parametrize("waits", [(0.0, 0.05), (0.05, 0.0)])
+@each_row("waits", [(0.0, 0.05), (0.05, 0.0)])
 def test_replies_go_by_the_order_of_the_graphs_state_and_not_of_the_clock(
     project: Any, waits: tuple[float, float]
 ) -> None:
@@ -288,8 +286,8 @@ def test_replies_go_by_the_order_of_the_graphs_state_and_not_of_the_clock(
     assert (episode.verdict, episode.final) == (Verdict.PASSED, {"said": ["first=a", "second=b"]})
 
 
-@pytest.mark.parametrize("where", ["interrupt_before", "interrupt_after"])
-@pytest.mark.parametrize("replies", [(), ("go on",)])
+@each_row("where", ["interrupt_before", "interrupt_after"])
+@each_row("replies", [(), ("go on",)])
 def test_a_graph_that_waits_at_a_breakpoint_is_inconclusive(
     project: Any, where: str, replies: tuple[str, ...]
 ) -> None:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from each_row import each_row
 from shapes.models import ScriptedModelDouble
 
 import dreamgym_kit
@@ -50,12 +51,12 @@ OWN: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("name", PROVIDERS)
+@each_row("name", PROVIDERS)
 def test_what_is_bound_decides_and_not_its_name(name: str) -> None:
     assert provider_tools(PROVIDERS[name]) == [name]
 
 
-@pytest.mark.parametrize("bound", OWN, ids=str)
+@each_row("bound", OWN, ids=str)
 def test_what_the_caller_runs_is_none_of_them(bound: Any) -> None:
     assert provider_tools(bound) == []
 
@@ -106,7 +107,7 @@ GIVEN = (
 )
 
 
-@pytest.mark.parametrize("source", [CREATED, BOUND], ids=["create_agent", "bound in the module"])
+@each_row("source", [CREATED, BOUND], ids=["create_agent", "bound in the module"])
 def test_a_dream_does_not_start_with_one_and_the_message_says_what_takes_it_out(
     project: Any, source: str
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_dream_does_not_start_with_one_and_the_message_says_what_takes_it_out(
     assert 'leave_out = ["web_search"]' in problem
 
 
-@pytest.mark.parametrize("source", [LATE, GIVEN], ids=["bound in a node", "given with the call"])
+@each_row("source", [LATE, GIVEN], ids=["bound in a node", "given with the call"])
 def test_one_that_is_bound_only_in_the_run_is_refused_before_the_model_is_asked(
     project: Any, source: str
 ) -> None:
@@ -130,7 +131,7 @@ def test_one_that_is_bound_only_in_the_run_is_refused_before_the_model_is_asked(
     assert __import__(project.module).asked == []
 
 
-@pytest.mark.parametrize("source", [CREATED, BOUND, LATE, GIVEN])
+@each_row("source", [CREATED, BOUND, LATE, GIVEN])
 def test_left_out_by_settings_the_model_is_told_of_the_others_alone(project: Any, source: str) -> None:
     graph = project.write(source)
     settings = parse_settings('leave_out = ["web_search"]')
@@ -146,7 +147,7 @@ class Hosted(ScriptedModelDouble):
     model_kwargs: Any = None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "own", [{"mcp_servers": [{"url": "https://x"}]}, {"model_kwargs": {"tools": [{"type": "mcp"}]}}], ids=str
 )
 def test_what_the_model_itself_was_made_with_counts_too(own: Any) -> None:

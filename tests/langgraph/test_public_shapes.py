@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
@@ -88,7 +88,7 @@ def simulated(project: Any, more: str, **expect: Any) -> Episode:
     return episode
 
 
-@pytest.mark.parametrize("node", NODES.values(), ids=NODES)
+@each_row("node", NODES.values(), ids=NODES)
 def test_a_tool_node_made_by_hand_is_no_violation(project: Any, node: str) -> None:
     episode = simulated(project, node)
     assert (episode.verdict, episode.violations) == (Verdict.PASSED, ())
@@ -100,7 +100,7 @@ def test_more_answers_than_calls_that_passed_the_gate_are_executed_calls(project
     assert episode.reason == "1 real call executed: get_order(order_id='o2')"
 
 
-@pytest.mark.parametrize("how", ["twice at once", "twice in a loop"])
+@each_row("how", ["twice at once", "twice in a loop"])
 def test_a_model_that_gives_an_id_twice_does_not_hide_a_call(project: Any, how: str) -> None:
     calls = {
         "twice at once": "graph = build(ToolNode([get_order]), [ONCE[0] * 2, 'done'], call_id='x')",
@@ -174,7 +174,7 @@ PROVIDERS = """
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tries",
     [
         'touch("the shop")',
@@ -204,7 +204,7 @@ CHECKERS = """
 """
 
 
-@pytest.mark.parametrize("checker", ["checks_with_a_tool", "checks_at_the_database"])
+@each_row("checker", ["checks_with_a_tool", "checks_at_the_database"])
 def test_a_refused_checker_costs_its_own_episode_only_its_verdict(project: Any, checker: str) -> None:
     graph = project.write(HAND_MADE + CHECKERS)
     checked = Task("checked", HELLO, checker=f"{project.module}:{checker}")

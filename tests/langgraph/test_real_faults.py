@@ -1,6 +1,7 @@
 """An evaluation on the real tools under faults: a call is not reached, or is done and its answer spoiled."""
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.run.evaluation import aevaluate
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
@@ -72,7 +73,7 @@ def episode_of(result: RunResult) -> Episode:
     return episode
 
 
-@pytest.mark.parametrize("kind", ["error", "timeout", "rate_limit", "outage"])
+@each_row("kind", ["error", "timeout", "rate_limit", "outage"])
 async def test_a_call_that_fails_by_plan_does_not_reach_its_tool(project, kind: str) -> None:
     result = await real_run(project.write(), "get_order", kind)
     episode = episode_of(result)
@@ -98,7 +99,7 @@ async def test_a_spoiled_answer_reaches_the_agent_spoiled(project) -> None:
     assert project.touched() == ["get_order", "cancel_order", "get_order"]
 
 
-@pytest.mark.parametrize("kind", ["slow", "stale_read"])
+@each_row("kind", ["slow", "stale_read"])
 async def test_a_slow_answer_is_the_real_one_and_no_real_read_is_stale(project, kind: str) -> None:
     result = await real_run(project.write(), "get_order", kind)
     told = [entry.answer.content for entry in episode_of(result).transitions]

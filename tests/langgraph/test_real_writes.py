@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit.adapters.langgraph.episode import runner as of_episode
@@ -69,7 +70,7 @@ def test_a_write_is_in_the_log_before_it_is_done(project: Any) -> None:
     assert kinds == ["body_started", "call"]
 
 
-@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt"])
+@each_row("kind", ["SystemExit", "KeyboardInterrupt"])
 def test_a_write_that_ends_the_process_stands_in_the_log(project: Any, kind: str) -> None:
     name = f"ship_and_raise_{kind.lower()}"
     result, episodes = recorded(project, name, f"raise {kind}(1)")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers, reasoned_over
 from dreamgym_kit.adapters.langgraph.s2r.supervisor import EarlierRecordings
@@ -90,7 +91,7 @@ class RefusesDouble:
         return ChatReply(json.dumps({**said, "error": "", "set": [], "confidence": 0.0}))
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@each_row("wrapped", [False, True])
 def test_a_buffer_on_a_server_does_not_hold_up_the_other_episodes(wrapped: bool) -> None:
     far = FarStoreDouble()
     far.put([recorded(number, ITEMS[number % len(ITEMS)]) for number in range(20)])

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Task
@@ -62,7 +63,7 @@ def most_at_once(project: Any) -> int:
     return int(sys.modules[project.module].Stock.most)
 
 
-@pytest.mark.parametrize(("isolated", "most"), [(False, 1), (True, 4)])
+@each_row(("isolated", "most"), [(False, 1), (True, 4)])
 def test_record_runs_episodes_at_once_only_on_systems_of_their_own(
     project: Any, isolated: bool, most: int
 ) -> None:
@@ -71,7 +72,7 @@ def test_record_runs_episodes_at_once_only_on_systems_of_their_own(
     assert (done.totals.finished, most_at_once(project)) == (4, most)
 
 
-@pytest.mark.parametrize("isolated", [False, True])
+@each_row("isolated", [False, True])
 def test_asking_for_episodes_at_once_on_a_shared_system_is_refused(project: Any, isolated: bool) -> None:
     graph, settings = stock(project, isolated=isolated)
     request = RunRequest(
@@ -92,7 +93,7 @@ class NeverAskedOverseerDouble:
         return True
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "stage", "isolated", "most"),
     [
         (Mode.RECORD, Stage.SHADOW, False, 1),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
@@ -130,7 +131,7 @@ def test_bad_names_are_refused_before_anything_runs(project: Any) -> None:
     assert project.touched() == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tasks", "message"),
     [
         (None, "tasks: expected a file or a list of Task, got NoneType"),
@@ -170,7 +171,7 @@ def test_no_episodes_are_no_run(project: Any) -> None:
         dreamgym_kit.simulate(project.write(), [TASK], repeats=0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "message"),
     [
         (
@@ -201,9 +202,7 @@ def test_a_name_in_settings_that_leads_nowhere_is_named_with_its_place(
     assert project.touched() == []
 
 
-@pytest.mark.parametrize(
-    ("failing", "raised"), [('int("many")', "ValueError"), ('__import__("sys").exit(0)', "SystemExit")]
-)
+@each_row(("failing", "raised"), [('int("many")', "ValueError"), ('__import__("sys").exit(0)', "SystemExit")])
 def test_a_world_that_cannot_be_made_is_named_with_its_line(project: Any, failing: str, raised: str) -> None:
     graph = project.write(
         f"""

@@ -255,7 +255,7 @@ def test_the_lines_of_an_agent_that_raises_are_kept_and_shown_without_secrets(
         graph = built.compile()
         """
     )
-    result = dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore())
+    result = dreamgym_kit.simulate(graph, [TASK], buffer=MemoryStore(salted=False))
     (episode,) = RunDirectory.open(result.directory).episodes()
     assert (episode.stop, episode.verdict) == ("error", Verdict.FAILED)
     file = project.folder / f"{project.module}.py"

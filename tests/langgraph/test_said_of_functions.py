@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task
@@ -154,7 +154,7 @@ SAME: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("source", "settings", "bodies"), SAME.values(), ids=SAME)
+@each_row(("source", "settings", "bodies"), SAME.values(), ids=SAME)
 def test_what_is_pure_runs_however_it_is_met(
     project: Any, source: str, settings: str, bodies: list[str]
 ) -> None:
@@ -225,7 +225,7 @@ graph = looped(told_by_schema, lambda: other)
 }
 
 
-@pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
+@each_row("source", OTHERS.values(), ids=OTHERS)
 def test_another_function_is_not_pure_by_it(project: Any, source: str) -> None:
     episode = simulated(project, source, f'[functions."OTHER:spell_out"]\n{PURE}')
     assert ran(project) == []

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
@@ -133,7 +134,7 @@ async def test_a_persona_tells_what_it_knows_and_ends() -> None:
     assert '"knows": {"order": "o7"}' in chat.requests[0].messages[1].content
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("user", "chat", "said"),
     [
         ({"script": []}, None, "the script has no line left for: 'Really?'"),
@@ -218,7 +219,7 @@ async def test_the_dream_hears_what_the_task_says_and_what_its_user_answers() ->
     assert hearing.spoken[-1][3:] == ("the last one", "and o9")
 
 
-@pytest.mark.parametrize("action", ["reply", "done"])
+@each_row("action", ["reply", "done"])
 async def test_an_approval_that_is_neither_given_nor_refused_is_the_users_failure(action: str) -> None:
     user = PersonaUser(ScriptedChatDouble(says(action, "Yes, go on.")), {"goal": "g"})
     with pytest.raises(UserFailed, match="neither approved nor rejected"):

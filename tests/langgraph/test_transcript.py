@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dreamgym_kit.adapters.langgraph.episode.transcript import Transcript
@@ -21,7 +21,7 @@ def answer(call: str) -> ToolMessage:
     return ToolMessage(f"answer {call}", tool_call_id=call)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+@each_row("order", list(itertools.permutations("abc")))
 def test_answers_of_tools_stand_as_they_were_asked_for(order: tuple[str, ...]) -> None:
     transcript = Transcript()
     transcript.take({"model": {"messages": [asks("c", "b")]}})
@@ -34,7 +34,7 @@ def test_answers_of_tools_stand_as_they_were_asked_for(order: tuple[str, ...]) -
     assert said(transcript)[3:] == ["answer a", "answer b", "answer c", "done"]
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations([0, 1, 2])))
+@each_row("order", list(itertools.permutations([0, 1, 2])))
 def test_messages_of_nodes_side_by_side_stand_as_in_the_state(order: tuple[int, ...]) -> None:
     first, *parallel = [AIMessage(f"node {number}", id=str(number)) for number in range(4)]
     transcript = Transcript()

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit import Episode, Task, Verdict
@@ -114,7 +114,7 @@ def dreamt(project: Any, way: str, folder: Path, imports: str = "", checker: str
     return episode
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_row("way", WAYS)
 def test_what_acts_is_met_and_does_not_run(way: str, project: Any, tmp_path: Path) -> None:
     episode = dreamt(project, WAYS[way], tmp_path)
     assert (tmp_path / "ledger").read_text("utf-8") == ""

@@ -2,11 +2,14 @@
 
 import json
 import math
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.tools import tool
 
 import dreamgym_kit
@@ -52,7 +55,7 @@ def ran(project: Any, body: str = "return {}", check: str = "return True") -> tu
     return done, episode
 
 
-@pytest.mark.parametrize("body", ["raise TimeoutError()", "await asyncio.wait_for(asyncio.sleep(60), 0.01)"])
+@each_row("body", ["raise TimeoutError()", "await asyncio.wait_for(asyncio.sleep(60), 0.01)"])
 def test_a_time_out_of_the_agents_own_code_is_its_failure(project: Any, body: str) -> None:
     _, episode = ran(project, body)
     assert (episode.verdict, episode.stop) == (Verdict.FAILED, "error")
@@ -95,24 +98,32 @@ lazy = made.compile()
 """
 
 
-@pytest.mark.parametrize(
-    ("body", "verdict"),
-    [
-        ("return {'messages': [runtime.context.user]}", Verdict.ERROR),
-        ("who = runtime.context\n    return {'messages': [who.user]}", Verdict.ERROR),
-        ("assert runtime.context", Verdict.ERROR),
-        ("if runtime.context is None: raise ValueError('no context given')", Verdict.ERROR),
-        ("who = runtime.context\n    if who is None:\n        raise ValueError('no user')", Verdict.ERROR),
-        ("return {'messages': [None.user]}", Verdict.ERROR),  # not known to have another cause
-        ("return {}", Verdict.PASSED),
-    ],
-)
-def test_a_context_that_nobody_gives_is_the_set_ups_fault(project: Any, body: str, verdict: Verdict) -> None:
-    graph = project.write(CONTEXT.replace("BODY", body)).replace(":graph", ":lazy")
-    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
-    done = dreamgym_kit.simulate(graph, [task], buffer=MemoryStore())
-    (episode,) = JournalReader(done.directory / EPISODES)
-    assert episode.verdict is verdict, episode.reason
+BODIES = {
+    "return {'messages': [runtime.context.user]}": Verdict.ERROR,
+    "who = runtime.context\n    return {'messages': [who.user]}": Verdict.ERROR,
+    "assert runtime.context": Verdict.ERROR,
+    "if runtime.context is None: raise ValueError('no context given')": Verdict.ERROR,
+    "who = runtime.context\n    if who is None:\n        raise ValueError('no user')": Verdict.ERROR,
+    "return {'messages': [None.user]}": Verdict.ERROR,  # not known to have another cause
+    "return {}": Verdict.PASSED,
+}
+
+
+def test_a_context_that_nobody_gives_is_the_set_ups_fault(project: Any) -> None:
+    nodes = "".join(
+        f"\nasync def node{number}(state, runtime: Runtime[Who]):\n    {body}\nmade.add_node(node{number})\n"
+        for number, body in enumerate(BODIES)
+    )
+    way = "made.add_conditional_edges(START, lambda state: state['messages'][0].content)\n"
+    text = CONTEXT.replace("BODY", "return {}").replace('made.add_edge(START, "node")\n', nodes + way)
+    tasks = [
+        Task(body, {"messages": [{"role": "user", "content": f"node{number}"}]}, expect={"max": {}})
+        for number, body in enumerate(BODIES)
+    ]
+    spec = project.write(text).replace(":graph", ":lazy")
+    done = dreamgym_kit.simulate(spec, tasks, buffer=MemoryStore())
+    episodes = list(JournalReader(done.directory / EPISODES))
+    assert {one.task: one.verdict for one in episodes} == BODIES, [one.reason for one in episodes]
 
 
 def test_a_node_that_is_cancelled_keeps_the_agents_line(project: Any) -> None:
@@ -134,23 +145,33 @@ def test_an_exception_without_a_text_is_the_agents_failure(project: Any) -> None
     assert episode.reason.startswith("the graph raised Odd")
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        'return Judgement("passed", "ok")',
-        "return Judgement(Verdict.PASSED, None)",
-        "return Judgement(Verdict.PASSED, 'ok', 7.0)",
-        f"return Judgement(Verdict.PASSED, 'ok', float({str(math.nan)!r}))",
-        "raise SystemExit",
-        "import pytest; pytest.fail('no')",
-        "import pytest; pytest.skip('no')",
-        "raise asyncio.CancelledError",
-    ],
+CHECKS = (
+    'return Judgement("passed", "ok")',
+    "return Judgement(Verdict.PASSED, None)",
+    "return Judgement(Verdict.PASSED, 'ok', 7.0)",
+    f"return Judgement(Verdict.PASSED, 'ok', float({str(math.nan)!r}))",
+    "raise SystemExit",
+    "import pytest; pytest.fail('no')",
+    "import pytest; pytest.skip('no')",
+    "raise asyncio.CancelledError",
 )
-def test_what_a_checker_must_not_give_is_an_error_that_names_it(project: Any, check: str) -> None:
-    done, episode = ran(project, check=check)
-    assert (episode.verdict, done.exit_code) == (Verdict.ERROR, 4)
-    assert episode.reason.startswith("the checker raised ")
+
+
+def test_what_a_checker_must_not_give_is_an_error_that_names_it(project: Any) -> None:
+    more = "".join(f"\ndef check{number}(outcome):\n    {check}\n" for number, check in enumerate(CHECKS))
+    spec = project.write(NODE.replace("BODY", "return {}").replace("CHECK", "return True") + more)
+    tasks = [
+        Task(
+            check,
+            {"messages": [{"role": "user", "content": "hi"}]},
+            checker=f"{project.module}:check{number}",
+        )
+        for number, check in enumerate(CHECKS)
+    ]
+    done = dreamgym_kit.simulate(spec.replace(":graph", ":lazy"), tasks, buffer=MemoryStore())
+    said = {one.task: (one.verdict, one.reason[:19]) for one in JournalReader(done.directory / EPISODES)}
+    assert said == dict.fromkeys(CHECKS, (Verdict.ERROR, "the checker raised "))
+    assert done.exit_code == 4
 
 
 def test_a_checker_without_a_reason_has_one_in_the_report(project: Any) -> None:
@@ -220,25 +241,52 @@ def test_what_was_blocked_outside_of_episodes_is_known_after_a_kill(project: Any
 
 
 MODEL = """
+from typing import Any
 import httpx
 import openai
+from langchain_core.messages import AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langgraph.graph import StateGraph, MessagesState, START
-
-class Away(ScriptedModelDouble):
-    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-        FAILS
+from langgraph.types import Command, interrupt
 
 class AgentsOwn(Exception): pass
 
-def answer(state):
-    model, backup = Away(turns=["Done."]), ScriptedModelDouble(turns=["Done."])
+made = StateGraph(MessagesState)
+made.add_conditional_edges(START, lambda state: state["messages"][0].content)
+"""
+ANSWERER = """
+class AwayN(ScriptedModelDouble):
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        FAILS
+
+def nodeN(state):
+    model, backup = AwayN(turns=["Done."]), ScriptedModelDouble(turns=["Done."])
     BODY
 
-made = StateGraph(MessagesState)
-made.add_node("node", answer)
-made.add_edge(START, "node")
-lazy = made.compile()
+made.add_node(nodeN)
 """
+
+
+def answered(
+    project: Any, rows: Iterable[tuple[str, str]], more: str = "", settings: str = ""
+) -> list[Episode]:
+    """An episode each of nodes whose model fails, and which do something about it, in one run."""
+    nodes = [
+        re.sub(r"\b(Away|node)N\b", rf"\g<1>{number}", ANSWERER).replace("FAILS", fails).replace("BODY", body)
+        for number, (fails, body) in enumerate(rows)
+    ]
+    spec = project.write("".join([MODEL, more, *nodes, "\nlazy = made.compile()\n"])).replace(
+        ":graph", ":lazy"
+    )
+    tasks = [
+        Task(f"t{number}", {"messages": [{"role": "user", "content": f"node{number}"}]}, expect={"max": {}})
+        for number in range(len(nodes))
+    ]
+    done = dreamgym_kit.simulate(spec, tasks, buffer=MemoryStore(), settings=parse_settings(settings))
+    episodes = {one.task: one for one in JournalReader(done.directory / EPISODES)}
+    return [episodes[task.id] for task in tasks]
+
+
 UNAUTHORIZED = (
     'raise openai.AuthenticationError("bad key", body=None, '
     'response=httpx.Response(401, request=httpx.Request("POST", "http://m")))'
@@ -246,65 +294,61 @@ UNAUTHORIZED = (
 OWN_CLIENT = "getattr(__import__('ht' + 'tpx'), 'get')('http://127.0.0.1:1/orders')"  # cannot be read
 
 
-@pytest.mark.parametrize(
-    ("fails", "body", "verdict", "why"),
-    [
-        (UNAUTHORIZED, 'model.invoke("hi")', Verdict.ERROR, "did not answer: AuthenticationError"),
-        (
-            UNAUTHORIZED,
-            "try: model.invoke('hi')\n    except Exception as error: raise AgentsOwn('no model') from error",
-            Verdict.ERROR,
-            "did not answer: AgentsOwn: no model",
-        ),
-        (
-            UNAUTHORIZED,
-            "try: model.invoke('hi')\n    except Exception: raise AgentsOwn('no model') from None",
-            Verdict.ERROR,
-            "did not answer: AgentsOwn: no model",
-        ),
-        (
-            UNAUTHORIZED,
-            "try: model.invoke('hi')\n    except Exception: return {'messages': [AIMessage('Sorry.')]}",
-            Verdict.ERROR,
-            "did not answer: AuthenticationError: bad key; the agent caught it",
-        ),
-        (
-            UNAUTHORIZED,
-            "try: model.invoke('hi')\n    except Exception: return {'messages': [backup.invoke('hi')]}",
-            Verdict.PASSED,
-            "",
-        ),
-        (
-            "raise ValueError('odd')",
-            "try: model.invoke('hi')\n    except ValueError: return {'messages': [AIMessage('Sorry.')]}",
-            Verdict.PASSED,
-            "",
-        ),
-        ("raise ValueError('odd')", 'model.invoke("hi")', Verdict.FAILED, "the graph raised ValueError: odd"),
-        ("pass", OWN_CLIENT, Verdict.FAILED, "the graph raised "),
-        ("pass", "raise openai.OpenAIError('mine')", Verdict.FAILED, "the graph raised OpenAIError: mine"),
-        ("pass", "openai.OpenAI(api_key=None)", Verdict.ERROR, "did not answer: OpenAIError"),
-    ],
-)
+ENDPOINTS = [
+    (UNAUTHORIZED, 'model.invoke("hi")', Verdict.ERROR, "did not answer: AuthenticationError"),
+    (
+        UNAUTHORIZED,
+        "try: model.invoke('hi')\n    except Exception as error: raise AgentsOwn('no model') from error",
+        Verdict.ERROR,
+        "did not answer: AgentsOwn: no model",
+    ),
+    (
+        UNAUTHORIZED,
+        "try: model.invoke('hi')\n    except Exception: raise AgentsOwn('no model') from None",
+        Verdict.ERROR,
+        "did not answer: AgentsOwn: no model",
+    ),
+    (
+        UNAUTHORIZED,
+        "try: model.invoke('hi')\n    except Exception: return {'messages': [AIMessage('Sorry.')]}",
+        Verdict.ERROR,
+        "did not answer: AuthenticationError: bad key; the agent caught it",
+    ),
+    (
+        UNAUTHORIZED,
+        "try: model.invoke('hi')\n    except Exception: return {'messages': [backup.invoke('hi')]}",
+        Verdict.PASSED,
+        "",
+    ),
+    (
+        "raise ValueError('odd')",
+        "try: model.invoke('hi')\n    except ValueError: return {'messages': [AIMessage('Sorry.')]}",
+        Verdict.PASSED,
+        "",
+    ),
+    ("raise ValueError('odd')", 'model.invoke("hi")', Verdict.FAILED, "the graph raised ValueError: odd"),
+    ("pass", OWN_CLIENT, Verdict.FAILED, "the graph raised "),
+    ("pass", "raise openai.OpenAIError('mine')", Verdict.FAILED, "the graph raised OpenAIError: mine"),
+    ("pass", "openai.OpenAI(api_key=None)", Verdict.ERROR, "did not answer: OpenAIError"),
+]
+
+
 def test_a_models_endpoint_is_told_from_the_agents_own_requests(
-    project: Any, monkeypatch: pytest.MonkeyPatch, fails: str, body: str, verdict: Verdict, why: str
+    project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    graph = project.write(MODEL.replace("FAILS", fails).replace("BODY", body))
-    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
-    settings = parse_settings('[guard]\nallow_hosts = ["127.0.0.1"]\n')
-    done = dreamgym_kit.simulate(
-        graph.replace(":graph", ":lazy"), [task], buffer=MemoryStore(), settings=settings
-    )
-    (episode,) = JournalReader(done.directory / EPISODES)
-    assert (episode.verdict, why in episode.reason) == (verdict, True), episode.reason
-    assert bool(episode.traceback) is (verdict is Verdict.FAILED)
+    settings = '[guard]\nallow_hosts = ["127.0.0.1"]\n'
+    episodes = answered(project, [row[:2] for row in ENDPOINTS], settings=settings)
+    for episode, (fails, body, verdict, why) in zip(episodes, ENDPOINTS, strict=True):
+        row = (fails, body, episode.reason)
+        assert (episode.verdict, why in episode.reason) == (verdict, True), row
+        assert bool(episode.traceback) is (verdict is Verdict.FAILED), row
 
 
 CAUGHT = "try: model.invoke('hi')\n    except Exception: pass\n    "
 AFTER_A_CAUGHT_401 = {
     "its own crash on what is missing": (f"{CAUGHT}return [][0]", Verdict.ERROR),
-    "going in circles": (f"{CAUGHT}return Command(goto='node')", Verdict.ERROR),
+    "going in circles": (f"{CAUGHT}return Command(goto='node1')", Verdict.ERROR),
     "a question": (f"{CAUGHT}interrupt('the model is down')", Verdict.ERROR),
     "a stream that is not read to its end": (
         f"{CAUGHT}for part in streamed.stream('hi'): break\n    return {{}}",
@@ -324,15 +368,8 @@ AFTER_A_CAUGHT_401 = {
 }
 
 
-@pytest.mark.parametrize("how", AFTER_A_CAUGHT_401)
-def test_an_episode_whose_model_never_answered_again_is_an_error(project: Any, how: str) -> None:
-    body, verdict = AFTER_A_CAUGHT_401[how]
+def test_an_episode_whose_model_never_answered_again_is_an_error(project: Any) -> None:
     more = f"""
-from typing import Any
-from langchain_core.messages import AIMessageChunk
-from langchain_core.outputs import ChatGenerationChunk
-from langgraph.types import Command, interrupt
-
 class Streamed(ScriptedModelDouble):
     def _stream(self, messages, stop=None, run_manager=None, **kwargs):
         for word in ("One", "two"):
@@ -346,11 +383,10 @@ class Hedged(ScriptedModelDouble):
 
 streamed = Streamed(turns=["Done."])
 """
-    graph = project.write(MODEL.replace("FAILS", UNAUTHORIZED).replace("BODY", body) + more)
-    task = Task("t", {"messages": [{"role": "user", "content": "hi"}]}, expect={"max": {}})
-    done = dreamgym_kit.simulate(graph.replace(":graph", ":lazy"), [task], buffer=MemoryStore())
-    (episode,) = JournalReader(done.directory / EPISODES)
-    assert episode.verdict is verdict, episode.reason
+    rows = [(UNAUTHORIZED, body) for body, _ in AFTER_A_CAUGHT_401.values()]
+    got = dict(zip(AFTER_A_CAUGHT_401, answered(project, rows, more), strict=True))
+    expected = {how: verdict for how, (_, verdict) in AFTER_A_CAUGHT_401.items()}
+    assert {how: one.verdict for how, one in got.items()} == expected, [one.reason for one in got.values()]
 
 
 def test_a_subgraph_without_its_context_is_the_set_ups_fault_and_keeps_the_agents_lines(project: Any) -> None:
@@ -378,7 +414,7 @@ INTERRUPTS = {
 }
 
 
-@pytest.mark.parametrize("how", INTERRUPTS)
+@each_row("how", INTERRUPTS)
 def test_a_keyboard_interrupt_of_the_agent_ends_the_run_like_ctrl_c(project: Any, how: str) -> None:
     body = f'if "two" in state["messages"][0].content:\n        {INTERRUPTS[how]}\n    return {{}}'
     text = NODE.replace("BODY", body).replace("CHECK", "return True")

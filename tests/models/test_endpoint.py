@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from each_row import each_row
 from ports import own_port
 
 from dreamgym_kit.adapters.models.addresses import ApiKey, EndpointAddress, read_address
@@ -101,15 +102,17 @@ async def test_every_sampling_parameter_is_sent_and_the_answer_is_counted(server
     assert isinstance(endpoint, ChatEndpoint)
 
 
-@pytest.mark.parametrize("way", ["429", "500", "reset", "truncated", "not_a_completion", "abort"])
+@each_row("way", ["429", "500", "reset", "truncated", "not_a_completion", "abort"])
 async def test_what_may_pass_is_asked_again(server, client, way: str) -> None:
+    server.requests.clear()
     server.way = lambda number: way if number == 1 else None
     reply = await client(server.url).chat(ASK)
     assert (reply.content, reply.attempts, len(server.requests)) == ("ready", 2, 2)
 
 
-@pytest.mark.parametrize("way", ["hang", "drip"])
+@each_row("way", ["hang", "drip"])
 async def test_what_is_not_whole_when_its_time_is_over_is_asked_again(server, client, way: str) -> None:
+    server.requests.clear()
     endpoint = client(server.url)
     server.way = late(endpoint, way, requests=1)
     reply = await endpoint.chat(ASK)
@@ -117,7 +120,7 @@ async def test_what_is_not_whole_when_its_time_is_over_is_asked_again(server, cl
     assert endpoint.counts.failures == {"timeout": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("way", "kind", "said"),
     [
         ("401", "unauthorized", "answered 401: Unauthorized; check the key in the variable that"),
@@ -128,6 +131,7 @@ async def test_what_is_not_whole_when_its_time_is_over_is_asked_again(server, cl
     ],
 )
 async def test_what_cannot_pass_is_asked_once(server, client, way: str, kind: str, said: str) -> None:
+    server.requests.clear()
     server.way = lambda number: way
     with pytest.raises(EndpointError) as failed:
         await client(server.url).chat(ASK)
@@ -135,7 +139,7 @@ async def test_what_cannot_pass_is_asked_once(server, client, way: str, kind: st
     assert said in str(failed.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("way", "kind"),
     [
         ("hang", "timeout"),
@@ -148,6 +152,7 @@ async def test_what_cannot_pass_is_asked_once(server, client, way: str, kind: st
 async def test_a_server_that_stays_broken_is_left_after_the_tries(
     server, client, way: str, kind: str
 ) -> None:
+    server.requests.clear()
     endpoint = client(server.url, max_attempts=2)
     server.way = late(endpoint, way, requests=2) if kind == "timeout" else lambda number: way
     with pytest.raises(EndpointError, match=r"\(2 tries\)$") as failed:
@@ -186,7 +191,7 @@ async def test_siblings_ask_the_same_replica(server, client) -> None:
         assert sorted([len(server.requests), len(other.requests)]) == [0, 5]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "refused", "sent"),
     [
         ("response_format json_schema is not supported", lambda b: b.get("response_format", {}).get("type")
@@ -242,7 +247,7 @@ async def test_the_key_is_sent_and_never_shown(server, client) -> None:
     assert coded[8:-8] not in shown
 
 
-@pytest.mark.parametrize("key", ["", CANARY])
+@each_row("key", ["", CANARY])
 async def test_what_the_environment_holds_for_the_agents_own_openai_is_not_sent(
     server, client, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,8 +256,8 @@ async def test_what_the_environment_holds_for_the_agents_own_openai_is_not_sent(
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{own_port()}")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer agents-own\napi-key: agents-own")
     assert (await client(server.url, key=key).chat(ASK)).content == "ready"
-    assert b"agents-own" not in server.heads[0]
-    names = {line.partition(b":")[0].lower() for line in server.heads[0].split(b"\r\n")[1:] if line}
+    assert b"agents-own" not in server.heads[-1]
+    names = {line.partition(b":")[0].lower() for line in server.heads[-1].split(b"\r\n")[1:] if line}
     names -= {b"authorization"} if key else set()
     assert names == {b"host", b"accept", b"accept-encoding", b"content-type", b"content-length"}
 
@@ -312,7 +317,7 @@ async def test_a_run_is_told_before_it_begins_that_the_model_cannot_be_asked(ser
         await check_endpoint(client(server.url))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "environ", "message"),
     [
         (

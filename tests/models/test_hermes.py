@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ def test_several_calls_and_the_text_before_them() -> None:
     assert (said.content, [call.id for call in said.calls]) == ("Let me look.", ["call_t_0", "call_t_1"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "no call at all",

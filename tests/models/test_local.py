@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -79,7 +80,7 @@ async def test_a_rewritten_history_takes_only_what_is_still_true(policy) -> None
     assert said.tokens.logprobs == pytest.approx(cold[len(said.tokens.prompt_ids) - 1 :], abs=1e-5)
 
 
-@pytest.mark.parametrize(("most", "finish"), [(400, "stop"), (3, "length")])
+@each_row(("most", "finish"), [(400, "stop"), (3, "length")])
 async def test_what_was_sampled_is_not_tokenised_again(policy, most: int, finish: str) -> None:
     first = await policy.chat(asks("x", key="a", seed=5, most=most))
     assert first.finish_reason == finish

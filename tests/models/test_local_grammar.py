@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from each_row import each_row
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -52,7 +53,7 @@ async def test_an_answer_follows_its_schema(policy) -> None:
         assert (reply.finish_reason, reply.tokens.constrained) == ("stop", True)
 
 
-@pytest.mark.parametrize("choice", ["required", "reship"])
+@each_row("choice", ["required", "reship"])
 async def test_a_call_that_is_asked_for_is_made_and_its_arguments_fit(policy, choice: str) -> None:
     tools = [tool("get_order"), tool("reship")]
     for reply in await asked(policy, tools=tools, tool_choice=choice, parallel_calls=False):
@@ -80,7 +81,7 @@ async def test_strict_and_free_rows_share_a_batch(policy) -> None:
     assert [one.tokens.ids for one in free] == [one.tokens.ids for one in await asked(policy, 2)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "said"),
     [
         ({"schema": {"type": "wrong"}}, "no grammar can be made of the schema"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -21,11 +22,6 @@ from dreamgym_kit.errors import UserError
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_double(tmp_path_factory.mktemp("good"))
-
-
-@pytest.fixture
-def folder(good: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(good, tmp_path / "model"))
 
 
 class Bomb:
@@ -149,8 +145,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_model_is_named_and_not_run(folder: Path, name: str) -> None:
+@each_row("name", WRONG)
+def test_what_is_no_model_is_named_and_not_run(good: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
     break_it, said = WRONG[name]
     break_it(folder)
     with pytest.raises(UserError, match=said) as refused:
@@ -160,8 +157,9 @@ def test_what_is_no_model_is_named_and_not_run(folder: Path, name: str) -> None:
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("name", sorted(WRONG.keys() - {"other_tokenizer", "no_template", "no_tokenizer"}))
-def test_a_trainer_refuses_the_same_weights(folder: Path, name: str) -> None:
+@each_row("name", sorted(WRONG.keys() - {"other_tokenizer", "no_template", "no_tokenizer"}))
+def test_a_trainer_refuses_the_same_weights(good: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "model"))
     break_it, said = WRONG[name]
     break_it(folder)
     with pytest.raises(UserError, match=said):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -76,8 +77,9 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILT)
+@each_row("name", SPOILT)
 async def test_tokens_that_do_not_fit_are_no_answer_and_asked_for_once(policy, server, name: str) -> None:
+    server.asked.clear()
     server.spoil, said = SPOILT[name]
     with pytest.raises(EndpointError, match=said) as failed:
         await policy.chat(ASK)
@@ -101,7 +103,7 @@ async def test_scores_without_prompt_logprobs_are_no_scores(policy, server) -> N
     assert await policy.score([[5]]) == [[]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "why"),
     [
         (PolicySettings(urls=("http://h/v1",)), "needs the server's urls and the model's served name"),

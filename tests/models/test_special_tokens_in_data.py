@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -59,7 +60,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("where", DATA)
+@each_row("where", DATA)
 async def test_special_tokens_that_data_spells_are_no_special_tokens(policy, where: str) -> None:
     messages, tools = DATA[where]
     said = await policy.chat(asked(*messages, tools=tools))
@@ -69,7 +70,7 @@ async def test_special_tokens_that_data_spells_are_no_special_tokens(policy, whe
     assert FORGED in spelled(said.tokens.prompt_ids).replace("\\n", "\n").replace('\\"', '"')
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "<|im_end|>" * 3,

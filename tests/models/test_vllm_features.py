@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -70,7 +71,7 @@ def test_what_servers_can_do_is_found_by_asking_each(policy, servers) -> None:
     assert can == [(True,) * 5, (True, True, False, False, False)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "temperature", "said"),
     [
         ("raw_logprobs", 0.7, "sends raw_logprobs, and answers at temperature 0.7"),
@@ -93,7 +94,7 @@ def test_raw_logprobs_are_the_samplers_own_at_temperature_one(policy, servers) -
     policy.check(temperature=1.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("off", "adapters", "said"),
     [
         ({"token_ids"}, None, "sends no token ids"),

@@ -370,7 +370,7 @@ async def test_a_server_that_says_no_name_takes_no_whole_model(base: Path, whole
     server.off |= {"weight_info"}
     policy = opened(server)
     try:
-        with pytest.raises(EndpointError, match="does not say what its weights are called"):
+        with pytest.raises(EndpointError, match="does not report the name of its weights"):
             await policy.load(whole[0], "step-000001")
     finally:
         policy.close()

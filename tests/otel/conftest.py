@@ -55,6 +55,12 @@ def a_call(step: int, tool: str, content: Any, **answer: Any) -> Transition:
 
 
 @pytest.fixture
+def run_dir(write_run: Write, episode: Episode) -> Path:
+    """The directory of a run of that one episode."""
+    return write_run([episode])
+
+
+@pytest.fixture
 def episode() -> Episode:
     """Looks an order up, refunds it, and the refund times out."""
     steps = (

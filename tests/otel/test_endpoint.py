@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.otel.exporting import export_run
 from dreamgym_kit.adapters.otel.sinks import headers_from, traces_url
@@ -99,7 +100,7 @@ def test_an_endpoint_that_is_busy_is_asked_again(directory: RunDirectory, collec
     assert len(collector.paths) == 2
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 500])
+@each_row("status", [400, 401, 403, 404, 413, 500])
 def test_a_refusal_is_said_with_its_reason_and_without_the_key(
     directory: RunDirectory,
     collector: Any,
@@ -119,7 +120,7 @@ def test_a_refusal_is_said_with_its_reason_and_without_the_key(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("before", [0, 250, 282])
+@each_row("before", [0, 250, 282])
 def test_a_key_that_is_repeated_is_masked_wherever_it_stands_and_whatever_it_looks_like(
     directory: RunDirectory, collector: Any, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
@@ -200,7 +201,7 @@ def test_an_endpoint_that_nobody_listens_at_is_named(directory: RunDirectory) ->
             export_run(directory, url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "address"),
     [
         ("http://localhost:4318", "http://localhost:4318/v1/traces"),
@@ -213,7 +214,7 @@ def test_the_path_for_traces_is_added_where_it_is_missing(given: str, address: s
     assert traces_url(given) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     ["http://", "http://h:99999", "http://u:s3cr3t@host", "http://host?key=s3cr3t", "http://host#s3cr3t"],
 )
@@ -223,7 +224,7 @@ def test_an_address_with_a_key_or_without_a_host_is_refused_and_not_repeated(url
     assert "s3cr3t" not in str(told.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variable", "content", "why"),
     [
         ("MISSING", None, "the environment variable MISSING is not set"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import import_traces
@@ -61,7 +62,7 @@ def test_a_missing_extra_is_said_with_what_to_install(
     assert kit("report", directory, PYTHONPATH=str(tmp_path)).returncode == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "why"),
     [
         (("otel:nowhere/spans.jsonl",), "-o otel:nowhere/spans.jsonl: name a file in a folder"),
@@ -73,9 +74,9 @@ def test_a_missing_extra_is_said_with_what_to_install(
     ],
 )
 def test_wrong_use_is_said_in_one_line_and_ends_with_2(
-    write_run: Write, episode: Episode, arguments: tuple[str, ...], why: str
+    run_dir: Path, arguments: tuple[str, ...], why: str
 ) -> None:
-    done = kit("export", write_run([episode]), "-o", *arguments)
+    done = kit("export", run_dir, "-o", *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert why in done.stderr
     assert "p4ssw0rd" not in done.stderr
@@ -95,9 +96,9 @@ def test_what_is_no_file_is_never_replaced_by_one(write_run: Write, episode: Epi
     assert not list(tmp_path.glob(".*.new"))
 
 
-@pytest.mark.parametrize("form", ["otel", "html"])
-def test_a_name_that_no_file_can_have_is_said(write_run: Write, episode: Episode, form: str) -> None:
-    done = kit("export", write_run([episode]), "-o", f"{form}:{'x' * 300}")
+@each_row("form", ["otel", "html"])
+def test_a_name_that_no_file_can_have_is_said(run_dir: Path, form: str) -> None:
+    done = kit("export", run_dir, "-o", f"{form}:{'x' * 300}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "File name too long" in done.stderr
 
@@ -142,7 +143,7 @@ def test_what_the_desk_dreamt_comes_back_from_its_export(tmp_path: Path) -> None
     assert {step.id: step for step in store.scan()} == dreamt
 
 
-@pytest.mark.parametrize("target", ["otel:http://localhost:4318", "png:curves"])
+@each_row("target", ["otel:http://localhost:4318", "png:curves"])
 def test_a_command_that_runs_first_refuses_what_only_export_writes(target: str) -> None:
     with pytest.raises(UserError, match="dreamgym-kit export RUN -o"):
         targets_of([target], reports=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +130,7 @@ def attributes(span: dict[str, Any]) -> dict[str, Any]:
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("gen_ai.tool.call.result", "refunded"),
@@ -143,9 +144,9 @@ def attributes(span: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_call_that_was_changed_on_its_way_is_told_and_never_taken_for_a_real_one(
-    write_run: Write, episode: Episode, tmp_path: Path, name: str, value: str | None
+    run_dir: Path, tmp_path: Path, name: str, value: str | None
 ) -> None:
-    path = exported(write_run([episode]), tmp_path / "spans.jsonl")
+    path = exported(run_dir, tmp_path / "spans.jsonl")
     spans = spans_of(path)
     span = next(one for one in spans if one["name"] == "execute_tool look")
     span["attributes"] = [one for one in span["attributes"] if one["key"] != name]

@@ -242,6 +242,8 @@ def test_edge_runs_are_drawn(open_page: Opener) -> None:
         hash_="#e=long.1&s=200",
     )
     assert many_steps.text(".step.cur .gut a") == "200"
+    spent = open_page([episode("a", tokens=1_234_567)], hash_="#e=a.1")
+    assert "1,234,567 tokens" in spent.text(".meta")
     repeats = open_page([episode("t", n) for n in range(1, 65)], hash_="#e=t.40")
     assert repeats.page.locator(".sib").count() == 64
     recorded = open_page([double_refund()], mode="record")

@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.pytest_plugin.episode import DreamedEpisode, call
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Episode, Source, Transition, Verdict
@@ -72,14 +73,14 @@ def test_not_called_names_the_call_that_was() -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["called", "called_once", "not_called", "order", "exactly", "would_write"])
+@each_row("method", ["called", "called_once", "not_called", "order", "exactly", "would_write"])
 def test_a_name_that_no_tool_has_never_holds(method: str) -> None:
     said = said_by(getattr(episode(LOOKED), method), "refund_paymnt")
     assert said == "the graph has no tool 'refund_paymnt'; did you mean 'refund_payment'?"
 
 
-@pytest.mark.parametrize("method", ["called", "called_once", "not_called", "would_write"])
-@pytest.mark.parametrize("tool", ["refund_payment", "refund_*"])
+@each_row("method", ["called", "called_once", "not_called", "would_write"])
+@each_row("tool", ["refund_payment", "refund_*"])
 def test_an_argument_that_no_tool_takes_never_holds(method: str, tool: str) -> None:
     known = {"refund_payment": ["payment", "amount"]}
     told = DreamedEpisode(episode(LOOKED).record, directory=Path("run"), tools=TOOLS, arguments=known)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.pytest_plugin.cassette import Cassette, ModelTurn, Recording, belonging_to
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -89,7 +90,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert [entry.task for entry in cassette.calls()] == [f"t{n // 2:02}" for n in range(48)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "line", "why"),
     [
         ("t.jsonl", '{"schema": 1}', "t.jsonl:2: call: missing"),

@@ -307,9 +307,9 @@ def test_a_mark_that_says_nothing_known_is_named(project, run, touched) -> None:
     said.stdout.fnmatch_lines(
         [
             "*test_orders.py::test_misspelt: key 'casette'*did you mean 'cassette'?*",
-            "*test_unnamed: @pytest.mark.dream takes keywords only*",
-            "*test_models: models: 'some' is none of auto, recorded, live*",
-            "*cassette: '../orders' lies outside*",
+            "*test_unnamed: @pytest.mark.dream takes only keyword arguments*",
+            "*test_models: models: 'some' is unknown. Use one of auto, recorded, live*",
+            "*cassette: '../orders' is outside*",
         ]
     )
 
@@ -368,7 +368,7 @@ def test_a_thread_that_outlives_the_test_is_told_of(project, run, touched) -> No
     )
     said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
     said.assert_outcomes(passed=2, errors=1)
-    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'left-behind'"])
+    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks started by this test*'left-behind'"])
     assert touched() == ["get o7"]
 
 

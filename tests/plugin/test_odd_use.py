@@ -74,7 +74,7 @@ def test_work_that_a_pool_still_does_after_the_test_is_told_of(project, run, tou
     said = run("-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
     said.assert_outcomes(passed=4, errors=1)
     said.stdout.fnmatch_lines(["*ERROR at teardown of test_leaves_work*"])
-    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'of-a-pool*'"])
+    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks started by this test*'of-a-pool*'"])
 
 
 @pytest.mark.usefixtures("patient")
@@ -107,7 +107,7 @@ def test_a_task_that_outlives_the_test_on_a_wider_loop_is_told_of(project, run, 
     said = run("-p", "pytest_asyncio.plugin", "-W", "error::dreamgym_kit.adapters.pytest_plugin.DreamWarning")
     said.assert_outcomes(passed=3, errors=1)
     said.stdout.fnmatch_lines(["*ERROR at teardown of test_leaves_one*"])
-    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks begun in this test still run*'left-behind'"])
+    said.stdout.fnmatch_lines(["*DreamWarning: threads or tasks started by this test*'left-behind'"])
 
 
 def test_a_run_while_another_is_on_is_told_so_and_does_the_other_no_harm(project, run, touched) -> None:
@@ -250,4 +250,4 @@ def test_a_cassette_without_a_name_is_refused(project, run, touched) -> None:
     )
     said = run()
     said.assert_outcomes(errors=1)
-    said.stdout.fnmatch_lines(["*cassette: '' is no name; say one"])
+    said.stdout.fnmatch_lines(["*cassette: '' is not a file name. Name a file, such as refunds.jsonl."])

@@ -128,7 +128,7 @@ def test_a_prompt_that_changed_says_which_message_and_how(project, run) -> None:
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(
         [
-            "the agent's model (ScriptedModelDouble) was asked something that is not in the cassette",
+            "the agent's model (ScriptedModelDouble) got a request that is not in the cassette",
             "  nearest: turn 1 of test_orders.test_cancels",
             "    message 1 (user) content: recorded 'Please cancel order o1.', now 'Kindly cancel order o1.'",
         ]
@@ -150,7 +150,9 @@ def test_a_test_recorded_with_its_model_live_says_so_when_it_is_to_be_played(pro
     (project.path / "test_orders.py").write_text(write_again)
     said = run()
     said.assert_outcomes(failed=1)
-    said.stdout.fnmatch_lines(["  no answer of a model was recorded for this test (models='live'*"])
+    said.stdout.fnmatch_lines(
+        ["  no model reply was recorded for this test; record it, or set models='live'"]
+    )
 
 
 def test_a_providers_model_is_recorded_and_replayed_without_key_or_network(project, run) -> None:

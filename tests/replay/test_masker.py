@@ -72,6 +72,51 @@ def test_forms_of_secrets_in_texts(text: str, masked: str | None) -> None:
     assert Masker().text(text) == (text if masked is None else masked)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FATAL: password=hunter2 for user",
+        "https://x.example/cb?access_token=abc&a=1",
+        "Set-Cookie: session=abcdef; HttpOnly",
+        "Authorization: Basic dXNlcjpwYXNz",
+        "deploy --api-key a1b2c3d4e5",
+        "<userPassword>hunter2</userPassword>",
+        '{"name": "DB_PASSWORD", "value": "hunter2"}',
+        "password is 'hunter2'",
+        "SLACK=xoxb-1234567890-abcdef",
+        "dop_v1_a1b2c3d4e5f60718293a4b5c6d7e8f901a2b3c4d5e6f708192a3b4c5d6e7f809",  # a rule of gitleaks
+    ],
+)
+def test_what_stands_in_a_text_under_a_name_or_in_a_form_is_masked(text: str) -> None:
+    masked = Masker().text(text)
+    assert masked.count("<masked>") == 1
+    assert Masker().text(masked) == masked
+
+
+@pytest.mark.parametrize(
+    ("names", "secret"),
+    [
+        ("dbPassword SecretAccessKey clientSecret session_token x-api-key DB_PASS jwtsecret", True),
+        ("page_token nextPageToken token_type primary_key max_tokens passport description", False),
+    ],
+)
+def test_names_are_read_in_any_spelling(names: str, secret: bool) -> None:
+    given = dict.fromkeys(names.split(), "abc")
+    masked = Masker().plain(given)
+    assert [value == "<masked>" for value in masked.values()] == [secret] * len(given)
+
+
+def test_an_identifier_is_no_secret_under_a_name_that_may_be_a_key_s() -> None:
+    given = {
+        "cache_key": "Zq7vK2pL9xWm4RtY8nB3",
+        "order_key": "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+        "sid": "5d41402abc4b2a76b9719d911017c592",
+        "s3_key": "invoices/2026/01/ORD-2026-0001.pdf",
+    }
+    assert Masker().plain(given) is given
+    assert Masker().plain({"service_key": "Zq7vK2pL9xWm4RtY8nB3"}) == {"service_key": "<masked>"}
+
+
 PIECES = [
     *(
         SECRET,
@@ -96,6 +141,20 @@ def test_a_value_is_masked_as_each_of_its_texts_is(items: list[str], fields: dic
     value = {"rows": [items, [1, {"deep": fields}]]}
     made = {text(name): text(field) for name, field in fields.items()}
     assert masker.plain(value) == {"rows": [[text(item) for item in items], [1, {"deep": made}]]}
+
+
+@pytest.mark.parametrize(
+    ("secret", "patterns"),
+    [
+        ("npm_a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8", []),
+        ("glsa_a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6_a1b2c3d4", []),
+        ("EMP-123456", [r"^EMP-\d{6}$"]),
+    ],
+)
+def test_what_stands_beside_a_secret_does_not_save_it(secret: str, patterns: list[str]) -> None:
+    masker = Masker(patterns=patterns)
+    assert masker.plain([secret, "tail"]) == ["<masked>", "tail"]
+    assert masker.plain({"id": secret, "b": "hello"}) == {"id": "<masked>", "b": "hello"}
 
 
 def test_plain_data_is_masked_by_name_and_value_and_otherwise_the_same_object() -> None:

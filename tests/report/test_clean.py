@@ -2,7 +2,7 @@
 
 import unicodedata
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +30,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@each_row("attack", ATTACKS.values(), ids=ATTACKS)
 def test_no_control_character_but_newline_and_tab_is_left(attack: str) -> None:
     left = clean(f"before{attack}after")
     assert left.startswith("before")
@@ -67,7 +67,7 @@ def test_text_is_cut_in_the_middle() -> None:
     assert len(cut_middle("x" * 10_000_000, 30)) == 30
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@each_row("attack", ATTACKS.values(), ids=ATTACKS)
 def test_attacks_in_every_field_leave_every_screen_clean(attack: str) -> None:
     call = Call(f"tool{attack}", {f"key{attack}": attack, "more": [attack]}, call_id=attack)
     steps = (

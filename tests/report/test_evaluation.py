@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.report.evaluation import Evaluation, Scores, evaluated, render_evaluation, scores_of
 from dreamgym_kit.report.summary import summarise
@@ -55,7 +55,7 @@ def test_one_run_is_told_in_one_sentence_with_its_bounds() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("evaluates", "gate", "word"),
     [
         ("measured", {"min_pass_rate": 0.0}, "EVALUATED"),
@@ -74,7 +74,7 @@ def test_a_run_of_which_nothing_was_required_is_evaluated(evaluates: str, gate: 
     assert (broken is None) is found.passed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("a", "must_be", "code", "line"),
     [
         ("x", "better", 0, ""),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.report.gate_rules import gate_from_record, gate_to_record, unmatched
@@ -59,7 +60,7 @@ def gate_of_rules(**rules: object) -> GateSettings:
     return GateSettings(**{**ASKS_NOTHING, **rules})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gate", "broken", "verdict"),
     [
         ({}, None, Verdict.PASSED),
@@ -102,7 +103,7 @@ def test_a_rule_holds_at_its_limit_and_breaks_beyond(
     assert (summary.verdict, summary.check()) == (verdict, broken is None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gate", "broken"),
     [
         ({"max_usd": 3.5, "max_seconds": 900}, []),
@@ -120,7 +121,7 @@ def test_dollars_and_seconds_are_those_of_all_parts_of_a_resumed_run(
 ERROR = {"verdict": Verdict.ERROR, "reason": "environment could not be set up"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("errors", "most", "verdict"),
     [
         (0, 0, Verdict.PASSED),
@@ -152,7 +153,7 @@ def test_the_verdict_of_a_run_is_the_worst_of_its_broken_rules() -> None:
         assert (summary.verdict, summary.exit_code) == (verdict, expected)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inconclusive", "of", "verdict"),
     [
         (0, 8, Verdict.PASSED),
@@ -342,7 +343,7 @@ def test_a_killed_run_is_not_judged_by_the_few_episodes_that_ended() -> None:
     assert broken == ["episodes"]
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
+@each_row("verdict", list(Verdict))
 def test_markdown_and_terminal_begin_with_the_same_verdict(verdict: Verdict) -> None:
     gate = {"mode": "dream", "gate": gate_to_record(GateSettings())}
     summary = summarise([episode("one", verdict=verdict, reason="why")], gate)
@@ -351,7 +352,7 @@ def test_markdown_and_terminal_begin_with_the_same_verdict(verdict: Verdict) -> 
     assert markdown(summary, str).startswith(f"## {verdict.upper()} ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gate", "broken"),
     [
         ({"max_usd": 0.001}, "the run cost USD 0.004, the gate allows 0.001"),

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.report.comparing import compared, render_comparison
 from dreamgym_kit.report.headline import causes, format_coverage, format_faults, format_findings, headline
@@ -244,6 +245,7 @@ def test_the_json_form_says_what_it_promises() -> None:
             "unanswered",
             "executed",
             "violations",
+            "sandbox",
             "reached",
             "noted",
             "faults",
@@ -304,7 +306,7 @@ def test_the_curve_of_mined_answers_is_in_the_json_and_comes_back_from_it() -> N
     assert summarise([episode("a")], DREAM).to_json()["fidelity"]["curve"] == []
 
 
-@pytest.mark.parametrize("report", [{}, {"trust": None}, {"trust": {"curve": [{"threshold": 1}]}}])
+@each_row("report", [{}, {"trust": None}, {"trust": {"curve": [{"threshold": 1}]}}])
 def test_a_report_without_a_curve_gives_none(report: dict[str, object]) -> None:
     assert curve_from_json(report) == ()
 
@@ -353,7 +355,7 @@ def test_each_task_weighs_the_same_however_many_of_its_episodes_are_decided() ->
     assert summarise([episode("a"), *unknown, *failed], {}).rate == 0.5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("low", "high", "told"),
     [(0.721, 0.991, "72 to 100"), (0.07, 0.29, "7 to 29"), (0, 1, "0 to 100"), (0.0001, 0.9999, "0 to 100")],
 )

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.report.colors import Paint
 from dreamgym_kit.report.episode import render_episode
@@ -258,6 +258,6 @@ def test_commands_to_paste_are_never_cut_and_never_push_the_others_out() -> None
     ]
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(4.21, "4.2 s"), (62, "1:02"), (3723.4, "1:02:03")])
+@each_row(("seconds", "told"), [(4.21, "4.2 s"), (62, "1:02"), (3723.4, "1:02:03")])
 def test_durations_are_told_short(seconds: float, told: str) -> None:
     assert duration(seconds) == told

@@ -1,6 +1,7 @@
 """Budgets by their properties, against a plain account of what was in flight."""
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +125,7 @@ def test_a_reservation_ends_once() -> None:
     assert budget.calls == 1
 
 
-@pytest.mark.parametrize("amount", [-1.0, float("nan"), float("inf")])
+@each_row("amount", [-1.0, float("nan"), float("inf")])
 def test_amounts_that_are_none_are_refused(amount: float) -> None:
     for wrong in (lambda: RunBudget(usd=amount), lambda: RunBudget().reserve(usd=amount)):
         with pytest.raises(ValueError, match="finite and not negative"):

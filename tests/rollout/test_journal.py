@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,14 +177,14 @@ def test_a_line_of_a_newer_version_is_named(path: Path) -> None:
         Journal(path)
 
 
-@pytest.mark.parametrize("body", [b'{"schema":1}', b"NaN", b"[" * 5000 + b"]" * 5000, b"{"])
+@each_row("body", [b'{"schema":1}', b"NaN", b"[" * 5000 + b"]" * 5000, b"{"])
 def test_a_line_with_a_right_sum_and_wrong_content_is_named(path: Path, body: bytes) -> None:
     path.write_bytes(b'{"journal":1,"sum":"%s","episode":%s}\n' % (journal._checksum(body), body))
     with pytest.raises(RunDirectoryError, match=r"episodes.jsonl:1: this line is damaged: "):
         list(JournalReader(path))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "said"),
     [
         ('"elapsed_s":0.0', '"elapsed_s":1e999', "number 1e999 is not finite"),
@@ -192,7 +193,8 @@ def test_a_line_with_a_right_sum_and_wrong_content_is_named(path: Path, body: by
         ('"messages":[]', '"messages":"\\ud800"', "messages: expected "),
     ],
 )
-def test_a_hostile_value_with_a_right_sum_is_named(path: Path, old: str, new: str, said: str) -> None:
+def test_a_hostile_value_with_a_right_sum_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "episodes.jsonl"
     body = write(path, 1).partition(b'"episode":')[2].removesuffix(b"}\n")
     changed = body.replace(old.encode(), new.encode(), 1)
     assert changed != body
@@ -228,9 +230,9 @@ def test_what_the_reader_would_refuse_for_its_size_is_not_written(path: Path, mo
         assert opened.append(episode(1))
 
 
-@pytest.mark.parametrize("taken", [0, 1, 50])
-def test_a_full_disk_is_named_and_what_was_finished_stays(path: Path, monkeypatch, taken: int) -> None:
-    opened = Journal(path)
+@each_row("taken", [0, 1, 50])
+def test_a_full_disk_is_named_and_what_was_finished_stays(tmp_path: Path, monkeypatch, taken: int) -> None:
+    opened = Journal(path := tmp_path / "episodes.jsonl")
     opened.append(episode(1))
     before = path.read_bytes()
     real_write = os.write

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_each_line_has_its_place_and_a_long_one_comes_in_pieces(tmp_path: Path) 
     assert list(read_lines(tmp_path / "none")) == []
 
 
-@pytest.mark.parametrize("undo", [True, False])
+@each_row("undo", [True, False])
 def test_after_a_full_disk_nothing_more_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undo: bool
 ) -> None:

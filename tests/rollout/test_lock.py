@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.errors import RunDirectoryError
 from dreamgym_kit.rollout.atomic_files import RunLock, locked, take_lock
@@ -48,7 +49,7 @@ def test_the_lock_of_a_killed_owner_is_free_at_once(tmp_path: Path) -> None:
         RunLock(tmp_path / "lock").close()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "\0" * 5000])
+@each_row("content", ["", "{", "[]", '{"pid": "x"}', "\0" * 5000])
 def test_an_owner_that_did_not_sign_is_still_an_owner(tmp_path: Path, content: str) -> None:
     with RunLock(tmp_path / "lock"):
         (tmp_path / "lock").write_text(content)
@@ -65,7 +66,7 @@ def test_what_a_dead_owner_left_in_the_file_locks_nobody_out(tmp_path: Path) -> 
         RunLock(tmp_path / "lock")
 
 
-@pytest.mark.parametrize("name", ["lock", "."])
+@each_row("name", ["lock", "."])
 def test_a_file_or_folder_is_held_for_the_block_and_waited_for(tmp_path: Path, name: str) -> None:
     taken = threading.Event()
 

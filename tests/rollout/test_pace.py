@@ -3,14 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.rollout import event_loop
 from dreamgym_kit.rollout.event_loop import APART_S, BUSY, SlotStagger
 
 
-@pytest.mark.parametrize(
-    ("busy", "apart_s"), [(0.0, APART_S), (BUSY - 0.01, APART_S), (BUSY + 0.01, 0.0), (1.0, 0.0)]
-)
+@each_row(("busy", "apart_s"), [(0.0, APART_S), (BUSY - 0.01, APART_S), (BUSY + 0.01, 0.0), (1.0, 0.0)])
 def test_lanes_that_waited_go_on_one_after_the_other_and_busy_ones_at_once(
     monkeypatch: pytest.MonkeyPatch, busy: float, apart_s: float
 ) -> None:

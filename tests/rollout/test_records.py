@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,7 +99,7 @@ def test_any_json_value_comes_back(content: object, final: object, text: str) ->
     assert through_json(episode) == episode
 
 
-@pytest.mark.parametrize("name", LATER)
+@each_row("name", LATER)
 def test_a_record_from_before_a_field_was_kept_is_read(name: str) -> None:
     record = episode_to_record(replace(FULL, **{name: ()}))
     del record[name]
@@ -124,7 +125,7 @@ def test_what_a_user_was_asked_and_said_is_part_of_the_content() -> None:
         episode_from_record(record)
 
 
-@pytest.mark.parametrize("name", REQUIRED)
+@each_row("name", REQUIRED)
 def test_a_missing_field_is_named(name: str) -> None:
     record = episode_to_record(FULL)
     del record[name]
@@ -132,7 +133,7 @@ def test_a_missing_field_is_named(name: str) -> None:
         episode_from_record(record)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"sibling": "1"}, "sibling: expected a whole number, got '1'"),
@@ -157,13 +158,13 @@ def test_a_record_that_was_edited_does_not_pass() -> None:
         episode_from_record(episode_to_record(FULL) | {"verdict": "success"})
 
 
-@pytest.mark.parametrize("final", [float("nan"), {1: 2}, {"x": object()}])
+@each_row("final", [float("nan"), {1: 2}, {"x": object()}])
 def test_what_has_no_json_form_is_refused_on_writing(final: object) -> None:
     with pytest.raises(NotSerializable):
         episode_to_record(replace(FULL, final=final))
 
 
-@pytest.mark.parametrize(("stop", "now"), [("lost", "error"), ("error", "error"), ("limit", "inconclusive")])
+@each_row(("stop", "now"), [("lost", "error"), ("error", "error"), ("limit", "inconclusive")])
 def test_what_the_kit_failed_in_an_earlier_version_is_an_error(stop: str, now: str) -> None:
     old = replace(FULL, verdict=Verdict.INCONCLUSIVE, stop=stop)
     record = episode_to_record(old)

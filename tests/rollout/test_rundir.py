@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,7 +100,7 @@ def test_a_run_in_which_nothing_was_begun_is_discarded_and_any_other_stays(tmp_p
     assert (tmp_path / "left" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "said"),
     [
         (0, "there is no schema 0; known: 1 to 1"),
@@ -112,9 +113,7 @@ def test_a_run_of_another_schema_is_named(there: Path, schema: int, said: str) -
     assert refusal_of_resume(there).startswith(f"RUN/manifest.json: schema: {said}")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "run": 7}', "\udcff"]
-)
+@each_row("content", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "run": 7}', "\udcff"])
 def test_a_manifest_that_is_none_is_named(there: Path, content: str) -> None:
     (there / "manifest.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     assert refusal_of_resume(there).startswith("RUN/manifest.json: ")
@@ -146,7 +145,7 @@ def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "runs", "a", MANIFEST)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "hint"),
     [(errno.ENOSPC, "free some space, then resume the run"), (errno.EROFS, "check who may write there"),
      (errno.EIO, "what was finished is kept")],
@@ -178,9 +177,7 @@ def test_names_of_new_runs_say_day_and_label_and_are_free(tmp_path: Path) -> Non
     assert directory_name(name) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "/a", "CON", "com1", "a.b", "x" * 101, "a\n", "\ud800"]
-)
+@each_row("name", ["", ".", "..", "a/b", "/a", "CON", "com1", "a.b", "x" * 101, "a\n", "\ud800"])
 def test_a_name_that_is_not_plain_becomes_a_digest(name: str) -> None:
     assert directory_name(name).startswith("run-")
     assert directory_name(name) != directory_name(name + "x")

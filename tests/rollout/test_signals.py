@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
@@ -23,7 +24,7 @@ def test_the_first_signal_asks_and_the_second_cancels() -> None:
         assert (stop.cancelled, stop.reason, stop.exit_code) == (True, "SIGTERM", 130)
 
 
-@pytest.mark.parametrize("leave_after_s", [None, 60.0])
+@each_row("leave_after_s", [None, 60.0])
 def test_the_handlers_of_before_come_back(leave_after_s: float | None) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(KeyError), stop_on_signals(StopSwitch(), leave_after_s=leave_after_s):
@@ -113,7 +114,7 @@ threading.Thread(target=time.sleep, args=(float(sys.argv[3]),)).start()
 """
 
 
-@pytest.mark.parametrize(("presses", "held_s", "code"), [(1, "1.5", 0), (2, "3600", 143)])
+@each_row(("presses", "held_s", "code"), [(1, "1.5", 0), (2, "3600", 143)])
 def test_a_process_held_by_a_thread_leaves_after_the_second_signal(
     presses: int, held_s: str, code: int
 ) -> None:

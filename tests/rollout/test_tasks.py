@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ def test_every_field_is_read(path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("world", "read"),
     [("desk", Environment("desk")), ("desk:7", Environment("desk", 7)),
      ("eu:desk:07", Environment("eu:desk", 7)),
@@ -124,7 +125,7 @@ def test_a_wrong_line_is_named_with_its_field(path: Path, line: str, problem: st
     assert refusal(path) == f"FILE:2: {problem}{end} Nothing was run.{form}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "problem"),
     [
         ('{"id": "b", "input": "x", "wrld": "a"}', "wrld: no such field; did you mean 'world'?"),
@@ -158,11 +159,11 @@ def test_twenty_problems_are_enough(path: Path) -> None:
     assert (lines[0], len(lines)) == (f"FILE: the first 20 problems; nothing was run. {form}", 21)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "message"),
     [
-        (b"", "FILE: holds no task; write one JSON object a line with an id and an input."),
-        (b"\n \n", "FILE: holds no task; write one JSON object a line with an id and an input."),
+        (b"", "FILE: holds no task; write one JSON object per line with an id and an input."),
+        (b"\n \n", "FILE: holds no task; write one JSON object per line with an id and an input."),
         (b"\xef\xbb\xbf" + GOOD.encode(),
          "FILE:1: begins with a UTF-8 byte-order mark; save it as UTF-8 without one."),
         (GOOD.encode("utf-16"),
@@ -207,7 +208,7 @@ def test_a_line_of_a_gigabyte_is_named_and_not_held_in_memory(path: Path, size: 
         file.truncate(size)  # sparse: a line of NUL bytes
     done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
     message, grown_mb = done.stdout.splitlines()
-    assert message.endswith("tasks.jsonl:2: longer than 4194304 bytes; one task is one JSON object a line."
+    assert message.endswith("tasks.jsonl:2: longer than 4194304 bytes; one task is one JSON object per line."
                             " Nothing was run.")  # fmt: skip
     assert int(grown_mb) < 50
 
@@ -264,7 +265,7 @@ def test_other_tasks_have_another_digest() -> None:
     assert len({tasks_digest(some) for some in ([], [one], [other], [one, other], [other, one])}) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("user", "said"),
     [
         ({"scrpt": ["yes"]}, "meta.user: 'scrpt' is none of script, goal, persona and knows"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def lock(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "annotations", "same"),
     [
         ({**SCHEMA, "description": "Refunds an order.", "title": "R"}, {}, True),
@@ -88,7 +89,7 @@ def test_same_tools_pass_and_leave_the_file_alone(lock: Path) -> None:
     assert (lock.stat().st_mtime_ns, lock.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tools", "line"),
     [
         ([READ, REFUND, replace(READ, name="wipe", server="crm")], "+ wipe from crm: new, read (author)"),
@@ -107,8 +108,9 @@ def test_new_or_changed_tool_is_refused_and_named(lock: Path, tools: Sequence[Lo
     assert read_lock(lock) == {"shop": {"refund": REFUND, "read": READ}}
 
 
-@pytest.mark.parametrize("writes", [True, False])
-def test_an_effect_that_a_person_wrote_wins_over_the_lock(lock: Path, writes: bool) -> None:
+@each_row("writes", [True, False])
+def test_an_effect_that_a_person_wrote_wins_over_the_lock(tmp_path: Path, writes: bool) -> None:
+    write_lock(lock := tmp_path / "dreamgym.lock", "shop", [REFUND, READ])
     said = replace(REFUND, effect=Effect.WRITE, decided_by=DecidedBy.USER)
     assert check_lock(lock, "shop", [READ, said], writes=writes) == []
     assert read_lock(lock) == {"shop": {"refund": said if writes else REFUND, "read": READ}}
@@ -140,7 +142,7 @@ def test_confirming_makes_each_guess_the_users(lock: Path) -> None:
     assert now["shop"]["read"] == READ
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "version = 2",

@@ -165,7 +165,7 @@ async def test_a_real_server_started_anew_answers_nothing_before_it_has_the_pres
             before = (await driver.chat(ask(1))).tokens
             assert (await follower.chat(ask(1))).tokens == before
         with started(launch, tmp_path / "second.log"):
-            with pytest.raises(EndpointError, match="says that its weights are 'default'"):
+            with pytest.raises(EndpointError, match="reports weights 'default'"):
                 await follower.chat(ask(1))
             assert (await driver.chat(ask(1))).tokens == before
             assert await farthest(driver, new) < CLOSE

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.models.addresses import read_key
 from dreamgym_kit.adapters.models.remote import open_remote
@@ -24,7 +25,7 @@ def header(file: Path) -> str:
     return value
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", " \n"])
+@each_row("end", ["", "\n", "\r\n", " \n"])
 def test_a_key_is_all_that_a_file_holds_but_the_end_of_its_line(tmp_path: Path, end: str) -> None:
     (tmp_path / "key").write_text(f"{KEY}{end}")
     assert header(tmp_path / "key") == f"Bearer {KEY}"
@@ -37,7 +38,7 @@ def test_a_mounted_secret_is_a_link_to_a_file(tmp_path: Path) -> None:
     assert header(tmp_path / "key") == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "said"),
     [
         (b"", "holds no key"),
@@ -99,7 +100,7 @@ def test_every_section_with_a_key_takes_a_variable_or_a_file(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("section", ["experience.key_env", "policy.key_env", "replay.embedder_key_env"])
+@each_row("section", ["experience.key_env", "policy.key_env", "replay.embedder_key_env"])
 def test_a_key_is_masked_whatever_its_variable_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
 ) -> None:

@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def test_a_whole_file_is_read() -> None:
     assert settings.structured_outputs == ("Reply",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (
@@ -137,7 +138,7 @@ def test_a_whole_file_is_read() -> None:
             "[guard]\nactive = false",
             (
                 "dreamgym.toml:2: key 'active' is not in the section [guard]; "
-                "known: allow_hosts, allow_paths, allow_commands."
+                "known: allow_hosts, allow_paths, allow_commands, sandbox."
             ),
         ),
         ("[checkers]\nonce = 'checks'", "dreamgym.toml:2: 'checks' names no object; write \"module:name\"."),
@@ -164,7 +165,7 @@ def test_what_is_wrong_is_named_with_its_line(text: str, message: str) -> None:
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "9" * 5000])
+@each_row("text", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "9" * 5000])
 def test_a_bomb_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match=r"^dreamgym\.toml: not TOML"):
         parse_settings(text)
@@ -186,8 +187,8 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("secret", SECRETS)
-@pytest.mark.parametrize(
+@each_row("secret", SECRETS)
+@each_row(
     "text",
     [
         "graph = '{}'",
@@ -213,7 +214,7 @@ def test_a_key_that_asks_for_a_secret_is_refused_whatever_it_holds() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         "my_company.agents.customer_support.graph_with_long_name_v2:build_graph",
@@ -258,7 +259,7 @@ def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) 
         load_settings(tmp_path, environ={})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "message"),
     [
         (b"graph = '\xff'", "not UTF-8 at byte 9; save it as UTF-8."),
@@ -300,7 +301,7 @@ def test_the_environment_is_laid_over_the_file(tmp_path: Path) -> None:
     assert settings.tenant == "default"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variable", "text", "message"),
     [
         (
@@ -355,6 +356,7 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         }
         odd = {
             "on_unanswered": "error",
+            "sandbox": "off",
             "backend": "ray",
             "disable": "state",
             "judge": "true",
@@ -424,7 +426,7 @@ def test_a_share_of_the_gate_above_one_is_refused_with_its_line() -> None:
         parse_settings("[gate]\nmax_calls_per_tool = {refund_payment = true}\n", path=Path("dreamgym.toml"))
 
 
-@pytest.mark.parametrize(("old", "now"), [pair for pair in renamed().items() if len(pair[0]) == 2])
+@each_row(("old", "now"), [pair for pair in renamed().items() if len(pair[0]) == 2])
 def test_a_key_of_an_older_version_is_refused_with_its_new_name(
     old: tuple[str, str], now: tuple[str, str]
 ) -> None:

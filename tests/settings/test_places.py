@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from dreamgym_kit.settings.schema import Settings
 HERE = Path("/project")
 
 
-@pytest.mark.parametrize("text", ["dreamgym.db", "sub/b.db", "/abs/b.db", "notes:v2.db", "C:b.db", "a b?.db"])
+@each_row("text", ["dreamgym.db", "sub/b.db", "/abs/b.db", "notes:v2.db", "C:b.db", "a b?.db"])
 def test_what_bears_no_scheme_is_a_file_from_the_folder(text: str) -> None:
     assert place_of(text, HERE) == HERE / text
 
@@ -29,7 +30,7 @@ def test_an_address_is_read_into_its_parts() -> None:
     assert str(place) == "weaviate://store.example:8080?consistency=quorum&tenant=shop"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "same"),
     [
         ("weaviate://h?tenant=shop&timeout=3", True),
@@ -51,7 +52,7 @@ def test_files_of_a_buffer_are_called_after_which_it_is_not_how_it_is_asked(text
     assert (one.name == other.name) == same
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("unsaid", "said"),
     [
         ("weaviate://h", "weaviate://h:8080?tenant=default"),
@@ -91,7 +92,7 @@ def test_an_address_is_read_as_it_is_spelled(
     assert place_of(str(address), HERE) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("weavate://h", "kind of buffer 'weavate' is not in those there are; did you mean 'weaviate'?"),
@@ -114,7 +115,7 @@ def test_what_is_no_address_is_named(text: str, said: str) -> None:
     assert "\x1b" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "weaviate://me:hunter2@h",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -184,7 +185,7 @@ def test_the_file_of_an_agent_with_eight_tools_has_at_most_25_lines_and_every_li
     assert settings.match == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "offered"),
     [
         ({"type": "string"}, True),

@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ CHANGE = f"[[{TABLE}.changes]]\nread = 'a'\n"
 TWICE = f"{CHANGE}set = {{ x = 1 }}\n{CHANGE}set = {{ x = '{{arg.y}}' }}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("keep = []", f"dreamgym.toml:4: key 'keep' is not in {TABLE}; did you mean 'keeps'?"),
@@ -75,7 +76,7 @@ def test_a_bad_model_is_named_with_its_place(text: str, message: str) -> None:
     assert str(refused.value).startswith("dreamgym.toml:")
 
 
-@pytest.mark.parametrize("effect", ["read", "pure"])
+@each_row("effect", ["read", "pure"])
 def test_what_a_reading_tool_is_said_to_keep_or_change_is_refused_with_what_to_do(effect: str) -> None:
     head = HEAD.replace("write", effect)
     with pytest.raises(UserError) as refused:

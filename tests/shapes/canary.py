@@ -47,6 +47,8 @@ class Canary:
         self._file.unlink(missing_ok=True)
         self._heard = 0
 
+    new_row = clear
+
     def close(self) -> None:
         """Stop listening."""
         self._open = False

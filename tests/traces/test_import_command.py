@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 RUN = {
     "run_type": "tool",
@@ -59,7 +60,7 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
     assert (stats["environments"], stats["tenants"]) == ({"shop:3": 2}, {"acme": 1, "other": 1})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [
         (("--format", "spans"), "runs.jsonl:1: not of format spans, but of langsmith"),
@@ -70,10 +71,8 @@ def test_a_trace_is_recognised_redacted_and_put_where_it_is_told(tmp_path: Path,
         ),
     ],
 )
-def test_what_cannot_be_done_is_a_line_with_code_2(
-    tmp_path: Path, runs: Path, arguments: tuple[str, ...], said: str
-) -> None:
-    done = buffer(tmp_path, "import", str(runs.name), *arguments)
+def test_what_cannot_be_done_is_a_line_with_code_2(runs: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = buffer(runs.parent, "import", str(runs.name), *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {said}")
     assert "Traceback" not in done.stderr

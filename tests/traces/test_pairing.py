@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
@@ -119,7 +119,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each_row("dialect", DIALECTS)
 def test_every_dialect_of_messages_is_read(tmp_path: Path, dialect: str) -> None:
     found, report = imported(tmp_path, DIALECTS[dialect])
     assert found == [("one" if dialect == "steps" else 1, "one")]
@@ -147,7 +147,7 @@ def test_conversations_of_one_name_stay_apart_and_come_in_once(tmp_path: Path) -
     assert import_traces(path, store).new == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "args", "bare"),
     [
         ('{"a": 1}', {"a": 1}, False),
@@ -182,7 +182,7 @@ def test_a_positional_value_gets_its_name_from_the_schema() -> None:
 MESSAGE = {"content": "done", "tool_call_id": "c", "name": "f", "status": "success"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrapped",
     [
         MESSAGE,
@@ -208,7 +208,7 @@ def test_an_mcp_result_that_failed_is_an_error() -> None:
     assert (found.content, found.error) == ("no access", "no access")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("ValueError('too much')Traceback (most recent call last):\n ...", ("too much", "ValueError")),
@@ -221,7 +221,7 @@ def test_an_exception_as_text_gives_its_message_and_class(text: str, found: obje
     assert failure(text) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stamp", "unix"),
     [
         (1_700_000_000, 1.7e9),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.langgraph.intercept.answers import deliver
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -67,7 +68,7 @@ FORMS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_row("form", FORMS)
 def test_every_outer_form_gives_the_same_calls(tmp_path: Path, form: str) -> None:
     name, text = FORMS[form]
     report, found = imported(tmp_path / name, text)
@@ -108,7 +109,7 @@ def test_a_value_that_looks_like_a_list_of_records_inside_one_is_left_whole(tmp_
     assert record.value == run
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "why"),
     [
         (b"hello", "Expecting value at column 1"),
@@ -131,7 +132,7 @@ def test_an_empty_file_holds_nothing_and_is_no_error(tmp_path: Path) -> None:
     assert (found, report.problems, report.read) == ([], (), 0)
 
 
-@pytest.mark.parametrize("name", ["absent.json", "b\x00.json", "x" * 300, "."])
+@each_row("name", ["absent.json", "b\x00.json", "x" * 300, "."])
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=r"cannot be read \("):
         import_traces(tmp_path / name, MemoryStore())

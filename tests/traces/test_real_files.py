@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
@@ -73,7 +74,7 @@ def told(rows: Sequence[Transition]) -> list[tuple[str, object, object, str | No
 
 
 @needs_files
-@pytest.mark.parametrize("name", EXPECTED)
+@each_row("name", EXPECTED)
 def test_every_call_of_a_real_file_is_read_and_the_rest_is_told(name: str) -> None:
     rows, report = imported(name)
     failed = sum(row.answer.error is not None for row in rows)
@@ -88,7 +89,7 @@ def test_every_call_of_a_real_file_is_read_and_the_rest_is_told(name: str) -> No
 
 
 @needs_files
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "langsmith/langgraph_sdk_runs.jsonl",

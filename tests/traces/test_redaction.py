@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
@@ -26,7 +27,7 @@ def redactor(*rules: str, key: bytes = b"one file") -> Redactor:
     return Redactor(parse_rules(rules), key=key)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "text", "left"),
     [
         ("email", "write to Ann.B+x@mail.example.co.uk now", "write to <email> now"),
@@ -106,7 +107,7 @@ def test_what_overlaps_is_taken_out_as_one() -> None:
     assert without_marks(text) == "<email>"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "said"),
     [
         ("emails", "redact: 'emails' is no rule; use email, key, card, all, field:NAME or regex:PATTERN."),

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def test_a_dead_group_teaches_exactly_nothing(reward: float, repeats: int) -> No
     assert group_advantages([reward] * repeats) == [0.0] * repeats
 
 
-@pytest.mark.parametrize("group", [[], [1.0], [0.0, float("nan")], [0.0, float("inf")]])
+@each_row("group", [[], [1.0], [0.0, float("nan")], [0.0, float("inf")]])
 def test_one_without_siblings_or_without_a_number_is_refused(group: list[float]) -> None:
     with pytest.raises(ValueError, match="reward"):
         group_advantages(group)

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.loop_run import run_loop
 
 from dreamgym_kit.rollout.stop import StopSwitch
@@ -24,7 +25,7 @@ class CancellingAt:
             self.stop.cancel(RAN, code=6)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "step", "kept"),
     [
         ("step_finished", 3, 3),

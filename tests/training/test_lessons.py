@@ -1,6 +1,7 @@
 """What each algorithm learns from."""
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,7 +98,7 @@ def test_the_best_is_held_against_the_worst_with_all_that_each_of_them_said() ->
     assert {row.pair for row in batch.samples} == {"0:t#0"}
 
 
-@pytest.mark.parametrize(("algorithm", "rows"), [("grpo", 0), ("dpo", 0), ("ppo", 3), ("sft", 3)])
+@each_row(("algorithm", "rows"), [("grpo", 0), ("dpo", 0), ("ppo", 3), ("sft", 3)])
 def test_where_all_did_alike_only_those_learn_who_compare_nothing(algorithm: str, rows: int) -> None:
     batch, facts = batch_of(1, [group("t", [("good", 1.0, 1)] * 3)], algorithm=algorithm)
     assert (len(batch.samples), facts.samples, facts.dead) == (rows, rows, 1)

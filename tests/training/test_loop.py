@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
@@ -45,7 +46,7 @@ def test_every_step_samples_with_the_weights_of_the_step_before(tmp_path: Path) 
     assert [version for _, _, version in ran.collector.asked] == [f"step-{step:06d}" for step in range(8)]
 
 
-@pytest.mark.parametrize("staleness", [1, 2])
+@each_row("staleness", [1, 2])
 def test_overlapped_rollouts_are_exactly_as_stale_as_asked(tmp_path: Path, staleness: int) -> None:
     ran = run_loop(tmp_path / "run", replace(QUICK, staleness=staleness), takes_s=0.01)
     told = [one.staleness for one in ran.trained.steps]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 from training.loop_doubles import Planted
 from training.loop_run import QUICK, run_loop
 
@@ -13,7 +13,7 @@ from dreamgym_kit.training.records import read_steps
 STRICT = AlarmSettings(max_zero_variance_draws=2, max_kl=5.0)
 
 
-@pytest.mark.parametrize(("algorithm", "kept"), [("grpo", 4), ("dpo", 4), ("ppo", 8), ("sft", 8)])
+@each_row(("algorithm", "kept"), [("grpo", 4), ("dpo", 4), ("ppo", 8), ("sft", 8)])
 def test_equal_rewards_end_only_the_algorithms_that_compare(
     tmp_path: Path, algorithm: str, kept: int
 ) -> None:
@@ -22,7 +22,7 @@ def test_equal_rewards_end_only_the_algorithms_that_compare(
     assert ran.trained.checkpoint == kept
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "sft"])
+@each_row("algorithm", ["ppo", "sft"])
 def test_where_nothing_could_be_judged_nobody_learns(tmp_path: Path, algorithm: str) -> None:
     settings = replace(QUICK, algorithm=algorithm)
     ran = run_loop(tmp_path / "run", settings, planted=Planted("nothing decided", 3), alarms=STRICT)
@@ -32,7 +32,7 @@ def test_where_nothing_could_be_judged_nobody_learns(tmp_path: Path, algorithm: 
     assert "2 draws of tasks in a row without an episode that could be judged" in ran.trained.alarm.text
 
 
-@pytest.mark.parametrize(("algorithm", "alike"), [("grpo", False), ("dpo", True)])
+@each_row(("algorithm", "alike"), [("grpo", False), ("dpo", True)])
 def test_old_rollouts_weigh_less_only_where_ratios_are_learned_from(
     tmp_path: Path, algorithm: str, alike: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.loop_run import QUICK, run_loop
 
 from dreamgym_kit.errors import RunDirectoryError
@@ -54,7 +55,7 @@ def test_a_torn_last_line_is_no_line_and_a_resume_takes_it_away(tmp_path: Path) 
     assert read_steps(tmp_path) == records(3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "content", "said"),
     [
         (STEPS, "oops\n", r"steps\.jsonl:1: "),

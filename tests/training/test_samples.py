@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from training.conversations import ODDITIES, SAMPLED, logprob_of, merged, several, spoiled
@@ -139,7 +140,7 @@ def test_two_answers_to_the_same_prompt_fork_and_the_history_goes_on_in_its_own(
     assert counts.forks == 1
 
 
-@pytest.mark.parametrize("odd", ODDITIES)
+@each_row("odd", ODDITIES)
 def test_an_unfit_turn_is_counted_and_stands_in_later_prompts_only(odd: str) -> None:
     first = turn(0, (1,), (1000,))
     unfit = spoiled(turn(1, (1, 1000, 2), (1001, 1002)), odd)

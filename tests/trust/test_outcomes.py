@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,9 +71,9 @@ def test_whatever_the_inconclusive_were_the_whole_figure_lies_within_the_bounds(
         assert 0 <= told.low <= told.mean <= told.high <= 1
 
 
-@pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("tasks_count", [10, 40])
-@pytest.mark.parametrize("alike", [True, False])
+@each_row("n", [1, 4])
+@each_row("tasks_count", [10, 40])
+@each_row("alike", [True, False])
 def test_the_interval_of_a_share_covers_the_truth_about_as_often_as_it_says(
     tasks_count: int, n: int, alike: bool
 ) -> None:

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ def test_a_mean_is_compared_by_the_same_draws_each_time() -> None:
     assert 0.5 < found[1] < 1 < found[2] < 1.5
 
 
-@pytest.mark.parametrize("figure", [share_change, mean_change, bootstrapped_change])
+@each_row("figure", [share_change, mean_change, bootstrapped_change])
 def test_unequal_sides_are_refused(figure) -> None:
     with pytest.raises(ValueError, match="same tasks"):
         figure([1.0], [1.0, 0.0])
@@ -75,8 +76,8 @@ def tried(draw, tasks: int, n: int, kind: str) -> tuple[float, list[float], list
     return true, list(draw.binomial(n, chance) / n), list(draw.binomial(n, later) / n)
 
 
-@pytest.mark.parametrize("kind", ["gain", "few tasks mended", "none"])
-@pytest.mark.parametrize(("tasks", "n"), [(5, 1), (10, 4), (40, 1), (40, 4)])
+@each_row("kind", ["gain", "few tasks mended", "none"])
+@each_row(("tasks", "n"), [(5, 1), (10, 4), (40, 1), (40, 4)])
 def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says(tasks: int, n: int, kind: str) -> None:
     draw = np.random.default_rng(7)
     hits = 0

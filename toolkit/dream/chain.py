@@ -15,14 +15,16 @@ A dream without a part (`simulate.disable`) shows what that part is worth; its a
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from dreamgym_kit.dream.programs.dreaming import ProgramAnswer
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.recorded import RecordedExperience, abstention
-from dreamgym_kit.dream.state.dreaming import consider
+from dreamgym_kit.dream.state.dreaming import Told, consider
 from dreamgym_kit.dream.state.observed import answer_of
-from dreamgym_kit.dream.state.stated import StatedModel
+from dreamgym_kit.dream.state.stated import DECLARED, StatedModel
 from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, environment_of
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.serialization import escaped_args, is_exact
-from dreamgym_kit.types import Answer, Call, Environment, Source, Transition, history_digest
+from dreamgym_kit.types import Answer, Call, Environment, Source, ToolSpec, Transition, history_digest
 
 SURE = 0.9
 """Confidence from which on a derived write is given without a second opinion."""
@@ -42,6 +44,7 @@ class ChainedExperience:
         all_recordings: what tool models are mined from.
         threshold: 0..1, the calibrated support below which the dream does not answer.
         stated: what a person declared or a model drafted of tools, by tool.
+        specs: the agent's tools: the defaults of their arguments.
     """
 
     waits = False
@@ -53,9 +56,11 @@ class ChainedExperience:
         *,
         threshold: float = 0.5,
         stated: Mapping[str, StatedModel] | None = None,
+        specs: Mapping[str, ToolSpec] | None = None,
     ) -> None:
         self.recorded, self._threshold = recorded, threshold
         self.following = StateTracker(all_recordings, stated=stated)
+        self.programs = ProgramTracker(all_recordings, specs or {})
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
@@ -66,17 +71,35 @@ class ChainedExperience:
             knowledge = self.following.knowledge(situation.tenant)
             if call.tool in self.following.asking(situation.tenant):
                 return replace(exact, final=True)
+            unknown = self.following.secrets(situation.tenant).unknown(
+                call, self.recorded.match.ignored(call.tool), situation.history
+            )
+            program = self.programs.consider(call, situation)
             followed = self.following.follow(situation)
             args = followed.renaming.symbolic(escaped_args(call.args))
             told, _ = consider(knowledge, followed.state, environment_of(situation), call.tool, args)
-            if not told:
+            if unknown is not None:  # only a person can say what it answers to a secret that nobody recorded
+                told, program = [one for one in told if one.basis == DECLARED], None
+                why = f"{call.tool} was not recorded with this secret in '{unknown}'"
+                exact = replace(exact, why=why, final=True)
+            best = told[0] if told else None
+            if program is not None and _is_better(program, best):
+                seen, support, source = program.wrap(program.out), program.confidence, Source.DERIVED
+                why = f"program of {call.tool}: {program.why}"
+            elif best is not None:
+                seen = followed.concrete(best.seen, situation, call)
+                support, source, why = best.support, best.provenance, best.why
+            else:
                 return exact
-            best = told[0]
-            if best.support < self._threshold:
-                why = f"{exact.why}; confidence {best.support:.2f}, required {self._threshold:.2f}"
+            if support < self._threshold:
+                why = f"{exact.why}; confidence {support:.2f}, required {self._threshold:.2f}"
                 return replace(exact, why=why)
-            like = Answer(source=best.provenance, confidence=round(best.support, 4), why=best.why)
-            return answer_of(followed.concrete(best.seen, situation, call), like)
+            return answer_of(seen, Answer(source=source, confidence=round(support, 4), why=why))
+
+
+def _is_better(program: ProgramAnswer, other: Told | None) -> bool:
+    """Whether a program's answer is given; what a person declared comes first, whatever was mined."""
+    return other is None or (other.basis != DECLARED and program.confidence >= other.support)
 
 
 def chain_over(

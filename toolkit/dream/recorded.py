@@ -16,11 +16,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
+from typing import cast
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.matching import Match, Placed, nearest, only_differs
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.serialization import is_exact
+from dreamgym_kit.serialization import JsonValue, is_exact
+from dreamgym_kit.settings.secrets import MASK, secret_arguments, some_secret
 from dreamgym_kit.types import Answer, Call, Environment, Source, Transition
 
 Recordings = Callable[[Environment, str], Iterable[Transition]]
@@ -49,7 +51,7 @@ class RecordedExperience:
     waits = False
 
     def __init__(self, recordings: Recordings, match: Match = EXACTLY) -> None:
-        self._recordings, self._match = recordings, match
+        self._recordings, self.match = recordings, match
         self._environments: dict[tuple[Environment, str], _Known] = {}
         self._lock = threading.Lock()
 
@@ -66,8 +68,10 @@ class RecordedExperience:
             return question
         told = known.told.get((call.key, situation.after))
         chosen = _choose(told, known.told, situation) if told else None
-        if chosen is None and self._match.ignore:
+        if chosen is None and self.match.ignore:
             chosen = self._alike(call, situation, known)
+        if chosen is None and known.some_secret:
+            chosen = self._by_some_secret(call, situation, known)
         if chosen is None:
             return self._abstain(call, situation, known)
         if not chosen:
@@ -75,8 +79,8 @@ class RecordedExperience:
                 "recordings of this call disagree; was the environment reset before each episode?"
             )
         answer = chosen[0].answer
-        if self._match.ignore:
-            answer = self._match.refilled(answer, chosen[0].call, call)
+        if self.match.ignore:
+            answer = self.match.refilled(answer, chosen[0].call, call)
         return Answer(
             content=answer.content,
             artifact=answer.artifact,
@@ -90,16 +94,26 @@ class RecordedExperience:
 
     def _alike(self, call: Call, situation: Situation, known: "_Known") -> list[Transition] | None:
         """As `_choose`, of recordings that differ only in ignored arguments; None where there are none."""
-        key, after = self._match.key(call), self._match.after(situation.history)
+        key, after = self.match.key(call), self.match.after(situation.history)
         told = known.compared.get((key, after))
         if not told:
             return None
-        met = zip(situation.history, self._match.afters(situation.history), strict=True)
-        seen = sum(self._match.key(one.call) == key and state == after for one, state in met)
+        met = zip(situation.history, self.match.afters(situation.history), strict=True)
+        seen = sum(self.match.key(one.call) == key and state == after for one, state in met)
         return _choose(told, known.compared, replace(situation, after=after, seen=seen))
 
+    def _by_some_secret(self, call: Call, situation: Situation, known: "_Known") -> list[Transition] | None:
+        """As `_choose`, of recordings from before marks kept identity: `<masked>` may be any secret."""
+        call = _of_some_secret(call)
+        history = tuple(replace(one, call=_of_some_secret(one.call)) for one in situation.history)
+        situation = replace(situation, history=history, after=EXACTLY.after(history))
+        told = known.told.get((call.key, situation.after))
+        if told:
+            return _choose(told, known.told, situation)
+        return self._alike(call, situation, known) if self.match.ignore else None
+
     def _abstain(self, call: Call, situation: Situation, known: "_Known") -> Answer:
-        found = nearest(call, situation, known.placed, self._match)
+        found = nearest(call, situation, known.placed, self.match)
         if found is None:
             place = (
                 "" if situation.environment == Environment() else f" in environment {situation.environment}"
@@ -117,7 +131,7 @@ class RecordedExperience:
         with self._lock:
             known = self._environments.get((environment, tenant))
             if known is None:
-                known = _Known(self._recordings(environment, tenant), self._match)
+                known = _Known(self._recordings(environment, tenant), self.match)
                 self._environments[environment, tenant] = known
         return known
 
@@ -131,6 +145,7 @@ class _Known:
         asking: tools that asked a person.
         asked: of these, by the key of the call without replies.
         placed: all, with the states that they met.
+        some_secret: whether marks of secrets stand in it that keep no identity.
     """
 
     def __init__(self, recorded: Iterable[Transition], match: Match) -> None:
@@ -139,6 +154,7 @@ class _Known:
         after = _afters(everything, match) if match.ignore else {}
         self.told = _by_state(real, attrgetter("key"), {})
         self.compared = _by_state(real, match.key, after) if match.ignore else {}
+        self.some_secret = any(MASK in secret_arguments(entry.call.args).values() for entry in real)
         self.asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
         asked = [entry for entry in real if entry.call.tool in self.asking]
         self.asked = _by_state(asked, _bare_key, {})
@@ -169,6 +185,10 @@ def _by_state(
 def _met(entry: Transition, after: Mapping[str, str]) -> str:
     """The state that a call met. An id is made of the whole row: it is asked for only where it is needed."""
     return after.get(entry.id, entry.after) if after else entry.after
+
+
+def _of_some_secret(call: Call) -> Call:
+    return replace(call, args=cast("dict[str, JsonValue]", some_secret(dict(call.args))))
 
 
 def _bare_key(call: Call) -> str:

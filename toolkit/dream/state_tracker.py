@@ -6,8 +6,8 @@ a call is taken into the state whoever told it, so that an answer is known to al
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
@@ -15,20 +15,24 @@ from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, known_after
 from dreamgym_kit.dream.state.curve import CurvePoint
-from dreamgym_kit.dream.state.denials import no_denials
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
-from dreamgym_kit.dream.state.history import HistoryStep, recordings, step_of
+from dreamgym_kit.dream.state.entities import records
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode, recordings, step_of
+from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.stated import StatedModel
+from dreamgym_kit.dream.state.values import is_key, spell
 from dreamgym_kit.dream.state.views import State
 from dreamgym_kit.dream.state.volatile import Renaming
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.secrets import MARK, MASK, secret_arguments
 from dreamgym_kit.types import Answer, Call, Source, Transition
 
 AllRecordings = Callable[[str], Iterable[Transition]]
 """Gives every transition recorded for one tenant, in the order recorded."""
 
+_MIN_WORLDS = 2  # in which a failure is seen that is no denial
 _MAX_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
 _REAL = (Source.REAL, Source.RECORDED)
 
@@ -52,6 +56,7 @@ class StateTracker:
         self._all, self._stated, self._calibrated = all_recordings, stated, calibrated
         self._knowledge: dict[str, Knowledge] = {}
         self._asking: dict[str, frozenset[str]] = {}
+        self._secrets: dict[str, SecretUses] = {}
         self._no_denials: dict[str, frozenset[tuple[str, str]]] = {}
         self._episodes: OrderedDict[tuple[str, str, str], TrackedEpisode] = OrderedDict()
         self._keeps_known = False
@@ -66,6 +71,7 @@ class StateTracker:
         if tenant not in self._knowledge:
             rows = list(self._all(tenant))
             self._asking[tenant] = frozenset(row.call.tool for row in rows if row.call.replies)
+            self._secrets[tenant] = SecretUses(rows)
             self._knowledge[tenant] = learn(
                 recordings(rows), stated=self._stated, calibrated=self._calibrated
             )
@@ -75,6 +81,11 @@ class StateTracker:
         """Tools that asked a person in some recording: what they answer hangs on a reply."""
         self.knowledge(tenant)
         return self._asking[tenant]
+
+    def secrets(self, tenant: str) -> "SecretUses":
+        """With which secrets the tenant's tools were called."""
+        self.knowledge(tenant)
+        return self._secrets[tenant]
 
     def no_denials(self, tenant: str) -> frozenset[tuple[str, str]]:
         """Failures of reads that recordings show of things that are there."""
@@ -110,6 +121,47 @@ class StateTracker:
         while len(self._episodes) > _MAX_EPISODES:
             self._episodes.popitem(last=False)
         return followed
+
+
+class SecretUses:
+    """With which secrets tools were called, and what else those calls said.
+
+    What a tool answers to another password nobody can derive from its answer to the right one.
+    """
+
+    def __init__(self, rows: Iterable[Transition]) -> None:
+        self._by_tool: dict[str, list[tuple[dict[str, str], Mapping[str, JsonValue]]]] = {}
+        for row in rows:
+            if marks := secret_arguments(row.call.args):
+                self._by_tool.setdefault(row.call.tool, []).append((marks, row.call.args))
+
+    def unknown(self, call: Call, ignored: Container[str], history: Sequence[Transition]) -> str | None:
+        """The argument with a secret that was not recorded with what the call says; None: there is none.
+
+        A recorded secret may come with arguments that were never recorded (the next order under the same
+        API key), but not with one that was recorded with other secrets only (another user's password).
+        `ignored`: arguments whose values do not matter. `history`: what it told (a new token) is known.
+        """
+        recorded = self._by_tool.get(call.tool, ())
+        for path, mark in secret_arguments(call.args).items():
+            if path.split(".")[0].split("[")[0] in ignored or _was_told(mark, history):
+                continue
+            theirs = [args for marks, args in recorded if marks.get(path) in (mark, MASK)]
+            if not theirs and mark != MASK:
+                return path
+            for name, value in call.args.items():
+                if isinstance(value, (str, int)) and "<masked" not in str(value):
+                    same = [args for _, args in recorded if args.get(name) == value]
+                    if same and mark != MASK and not any(args.get(name) == value for args in theirs):
+                        return path
+        return None
+
+
+def _was_told(mark: str, history: Iterable[Transition]) -> bool:
+    """Whether an answer told this secret, other than one that only repeats what its call said."""
+    secret = MARK.findall(mark)[0]
+    answers = [one.answer for one in history if secret not in str(one.call.args)]
+    return any(secret in str((one.content, one.artifact, one.update)) for one in answers)
 
 
 class TrackedEpisode:
@@ -189,3 +241,24 @@ def environment_of(situation: Situation) -> str:
 def _mark(entry: Transition) -> tuple[str, int, Answer]:
     """Tells the calls of one episode apart, and an episode that is run again from its first run."""
     return entry.call.key, entry.step, entry.answer
+
+
+def no_denials(models: ToolModels, episodes: Iterable[RecordedEpisode]) -> frozenset[tuple[str, str]]:
+    """By read and form of its failure, those that recordings show of things that were there.
+
+    A read may fail about a thing that is there ("not sent yet"): the same episode had told of
+    the thing before, with no write between, in at least two worlds.
+    """
+    worlds: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for episode in episodes:
+        told: set[tuple[str, str]] = set()
+        for step in episode.steps:
+            if step.writes:
+                told.clear()  # one that deletes a thing may take others with it
+            elif step.failed:
+                about = {(str(value), name) for name, value in step.args.items() if is_key(value)}
+                if any(one[0] in spell(step.seen) for one in about & told):
+                    worlds[step.tool, models.form(step)].add(episode.world)
+            else:
+                told.update((record.entity, record.named) for record in records(step.seen, step.args))
+    return frozenset(failure for failure, where in worlds.items() if len(where) >= _MIN_WORLDS)

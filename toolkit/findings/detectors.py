@@ -1,12 +1,14 @@
 """Which detectors look at an episode, and what becomes of one that fails: it is named, nothing is lost.
 
 Built in, from installed packages (entry points of the group `dreamgym_kit.findings`) and from settings
-(`[findings] detectors`). `[findings] off` leaves some out, by name.
+(`[findings] detectors`). `[findings] off` leaves some out, by name or for some tools; `on` takes in optional
+ones.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
@@ -20,7 +22,13 @@ from dreamgym_kit.findings.dialog import (
     unasked_destructive,
     write_after_refusal,
 )
-from dreamgym_kit.findings.writes import loop, made_up_argument, repeated_write, write_before_read
+from dreamgym_kit.findings.writes import (
+    destructive_by_argument,
+    loop,
+    made_up_argument,
+    repeated_write,
+    write_before_read,
+)
 from dreamgym_kit.interfaces import RunHook
 from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.settings.schema import Settings
@@ -36,15 +44,26 @@ BUILT_IN: Mapping[str, Detector] = {
     detector.__name__: detector
     for detector in (
         repeated_write,
+        write_after_refusal,
+        destructive_by_argument,
+        loop,
         made_up_argument,
         write_before_read,
-        write_after_refusal,
         unasked_destructive,
-        loop,
         swallowed_error,
         contradicting_answer,
     )
 }
+OPTIONAL = frozenset(
+    {
+        "made_up_argument",  # 11 alarms on 504 expert episodes of public suites (bench findings_foreign)
+        "write_before_read",  # 91 such episodes could have told
+        "unasked_destructive",  # these rest on English words, and none of the episodes has a last word
+        "swallowed_error",
+        "contradicting_answer",
+    }
+)
+"""Off unless settings name them: not right, or not measured, on agents that were not written here."""
 
 Loader = Callable[[str, str], Detector]
 """Loads what a reference of the settings names; the second argument is where it stands."""
@@ -55,14 +74,25 @@ class Detectors(RunHook):
     """The detectors of a run, by name: a hook that looks at each ended episode."""
 
     known: Mapping[str, Detector]
+    silent: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by detector: patterns of tools
 
     def episode_done(self, case: Case) -> tuple[Finding, ...]:
         """Everything that they find in an episode, in its order; one that fails is a finding too."""
-        hits = [finding for name, detector in self.known.items() for finding in _run(name, detector, case)]
+        tools = {step.step: step.call.tool for step in case.steps}
+        hits = [
+            finding
+            for name, detector in self.known.items()
+            for finding in _run(name, detector, case)
+            if not self._is_silent(name, [tools[step] for step in finding.steps if step in tools])
+        ]
         return tuple(sorted(hits, key=lambda finding: (finding.steps or (0,))[-1]))
 
+    def _is_silent(self, detector: str, tools: Sequence[str]) -> bool:
+        patterns = self.silent.get(detector, ())
+        return bool(tools) and all(any(fnmatchcase(tool, each) for each in patterns) for tool in tools)
 
-DEFAULT = Detectors(BUILT_IN)
+
+DEFAULT = Detectors({name: detector for name, detector in BUILT_IN.items() if name not in OPTIONAL})
 
 
 def detectors_of(settings: Settings, load: Loader) -> Detectors:
@@ -86,11 +116,18 @@ def detectors_of(settings: Settings, load: Loader) -> Detectors:
     for reference in settings.findings.detectors:
         detector = _callable(load(reference, where), f"{where}: detector '{reference}'")
         known[reference.rpartition(":")[2]] = detector
-    for name in settings.findings.off:
-        if name not in known:
-            source = settings.where("findings", "off")
-            raise UnknownName("detector", name, known=known, source=source, where="the detectors")
-    return Detectors({name: check for name, check in known.items() if name not in settings.findings.off})
+    switches = {"on": settings.findings.on, "off": settings.findings.off}
+    silent: dict[str, list[str]] = {}
+    for switch, names in switches.items():
+        for entry in names:
+            name, of_a_tool, pattern = entry.partition(":")
+            if name not in known or (of_a_tool and switch == "on"):
+                source = settings.where("findings", switch)
+                raise UnknownName("detector", entry, known=known, source=source, where="the detectors")
+            if of_a_tool:
+                silent.setdefault(name, []).append(pattern)
+    off = (OPTIONAL - {*settings.findings.on}) | {*settings.findings.off}
+    return Detectors({name: check for name, check in known.items() if name not in off}, silent)
 
 
 @lru_cache(maxsize=1)

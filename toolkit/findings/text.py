@@ -136,13 +136,18 @@ def unsettled(sentence: str) -> bool:
 
 _TOKEN = re.compile(r"[^\s\"'`()\[\]{}<>,;!?=|*]+")
 _EDGES = ".:#/-_+@"
+_RUN = re.compile(r"[^\W\d_]+|\d+")
 _PART = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?")
 _AMOUNT = re.compile(r"[-+]?[$\u20ac\u00a3]?\s?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?")
 _DATE = re.compile(
     r"\d{4}-\d\d-\d\d.*|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d.*|\d\d?\s?[ap]\.?m\.?|P\d*[YMWDTH].*"
 )
-_OF_SOMEBODY = re.compile(r"(^|_)(name|city|town|street|address|country|email|mail|phone|recipient|to|iban)$")
+_ID = re.compile(r"(^|_)ids?$|[a-z]Ids?$")
+_CENTS = re.compile(r"\.\d\d$")
+_MIXED = re.compile(r"\d.*[A-Za-z]|[A-Za-z].*\d")
+_MIN_ID = 5  # digits
+_PLACES = {"zip", "zip_code", "zipcode", "postcode", "postal_code"}  # follow from an address
 _FREE = re.compile(r"body|text|message|subject|note|comment|reason|description|summary|content|title|prompt")
 _OWN = re.compile(r"idempot|nonce|correlation|trace|request_id|dedup")
 _TIME = re.compile(r"(^|_)(date|day|time|at|when|until|from|since|start|end|due|deadline|timestamp)(_|$)")
@@ -188,7 +193,11 @@ class KnownValues:
         if plain in self.tokens:
             return True
         parts = [part for part in _PART.findall(plain) if part.isdigit() or len(part) > 1]
-        return bool(parts) and all(part in self.tokens for part in parts)
+        if parts and all(part in self.tokens for part in parts):
+            return True
+        runs = _RUN.findall(plain)  # "US" and "9148817941", or "P" and a long number
+        long = any(len(run) >= _MIN_ID for run in runs)
+        return all((long or len(run) > 1) and run in self.tokens for run in runs)
 
     def gave_number(self, value: Decimal) -> bool:
         """Whether a number was told, in this unit or in hundredths, or follows from two that were."""
@@ -280,32 +289,26 @@ def made_up(args: Mapping[str, JsonValue], known: KnownValues) -> Iterator[tuple
 
 def _given(name: str, value: str | int | float, known: KnownValues) -> bool:
     text = str(value).strip()
-    if not text or _DATE.fullmatch(text) or _OWN.search(name):
+    if not text or any(character.isspace() for character in text) or "://" in text:
         return True
-    if _TIME.search(name) and _DENSE.fullmatch(text):
+    if _DATE.fullmatch(text) or _OWN.search(name) or (_TIME.search(name) and _DENSE.fullmatch(text)):
         return True
-    if "phone" in name and known.gave_phone(text):
+    if _FREE.search(name) or ("phone" in name and known.gave_phone(text)):
         return True
     if _AMOUNT.fullmatch(text):
-        return _number_given(name, text, known)
-    person = _OF_SOMEBODY.search(name) is not None
-    if any(character.isspace() for character in text):
-        # of an address or a name somebody has to have said the words with capitals and digits
-        telling = (word for word in text.split() if word[:1].isupper() or any(map(str.isdigit, word)))
-        return not person or all(map(known.gave, telling))
-    if _FREE.search(name) or "://" in text:
-        return True
-    if any(character.isdigit() for character in text) or "@" in text:
+        return _number_given(name, value, known)
+    if "@" in text or (_MIXED.search(text) and name not in _PLACES):
         return known.gave(text)
-    return not (person and text[:1].isupper()) or known.gave(text)
+    return True
 
 
-def _number_given(name: str, text: str, known: KnownValues) -> bool:
-    number = _decimal(text.lstrip("$\u20ac\u00a3 "))
-    if number is None:
-        return True
-    count = number == int(number) and abs(number) <= _SMALL and "." not in text
-    if count and not name.endswith("id"):
+def _number_given(name: str, value: str | int | float, known: KnownValues) -> bool:
+    """Whether an amount with cents, or a number that is an id, was told; other numbers agents work out."""
+    text = str(value).lstrip("$\u20ac\u00a3 ")
+    number = _decimal(text)
+    cents = isinstance(value, str) and _CENTS.search(text)
+    named = _ID.search(name) or (isinstance(value, str) and len(text) >= _MIN_ID and text.isdigit())
+    if number is None or not (cents or named) or name in _PLACES:
         return True
     return known.gave_number(number) or known.gave(text)
 

@@ -6,15 +6,17 @@ nobody gave, or where a read came too late or not at all.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from dreamgym_kit.argument_effects import of_call
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.findings.case import Case, brief, called, severity_of, timed_out, took_effect
-from dreamgym_kit.findings.text import KnownValues, deed_of, ids, leaves, made_up, negated, stem
+from dreamgym_kit.findings.text import KnownValues, ids, leaves, made_up, negated
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import Finding, Transition
+from dreamgym_kit.types import Effect, Finding, Transition
 
 _SAME_ANSWERS = 4  # polling three times for something that does not come is patience
 _SAME_ERRORS = 3
@@ -108,10 +110,7 @@ def _asked_again(case: Case, first: Transition, later: Transition) -> bool:
 
 def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) -> bool:
     """Whether the same setting had another value between each two of these calls."""
-    deed = deed_of(group[0].call.tool)
-    if deed is None or stem("update") not in deed.verbs:
-        return False
-    return all(
+    return group[0].effect is Effect.WRITE and all(
         any(
             earlier.step < entry.step < later.step and _sets_otherwise(entry, earlier) and took_effect(entry)
             for entry in transitions
@@ -121,9 +120,13 @@ def _all_set_back(group: list[Transition], transitions: Sequence[Transition]) ->
 
 
 def _sets_otherwise(entry: Transition, other: Transition) -> bool:
-    if entry.call.tool != other.call.tool or entry.call.args.keys() != other.call.args.keys():
+    """Whether a call differs in one value, and not in the thing that it is about."""
+    args, others = entry.call.args, other.call.args
+    if entry.call.tool != other.call.tool or args.keys() != others.keys():
         return False
-    return [entry.call.args[name] != value for name, value in other.call.args.items()].count(True) == 1
+    differ = [name for name, value in others.items() if args[name] != value]
+    same = ids({name: value for name, value in others.items() if name not in differ})
+    return len(differ) == 1 and bool(same or not ids(others[differ[0]]))
 
 
 def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:
@@ -179,7 +182,22 @@ def made_up_argument(case: Case) -> Iterator[Finding]:
         for name, value in made_up(step.call.args, known_before(case, step)):
             if not late.gave(value):
                 text = f"{called(step)}: nobody gave {name} '{brief(value)}'"
-                yield Finding("made_up_argument", text, (step.step,), severity_of(step.effect))
+                yield Finding("made_up_argument", text, (step.step,))
+
+
+def destructive_by_argument(case: Case) -> Iterator[Finding]:
+    """Name each call that only its argument makes destructive (`effect_when`): DELETE, by a tool that reads.
+
+    Not a tool that the task expects.
+    """
+    expected = case.task.expect.get("calls") or ()
+    for step in case.steps:
+        spec = case.specs.get(step.call.tool)
+        if spec is None or not spec.effect_when or step.call.tool in expected:
+            continue
+        told = of_call(replace(spec, effect=Effect.WRITE), step.call.args)  # a write: no reader tells
+        if told.effect is Effect.DESTRUCTIVE:
+            yield Finding("destructive_by_argument", f"{called(step)} is destructive", (step.step,))
 
 
 def late_reads(case: Case, step: Transition) -> list[Transition]:
@@ -220,6 +238,8 @@ def _described(case: Case) -> Iterator[JsonValue]:
 def _told_by(case: Case, step: Transition) -> KnownValues:
     answer = step.answer
     values = [answer.content, answer.artifact, answer.error, dict(answer.update or {})]
+    if answer.error is None and not answer.unanswered and not step.effect.changes_environment:
+        values.append(list(step.call.args.values()))  # a read that found a thing tells that it is there
     return _once(case.cache, ("told", step.step), lambda: [values])
 
 
@@ -239,25 +259,13 @@ def _once(
     return known_values
 
 
-_ADDS = (
-    *("add", "append", "book", "comment", "create", "escalate", "file", "log", "mail", "message", "note"),
-    *("notify", "open", "post", "raise", "send", "submit"),
-)
-
-
 def write_before_read(case: Case) -> Iterator[Finding]:
-    """Name writes whose value was told only afterwards, and changes of a thing that was never looked at.
-
-    The second only where a reading tool takes the same argument and the thing was named by the user: a
-    value of the graph's own state needs no looking up, and what only adds (a ticket, a mail) depends on
-    nothing.
-    """
+    """Name writes whose value was told only afterwards: it was guessed, and rightly."""
     for step in case.changes:
         if case.place(step) is None:
             continue
-        text = _told_later(case, step) or _never_looked(case, step)
-        if text:
-            yield Finding("write_before_read", text, (step.step,), severity_of(step.effect))
+        if text := _told_later(case, step):
+            yield Finding("write_before_read", text, (step.step,))
 
 
 def _told_later(case: Case, step: Transition) -> str:
@@ -267,29 +275,3 @@ def _told_later(case: Case, step: Transition) -> str:
                 source = f"{other.call.tool} told it only in step {other.step}"
                 return f"{called(step)}: {name} '{brief(value)}' was guessed, {source}"
     return ""
-
-
-def _never_looked(case: Case, step: Transition) -> str:
-    if step.call.tool.lower().startswith(_ADDS):
-        return ""
-    given = ids({name: value for name, value in case.task.input.items() if name != "messages"})
-    known = known_before(case, step)
-    for name, value in step.call.args.items():
-        about = {id_ for id_ in ids({name: value}) - given if known.gave(id_)}
-        reader = _reader_of(case, name)
-        if not about or reader is None:
-            continue
-        looked = [other for other in case.seen_before(step) if other.answer.error is None]
-        if not any(about & (ids(dict(other.call.args)) | ids(other.answer.content)) for other in looked):
-            return f"{called(step)}: nothing was read about it before, though {reader} tells of it"
-    return ""
-
-
-def _reader_of(case: Case, argument: str) -> str | None:
-    """A reading tool that takes an argument of this name."""
-    for name, spec in case.specs.items():
-        fields = spec.args_schema.get("properties")
-        reads = not spec.effect.changes_environment and not spec.effect.runs_in_dream
-        if reads and isinstance(fields, Mapping) and argument in fields:
-            return name
-    return None

@@ -15,6 +15,7 @@ from dreamgym_kit.report.metrics import CRITICAL, GROUNDED, EpisodeLine, Finding
 from dreamgym_kit.report.percent import duration, format_count, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.tasks import selectable
+from dreamgym_kit.sandbox.confining import NONE, Confinement
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import REACHED, Source, Spend, Verdict
 
@@ -270,6 +271,15 @@ def format_fidelity(summary: RunMetrics) -> str:
     return "; ".join(parts)
 
 
+def format_guard(summary: RunMetrics) -> str:
+    """What kept a dream from the outside; empty of a run that does not say it."""
+    sandbox = summary.fact("sandbox")
+    if not isinstance(sandbox, Mapping):
+        return ""
+    stands = Confinement(str(sandbox.get("kind")), one_line(str(sandbox.get("why"))))
+    return f"egress guard alone, {stands}" if stands.kind == NONE else f"egress guard and {stands}"
+
+
 def format_reached(summary: RunMetrics) -> str:
     """Hosts that were allowed, are no model's, and were really reached; empty where there are none."""
     named = [
@@ -379,6 +389,7 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
     rows = [
         ("Pass rate", format_pass_rate(summary)),
         ("Real calls", format_real(summary)),
+        ("Guard", format_guard(summary)),
         ("Reached", format_reached(summary)),
         ("Side effects", format_changes(summary)),
         ("Unaccounted", format_unaccounted(summary)),

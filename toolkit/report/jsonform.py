@@ -31,6 +31,8 @@ Fields (schema 2; a later version adds fields and keeps these):
                  [match] recordings would answer, [] where they may matter; the most frequent first
     executed     [{"episode", "tool", "args": {name: value}, "how": text}]: real calls that ran; exit code 6
     violations   [{"episode", "text"}]: real calls that were blocked
+    sandbox      {"kind": "namespaces", "landlock", "external" or "none", "why": text, no stronger one} of
+                 a dream, else null
     reached      {"name:port": episodes}: allowed hosts that are no model's and were really reached
     noted        {what: int}, such as bad_arguments, unknown_tool
     faults       {"calls", "passed", "failed", "inconclusive", "error": int}: calls that a plan made to fail,
@@ -98,6 +100,7 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
             for episode, call in summary.executed
         ],
         "violations": [{"episode": episode, "text": text} for episode, text in summary.violations],
+        "sandbox": summary.fact("sandbox"),
         "reached": summary.reached,
         "noted": {
             name: count

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dreamgym_kit.report.executed import executed_sentence, what_to_do
 from dreamgym_kit.report.gate_rules import REAL
-from dreamgym_kit.report.headline import format_faults, format_pass_rate, headline
+from dreamgym_kit.report.headline import format_faults, format_guard, format_pass_rate, headline
 from dreamgym_kit.report.metrics import MARKS, EpisodeLine, RunMetrics
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.types import Verdict
@@ -48,6 +48,8 @@ def junit(summary: RunMetrics, look: Callable[[str], str]) -> str:
     properties = Element("properties")
     SubElement(properties, "property", name="headline", value=_xml(headline(summary)))
     SubElement(properties, "property", name="pass_rate", value=_xml(format_pass_rate(summary)))
+    if guard := format_guard(summary):
+        SubElement(properties, "property", name="guard", value=_xml(guard))
     if summary.executed:
         SubElement(properties, "property", name="executed", value=_xml(executed_sentence(summary)))
     if summary.faults:

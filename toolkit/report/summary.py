@@ -74,7 +74,7 @@ class _FindingTally:
 
 
 _AT_THE_END = (
-    *("evaluates", "gate", "not_run", "reached", "spent", "stopped", "strays"),
+    *("evaluates", "gate", "not_run", "reached", "sandbox", "spent", "stopped", "strays"),
     *("unaccounted", "unaccounted_calls", "unmatched", "reasoned_support", "servers"),
 )
 _Why = tuple[str, str, tuple[str, ...]]  # tool, reason, what `[match]` could ignore

@@ -25,6 +25,7 @@ from typing import Self
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, RunDirectoryError
+from dreamgym_kit.sandbox.confining import deliver
 
 _WHAT_TO_DO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, then resume the run"),
@@ -93,13 +94,20 @@ def require_replaceable(path: Path) -> None:
         raise RunDirectoryError(f"{path}: is not a plain file, and is not replaced; name another one.")
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that a reader, or a crash, finds the old file or the new one.
+def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Put `data` at `path` so that a reader, or a crash, finds the old file or the new one, with `mode`.
 
     Raises:
         RunDirectoryError: it cannot be written; what stood there still does.
     """
+    try:
+        if deliver(path, data):
+            return
+    except OSError as error:
+        raise refused(path, "cannot be written", error) from error
     with replacing(path) as descriptor:
+        if mode is not None:
+            os.fchmod(descriptor, mode)
         write_whole(descriptor, data)
 
 

@@ -64,7 +64,9 @@ def read_tasks(path: Path) -> list[Task]:
         tasks.append(task)
     problems.refuse()
     if not tasks:
-        raise NoTaskSelected(f"{path}: holds no task; write one JSON object a line with an id and an input.")
+        raise NoTaskSelected(
+            f"{path}: holds no task; write one JSON object per line with an id and an input."
+        )
     return tasks
 
 
@@ -168,7 +170,7 @@ def _bounded(file: BinaryIO, path: Path, problems: _Problems) -> Iterator[tuple[
         if number == 1:
             _refuse_byte_order_mark(line, path)
         if len(line) > MAX_LINE and not line.endswith(b"\n"):
-            problems.add(number, f"longer than {MAX_LINE} bytes; one task is one JSON object a line")
+            problems.add(number, f"longer than {MAX_LINE} bytes; one task is one JSON object per line")
             while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
         elif line.strip():

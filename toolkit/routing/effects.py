@@ -8,7 +8,7 @@ What is declared belongs to one object and to what runs under it: neither a name
 import functools
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,43 +19,84 @@ _MARK = "__dreamgym_effect__"
 T = TypeVar("T")
 
 _READS = frozenset(
-    {
-        "check", "count", "describe", "fetch", "find", "get", "has", "inspect", "is", "list", "load",
-        "lookup", "peek", "query", "read", "retrieve", "search", "select", "show", "status",
-        "summarise", "summarize", "track", "view", "whoami",
-    }
-)  # fmt: skip
+    re.findall(
+        r"\w+",
+        """
+    analyse analyze browse calculate check compare compute count crawl describe detect diff display
+    estimate examine explain explore fetch filter find get has inspect is list load lookup peek preview
+    query read retrieve scrape search show sort status summarise summarize view whoami
+    """,
+    )
+)
 _WRITES = frozenset(
-    {
-        "add", "append", "apply", "archive", "assign", "attach", "book", "cancel", "change", "close",
-        "configure", "create", "draft", "edit", "enable", "disable", "escalate", "insert", "invite",
-        "label", "lock", "log", "make", "merge", "modify", "move", "open", "patch", "put", "record",
-        "register", "rename", "replace", "reply", "reschedule", "reserve", "reset", "restore", "save",
-        "schedule", "set", "start", "stop", "submit", "subscribe", "sync", "tag", "unlock",
-        "unsubscribe", "update", "upload", "upsert", "write",
-    }
-)  # fmt: skip
+    re.findall(
+        r"\w+",
+        """
+    accept activate add adjust append apply archive assign attach authenticate block book cancel change
+    click close comment complete configure connect copy create deactivate disable disconnect draft edit
+    enable escalate exchange fill follow fork generate import increment insert install invite join label
+    leave lock log login logout make mark mention merge mkdir modify move mute navigate open patch pin
+    press put reboot record redeem register reject rename reopen replace reply reschedule reserve reset
+    resolve restart restore resume revert rotate save schedule set share start stop store submit
+    subscribe suspend swap sync tag toggle touch trigger unblock unfollow unlock unsubscribe update
+    upload upsert vote withdraw write
+    """,
+    )
+)
 _DESTROYS = frozenset(
-    {
-        "approve", "authorize", "buy", "call", "capture", "charge", "clear", "delete", "deploy",
-        "destroy", "drop", "email", "erase", "execute", "exec", "issue", "kill", "mail", "notify",
-        "order", "pay", "post", "publish", "purchase", "purge", "refund", "release", "remove", "reship",
-        "run", "sell", "send", "ship", "sms", "terminate", "transfer", "truncate", "tweet", "wipe",
-        "wire", "withdraw",
-    }
-)  # fmt: skip
+    re.findall(
+        r"\w+",
+        """
+    approve authorize ban buy call capture charge clear delete deploy destroy dismiss drop email erase
+    exec execute issue kill mail message notify order overwrite pay place post publish purchase purge
+    push refund release remove request reship return retweet revoke rm rmdir run sell send ship sms
+    terminate transfer truncate tweet uninstall wipe wire
+    """,
+    )
+)
+# Verbs that are as often the name of a thing: what stands beside them says which of the two is meant.
+_NOUNS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    block book call capture change charge check comment copy count display draft email estimate exchange
+    filter fork import increment invite issue label list load lock log login mail mention merge
+    message order patch pin place post press preview purchase push put query record refund release reply
+    request return run schedule search set share ship sms sort status store swap tag transfer trigger
+    tweet update view vote wire
+    """,
+    )
+)
 _MAKES = frozenset({"apply", "create", "initiate", "make", "schedule", "start", "submit"})
 _GONE = frozenset(  # once made, it cannot be taken back
     {"charge", "email", "mail", "order", "payment", "payments", "purchase", "refund", "refunds", "sms"}
     | {"transfer", "transfers", "wire"}
 )
-_ALARMS = frozenset({"cancels", "charges", "creates", "deletes", "pays", "refunds", "removes", "sends"}) | {
-    "updates",
-    "writes",
-}
-_UNCLEAR = "nothing in the name says that it is harmless"
+_FACTS = frozenset(  # what is told of a thing: "order_status" asks for it, whatever verb "order" is as well
+    {"balance", "contents", "count", "details", "history", "info", "information", "list", "metadata", "query"}
+    | {"results", "schema", "search", "stats", "statistics", "status", "summary"}
+)
+_JOINS = frozenset({"and", "or", "then"})
+_BOTH = (["check", "in"], ["check", "out"])
+_QUERIED = frozenset({"cypher", "graphql", "mongodb", "sql", "sqlite", "postgres", "mysql"})
+UNCLEAR = "nothing in its name or description says that it is harmless"
 _HTTP = {"get": Effect.READ, "head": Effect.READ, "put": Effect.WRITE, "patch": Effect.WRITE}
+_ROUTE = re.compile(r"\b(GET|HEAD|POST|PUT|PATCH|DELETE)\b\s+[`'\"]?(?:https?:/)?/")
+_PART = re.compile(r"__|[./:\s]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ACTS = _WRITES | _DESTROYS
+# LangChain's own, whose names and descriptions have no verb
+_KNOWN_READS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    Calculator arxiv current_webpage duckduckgo_results_json extract_hyperlinks extract_text
+    google_scholar google_serper google_serper_results_json open_weather_map pub_med semanticscholar
+    sql_db_list_tables sql_db_query_checker sql_db_schema stack_exchange wikidata wikipedia
+    wolfram_alpha yahoo_finance_news youtube_search
+    """,
+    )
+)
 
 
 def effect(kind: Effect | str) -> Callable[[T], T]:
@@ -147,14 +188,13 @@ def guess_effect(
     """Guess an effect and say why, for the person who will correct it.
 
     Args:
-        name: the tool's name.
-        description: its docstring; only warns, it never makes a tool more harmless.
+        name: the tool's name; its verb decides, wherever it stands.
+        description: its docstring. It warns; of a name without a verb it says what the tool does, and whether
+            "order" in "order_status" is a verb.
         annotations: what a server says of its tool (MCP annotations, metadata), in any spelling and nested;
-            it only warns, too.
+            it only warns.
     """
-    guessed, reason = _by_name(name)
-    if guessed is Effect.READ and (word := _alarming(description)):
-        guessed, reason = Effect.DESTRUCTIVE, f"named like a read, but its description says '{word}'"
+    guessed, reason = _by_words(name, description)
     hints = _hints(annotations or {})
     if hints.get("destructivehint", False) is not False and guessed is not Effect.DESTRUCTIVE:
         return Effect.DESTRUCTIVE, "MCP annotation destructiveHint"
@@ -183,28 +223,149 @@ def _hints(told: object, depth: int = 0) -> dict[str, object]:
     return found
 
 
-def _by_name(name: str) -> tuple[Effect, str]:
+def names_deed(name: str) -> bool:
+    """Whether a function's name says plainly that it does what cannot be undone: "send_mail"."""
     words = [word.lower() for word in _WORD.findall(name)]
-    for group, kind in ((_DESTROYS, Effect.DESTRUCTIVE), (_WRITES, Effect.WRITE)):
-        # "list_orders" reads orders: a noun that is also a verb counts only when it comes first.
-        found = next((word for word in words[:1] if word in group), None)
-        if found in _MAKES and (made := next((word for word in words[1:] if word in _GONE), None)):
-            return Effect.DESTRUCTIVE, f"name says '{found} {made}'"
-        if found:
-            return kind, f"name begins with '{found}'"
-    if words and words[0] in _READS:
-        danger = next((word for word in words[1:] if word in {"and", "or", "then"}), None)
-        if danger is None and words[:2] in (["check", "in"], ["check", "out"]):
-            danger = " ".join(words[:2])
-        if danger:
-            return Effect.DESTRUCTIVE, f"name says more than a read ('{danger}')"
-        return Effect.READ, f"name begins with '{words[0]}'"
-    verb = next((word for word in words if word in _HTTP), None)
-    if verb and ("http" in words or "request" in words or "requests" in words):
-        return _HTTP[verb], f"HTTP {verb.upper()}"
-    return Effect.DESTRUCTIVE, _UNCLEAR
+    deeds = _DESTROYS - _NOUNS - {"exec", "execute"}  # graphs execute tools
+    return len(words) > 1 and name[:1].islower() and words[0] in deeds
 
 
-def _alarming(description: str) -> str | None:
-    first = description.strip().split("\n", 1)[0].lower()
-    return next((word for word in re.findall(r"[a-z]+", first) if word in _ALARMS), None)
+def _by_words(name: str, description: str) -> tuple[Effect, str]:
+    """A name's verb, unless the description says worse; the description, where the name says nothing."""
+    told = _told(description)
+    parts = [words for part in _PART.split(name) if (words := [word.lower() for word in _WORD.findall(part)])]
+    guessed, reason, sure = _by_name(parts, told)
+    if told is not None and told[0] is not Effect.READ and guessed in (Effect.READ, None):
+        return Effect.DESTRUCTIVE if guessed else told[0], f"its description says '{told[1]}'"
+    if guessed is Effect.READ and not sure and told is None:
+        return Effect.DESTRUCTIVE, f"{reason}, and no description says that it only reads"
+    if guessed is not None:
+        return guessed, reason
+    if name in _KNOWN_READS and (told is None or told[0] is Effect.READ):
+        return Effect.READ, "a tool of LangChain's own"
+    return (told[0], f"its description says '{told[1]}'") if told else (Effect.DESTRUCTIVE, UNCLEAR)
+
+
+def _by_name(
+    parts: Sequence[Sequence[str]], told: tuple[Effect, str] | None
+) -> tuple[Effect | None, str, bool]:
+    """What a name says, why, and whether it says that for sure; None: nothing.
+
+    Parts are what stands between dots and the like: the last one is the tool's own, the others its group's,
+    of which only a plain verb of acting counts.
+    """
+    if not parts:
+        return None, "", False
+    *groups, words = parts
+    plain = [word for group in groups for word in group if word in _ACTS - _NOUNS]
+    if plain:
+        return _kind(plain[0]), f"its group is named '{plain[0]}'", True
+    verbs = [word for word in words if word in _ACTS | _READS]
+    acts = [word for word in verbs if word in _ACTS - _NOUNS]
+    method = next((word for word in words if word in _HTTP), None)
+    if method and not acts and {"http", "request", "requests"} & {*words}:
+        return _HTTP[method], f"HTTP {method.upper()}", True
+    first = words[0]
+    if first in _READS and first != "status":
+        return _reads(list(words), acts)
+    if first in _ACTS and (first not in _NOUNS or not _is_thing(words, told)):
+        return _acts(words)
+    if acts:
+        return max(map(_kind, acts), key=[*Effect].index), f"name says '{acts[0]}'", True
+    reads = [word for word in words[1:] if word in _READS and (word not in _NOUNS or word == words[-1])]
+    if reads:
+        sure = first not in _ACTS and (reads[0] not in _NOUNS or reads[0] == "search")
+        return Effect.READ, f"name says '{reads[0]}'", sure
+    if any(word in _ACTS for word in words[1:]) and not _says_read(told):
+        return Effect.DESTRUCTIVE, UNCLEAR, True
+    return None, "", False
+
+
+def _reads(words: list[str], acts: list[str]) -> tuple[Effect, str, bool]:
+    """A name that begins with a verb of reading, unless it goes on with one of acting."""
+    joined = next((at for at, word in enumerate(words) if at and word in _JOINS), None)
+    if joined == 1 or (joined is not None and {*words[joined + 1 : joined + 2]} & _ACTS):
+        return Effect.DESTRUCTIVE, f"name says more than a read ('{words[joined]}')", True
+    if words[:2] in _BOTH:
+        return Effect.DESTRUCTIVE, f"name says more than a read ('{' '.join(words[:2])}')", True
+    if words[0] == "query" and _QUERIED & {*words}:
+        return Effect.DESTRUCTIVE, "it runs the query that it is given", True
+    return Effect.READ, f"name begins with '{words[0]}'", not acts or words[0] in ("has", "is")
+
+
+def _acts(words: Sequence[str]) -> tuple[Effect, str, bool]:
+    made = next((word for word in words[1:] if word in _GONE), None) if words[0] in _MAKES else None
+    if made:
+        return Effect.DESTRUCTIVE, f"name says '{words[0]} {made}'", True
+    return _kind(words[0]), f"name begins with '{words[0]}'", True
+
+
+def _is_thing(words: Sequence[str], told: tuple[Effect, str] | None) -> bool:
+    """Whether the first word, a verb of acting, is a thing that the rest is about."""
+    if any(word in (_READS | _ACTS) - _NOUNS for word in words[1:]):
+        return True
+    return words[-1] in _FACTS and len(words) > 1 and told is not None and told[0] is Effect.READ
+
+
+def _says_read(told: tuple[Effect, str] | None) -> bool:
+    """Whether a description begins with a verb of reading; what writes returns something, too."""
+    return told is not None and told[0] is Effect.READ and told[1] != "returns"
+
+
+def _kind(verb: str) -> Effect:
+    return Effect.DESTRUCTIVE if verb in _DESTROYS else Effect.WRITE if verb in _WRITES else Effect.READ
+
+
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+_LABEL = re.compile(
+    r"^(?:[\w ]{1,30}:\s+)?(?:(?:this|the|a|an)\s+)?(?:(?:tool|function|method|endpoint|api)\s+)?"
+    r"(?:(?:is |can be )?used?\s+)?(?:this\s+)?(?:tool\s+)?"
+    r"(?:(?:that|which|to|will|can|allows you to|lets you)\s+)*",
+    re.IGNORECASE,
+)
+_MAX_SENTENCES = 4
+
+
+def _told(description: str) -> tuple[Effect, str] | None:
+    """What the first sentence with a verb says that a tool does; any verb of acting in it comes first."""
+    if route := _ROUTE.search(description):
+        return _HTTP.get(route[1].lower(), Effect.DESTRUCTIVE), f"{route[1]} /"
+    found: tuple[Effect, str] | None = None
+    parts = [part.strip() for part in _SENTENCE.split(description.strip()) if part.strip()]
+    for sentence in parts[:_MAX_SENTENCES]:
+        words = [word.lower() for word in re.findall(r"[A-Za-z]+", _LABEL.sub("", sentence, count=1))]
+        if not words:
+            continue
+        verb = "get" if words[0] == "returns" else _verb(words[0])
+        if words[0] == "return":  # goods, or a value
+            continue
+        if verb is not None and (found is None or _third(words[0])) and _kind(verb) is not Effect.READ:
+            return _kind(verb), words[0]
+        if found is None and (acting := _acting_in(words)):
+            return _kind(_verb(acting) or ""), acting
+        if found is None and verb is not None:
+            if _QUERIED & {*words} and verb == "query":
+                return Effect.DESTRUCTIVE, words[0]
+            found = Effect.READ, words[0]
+    return found
+
+
+def _acting_in(words: Sequence[str]) -> str | None:
+    """A plain verb of acting within a sentence: "sends", or "... and cancel"."""
+    for before, word in zip(["", *words], words, strict=False):
+        verb = _verb(word)
+        if verb in _ACTS and verb not in _NOUNS and (_third(word) or (word == verb and before in _JOINS)):
+            return word
+    return None
+
+
+def _third(word: str) -> bool:
+    """Whether a verb says what something does: "deletes"."""
+    return word.endswith("s") and word not in _ACTS | _READS
+
+
+def _verb(word: str) -> str | None:
+    """The verb that a word is a form of: "fetches", "copies", "fetching"."""
+    forms = [word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)]
+    forms += [word.removesuffix("ing"), re.sub("ing$", "e", word)]
+    return next((form for form in forms if form in _ACTS | _READS), None)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
+from dreamgym_kit.argument_effects import of_call
 from dreamgym_kit.chat import ChatReply
 from dreamgym_kit.dream.call_log import CallLog, CallPosition
 from dreamgym_kit.dream.faults import (
@@ -200,7 +201,8 @@ class Session:
         self._lasts_s = lasts_s
         self._abstain, self._whole_turns = abstain, whole_turns
         self._faults = faults if faults is not None and faults.rules else None
-        self._masker = masker or process_masker()
+        self.masker = masker or process_masker()
+        self._masks = self.masker.current()
         self._occurrences = Occurrences()
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -221,7 +223,7 @@ class Session:
     def hear(self, texts: Iterable[str]) -> None:
         """Take in what the task or its user says: the dream presumes that the things they name are there."""
         with self._lock:
-            self._spoken = (*self._spoken, *dict.fromkeys(map(self._masker.text, texts)))
+            self._spoken = (*self._spoken, *dict.fromkeys(map(self.masker.text, texts)))
 
     def count(self, what: str, by: int = 1) -> None:
         """Count something worth telling (bad arguments, unknown tools)."""
@@ -258,7 +260,7 @@ class Session:
         Args:
             calls: all that are known by now; those that were told of before are kept once.
         """
-        masked = [replace(call, args=self._masker.plain(dict(call.args))) for call in calls]
+        masked = [replace(call, args=self.masker.plain(dict(call.args))) for call in calls]
         with self._lock:
             before = list(self.executed)
             for call in masked:
@@ -321,6 +323,8 @@ class Session:
             EpisodeStop: see `check_open`; or a limit was reached (`BudgetExceeded`), or a hook stops it.
         """
         own = self.policy.spec(call.tool, called)
+        if own.effect_when:
+            own = of_call(own, call.args)
         for forbids in self._forbid:  # first: each is reported, also in an ended episode
             if why := forbids(call, own):
                 self.refuse(why)
@@ -355,8 +359,9 @@ class Session:
             raise EpisodeStop(f"{call.tool} was not called: {error_line(error)}") from error
 
     def spec(self, call: Call, place: CallPosition) -> ToolSpec:
-        """The tool that was called at a place: of several of one name, that one."""
-        return self._own.get(place.arrival) or self.policy.spec(call.tool)
+        """The tool that was called at a place: of several of one name, that one, with this call's effect."""
+        own = self._own.get(place.arrival) or self.policy.spec(call.tool)
+        return of_call(own, call.args) if own.effect_when else own
 
     def held(self, tool: str, call_id: str | None) -> None:
         """Keep that a call came by the gate, so that its answer in the transcript is accounted for."""
@@ -492,8 +497,10 @@ class Session:
             RealCallExecuted: it ran, and this is a dream, in which such a body must not run.
         """
         if answer.replies:
-            call, answer = replace(call, replies=answer.replies), replace(answer, replies=())
-        entry = self.keep(self.masked(call), answer, place, after=after, started=started)
+            call, answer = self.masked(replace(call, replies=answer.replies)), replace(answer, replies=())
+        elif self.masker.current() is not self._masks:  # more is known now
+            call = self.masked(call)
+        entry = self.keep(call, answer, place, after=after, started=started)
         if answer.source is Source.REAL and self.mode is Mode.DREAM and not entry.effect.runs_in_dream:
             ran = Executed(entry.call.tool, entry.call.args, "its real body ran")
             raise self.ran([*self.executed, ran])
@@ -505,7 +512,7 @@ class Session:
         entry = self.ledger.commit(
             place,
             call,
-            masked_answer(answer, self._masker),
+            masked_answer(answer, self.masker),
             self.spec(call, place).effect,
             after=after,
             elapsed_s=max(0.0, time.time() - started),
@@ -569,9 +576,9 @@ class Session:
 
     def masked(self, call: Call) -> Call:
         """The call as it is kept and dreamt about."""
-        args = self._masker.plain(call.args)
+        args = self.masker.plain(call.args)
         if call.replies:
-            mask = self._masker.plain
+            mask = self.masker.plain
             call = replace(
                 call, replies=tuple(Reply(mask(reply.asked), mask(reply.reply)) for reply in call.replies)
             )

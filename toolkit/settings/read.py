@@ -24,7 +24,7 @@ from dreamgym_kit.settings.schema import (
 )
 from dreamgym_kit.settings.secrets import looks_secret, names_secret
 from dreamgym_kit.settings.tool_models import ToolModelSettings, read_model
-from dreamgym_kit.types import Effect
+from dreamgym_kit.types import ArgumentReader, Effect, EffectWhen
 
 Where = Callable[..., str]
 _NOT_KEYS = frozenset({"path", "lines"})
@@ -34,7 +34,9 @@ _TOKEN = re.compile(
     r"""\"{3}(?:\\.|[^\\])*?\"{3,}|'{3}.*?'{3,}|"(?:\\.|[^"\\])*"|'[^']*'|\#[^\n]*|[\n\[\]{}=]|[^"'\#\n\[\]{}=]+""",
     re.DOTALL,
 )
-_NO_SECRETS = frozenset({"max_calls_per_tool", "rate_per_tool", "max_tokens"})  # tools by name, a number
+_NO_SECRETS = frozenset(
+    {"max_calls_per_tool", "rate_per_tool", "max_tokens", "secrets"}
+)  # tools by name, a number, names
 
 
 def keys_of(record: type) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def read_settings(data: Mapping[str, Any], where: Where) -> dict[str, Any]:
 def refuse_secrets(data: Mapping[str, Any], where: Where) -> None:
     """Refuse a credential anywhere in `data`, without repeating it."""
     for key, value in _leaves(data, ()):
-        ours = (len(key) == 1 or key[0] in sections()) and not _NO_SECRETS & {*key[1:2]}
+        ours = (len(key) == 1 or key[0] in sections()) and not _NO_SECRETS & {*key[:2]}
         if ours and names_secret(key[-1]):
             raise UserError(
                 f"{where(*key)}: key '{key[-1]}' would hold a secret, and settings keep none; "
@@ -198,9 +200,25 @@ class _Reader:
         if "effect" in known and "effect" not in values:
             effects = ", ".join(Effect)
             raise UserError(f"{self.where(*key)}: {_dotted(key)} says no 'effect'; one of {effects}.")
+        if values.get("effect_when"):
+            self._check_effect_when(values["effect"], values["effect_when"], key)
         if isinstance(model := values.get("model"), ToolModelSettings):
             self._check_effects(values["effect"], model, key)
         return values
+
+    def _check_effect_when(self, effect: Effect, rules: EffectWhen, key: tuple[str, ...]) -> None:
+        """What no reader understands has the tool's own effect: so that must not be a harmless one."""
+        where = f"{self.where(*key, 'effect_when')}: {_dotted((*key, 'effect_when'))}"
+        if not effect.changes_environment:
+            raise UserError(
+                f"{where}: a call that it cannot tell has the tool's effect, and '{effect}' changes nothing; "
+                f'say effect = "destructive" in [{_dotted(key)}].'
+            )
+        for rule in rules.values():
+            if isinstance(rule, Mapping) and any(value.runs_in_dream for value in rule.values()):
+                raise UserError(
+                    f"{where}: a call is read, write or destructive; 'pure' and 'control' are of tools."
+                )
 
     def _check_effects(self, effect: Effect, model: ToolModelSettings, key: tuple[str, ...]) -> None:
         """A tool that changes nothing has nothing to keep: said of a read, it would make a write of it."""
@@ -219,6 +237,8 @@ class _Reader:
         if kind is ToolSettings and isinstance(value, str):
             effect = value.removesuffix("?")
             return ToolSettings(self._effect(effect, key), guessed=effect != value)
+        if kind == EffectWhen:
+            return self._effect_when(value, key)
         if is_dataclass(kind) and isinstance(kind, type):
             return kind(**self.record(kind, value, key))
         if get_origin(kind) is tuple:
@@ -233,6 +253,25 @@ class _Reader:
         if kind is str:
             return self._text(value, key, holds)
         return self._named(get_args(kind)[1], value, key, holds)
+
+    def _effect_when(self, value: Any, key: tuple[str, ...]) -> EffectWhen:
+        """By argument a reader's name, or a table of values with the effect of each."""
+        self._want(isinstance(value, Mapping), key, 'a table: { query = "sql" }', value)
+        rules: dict[str, ArgumentReader | dict[str, Effect]] = {}
+        for argument, rule in value.items():
+            where = (*key, argument)
+            if isinstance(rule, Mapping):
+                rules[argument] = {
+                    text: self._effect(effect, (*where, text)) for text, effect in rule.items()
+                }
+                continue
+            reader, known = self._text(rule, where, _PLAIN), [str(reader) for reader in ArgumentReader]
+            if reader not in known:
+                raise UnknownName(
+                    "reader", reader, known=known, source=self.where(*where), where="the readers"
+                )
+            rules[argument] = ArgumentReader(reader)
+        return rules
 
     def _named(self, kind: Any, value: Any, key: tuple[str, ...], holds: Key) -> dict[str, Any]:
         """A table whose keys are the user's own names."""

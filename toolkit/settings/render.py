@@ -143,20 +143,45 @@ def _pairs(values: Mapping[str, str]) -> list[str]:
 
 def render_effects(specs: Iterable[ToolSpec]) -> list[str]:
     """Lines of `[tools]` for these tools."""
-    effects = {spec.name: f"{spec.effect}{'?' if spec.source == 'guessed' else ''}" for spec in specs}
-    return _pairs({_name(name): _value(effect) for name, effect in sorted(effects.items())})
+    lines = {
+        _name(spec.name): _effect(_settings_of(spec)) for spec in sorted(specs, key=lambda spec: spec.name)
+    }
+    return _pairs(lines)
+
+
+def _settings_of(spec: ToolSpec) -> ToolSettings:
+    """What settings would say of a tool as it is known."""
+    return ToolSettings(spec.effect, guessed=spec.source == "guessed", effect_when=spec.effect_when)
+
+
+def render_tool(spec: ToolSpec) -> list[str]:
+    """The same as a table of its own."""
+    return _tool_table(spec.name, _settings_of(spec))
+
+
+def _tool_table(name: str, tool: ToolSettings) -> list[str]:
+    more = {"guessed": tool.guessed or None, "effect_when": tool.effect_when or None}
+    return _table(f"tools.{_name(name)}", {"effect": tool.effect, **more})
+
+
+def _effect(tool: ToolSettings) -> str:
+    """A tool's effect as the value of one line."""
+    if not tool.effect_when:
+        return _value(f"{tool.effect}{'?' if tool.guessed else ''}")
+    parts = {"effect": tool.effect, "effect_when": tool.effect_when, "guessed": tool.guessed or None}
+    return _value({name: value for name, value in parts.items() if value is not None})
 
 
 def _tools(settings: Settings, specs: Iterable[ToolSpec], own: Collection[str]) -> list[str]:
     """`[tools]`: a line for each effect; one that has a model gets a table of its own."""
     effects: dict[str, str] = {}
     tables: list[str] = []
-    known = {spec.name: ToolSettings(spec.effect, guessed=spec.source == "guessed") for spec in specs}
+    known = {spec.name: _settings_of(spec) for spec in specs}
     for name, tool in {**dict(sorted(known.items())), **settings.tools}.items():
         if tool.model is None and name not in own:
-            effects[_name(name)] = _value(f"{tool.effect}{'?' if tool.guessed else ''}")
+            effects[_name(name)] = _effect(tool)
             continue
-        tables += _table(f"tools.{_name(name)}", {"effect": tool.effect, "guessed": tool.guessed or None})
+        tables += _tool_table(name, tool)
         tables += render_model(name, tool.model) if tool.model is not None else []
     lines = [_EFFECTS, "[tools]", *_pairs(effects), ""] if effects else []
     return [*lines, *tables]

@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dreamgym_kit.settings.tool_models import ToolModelSettings
-from dreamgym_kit.types import Effect
+from dreamgym_kit.types import Effect, EffectWhen
 
 SETTINGS_FILE = "dreamgym.toml"
 RENAMED_SECTIONS = {
@@ -132,6 +132,21 @@ class GuardSettings:
     allow_hosts: tuple[str, ...] = key((), '["api.openai.com", "localhost:8000"]')
     allow_paths: tuple[str, ...] = key((), "files or folders that may be written")
     allow_commands: tuple[str, ...] = key((), "programs that may be started")
+    sandbox: str = key(
+        "auto",
+        'kernel sandbox of dreams: "auto" the best there is, "require" the namespace one, "off", '
+        '"external" somebody else\'s',
+        among=("auto", "require", "off", "external"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsSettings:
+    """What is masked beside what the kit knows by itself."""
+
+    variables: tuple[str, ...] = key((), "environment variables that hold secrets, whatever their names")
+    fields: tuple[str, ...] = key((), "names of arguments and fields that hold secrets")
+    patterns: tuple[str, ...] = key((), "regular expressions; a group, where there is one, is the secret")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +155,7 @@ class ToolSettings:
 
     effect: Effect = key(MISSING, "what the tool does to its environment")
     guessed: bool = key(False, "`init` wrote the effect, and nobody has confirmed it yet")
+    effect_when: EffectWhen = key(dict, 'the effect of a call by an argument: { query = "sql" }')
     model: ToolModelSettings | None = key(None, "what it answers and changes, see the page on tool rules")
 
 
@@ -278,7 +294,8 @@ class FindingsSettings:
     detectors: tuple[str, ...] = key(
         (), 'functions of your own: ["my_agent.checks:big_refund"]', form="reference"
     )
-    off: tuple[str, ...] = key((), 'detectors to leave out: ["loop"]')
+    on: tuple[str, ...] = key((), 'detectors that are off unless named: ["contradicting_answer"]')
+    off: tuple[str, ...] = key((), 'detectors to leave out, also for some tools: ["loop", "loop:poll_*"]')
     approval: tuple[str, ...] = key((), 'tools that need a yes before they are called: ["delete_*"]')
 
 
@@ -339,7 +356,7 @@ class TrainSettings:
 
     tasks_per_step: int = key(16, "tasks drawn for each step", least=1, was="tasks")
     group_size: int = key(8, "episodes of each task in a step: one group", least=2, was="n")
-    steps: int = key(30, "optimiser steps", least=1)
+    steps: int = key(30, "optimizer steps", least=1)
     seed: int = key(0, "same seed, same run")
     lr: float = key(2e-4, "learning rate; 1e-6 to 5e-5 for large models")
     warmup: int = key(5, "steps over which it rises")
@@ -448,14 +465,12 @@ class S2rSettings:
 
     stage: str = key(
         "shadow",
-        '"shadow": writes are simulated; "approve": each waits for a yes; "live"',
+        '"shadow": writes are simulated; "approve": each write needs approval; "live": destructive ones do',
         among=("shadow", "approve", "live"),
     )
-    max_calls: int | None = key(
-        None, "allowed real calls in all; nothing begins without it", example=1000, was="calls"
-    )
+    max_calls: int | None = key(None, "maximum number of real calls; required", example=1000, was="calls")
     max_calls_per_tool: Mapping[str, int] = key(
-        dict, "most real calls by tool pattern: {refund_payment = 20}", was="most"
+        dict, "maximum number of real calls by tool pattern: {refund_payment = 20}", was="most"
     )
     rate: float = key(5.0, "real calls, all tools together; 0: no limit", was="per_second")
     rate_per_tool: Mapping[str, float] = key(
@@ -463,7 +478,7 @@ class S2rSettings:
     )
     approver: str | None = key(
         None,
-        "a function of your own that is asked about held calls; the terminal unless set",
+        "your function that approves pending calls (default: asks in the terminal)",
         example="my_agent.rules:may_run",
         form="reference",
     )
@@ -550,7 +565,7 @@ class Settings:
     )
     tasks: str | None = key(
         None,
-        "tasks file, one JSON object a line: id, input, environment, checker",
+        "tasks file, one JSON object per line: id, input, environment, checker",
         example="tasks.jsonl",
         form="path",
     )
@@ -565,6 +580,7 @@ class Settings:
     limits: Limits = Limits()
     budget: BudgetSettings = BudgetSettings()
     guard: GuardSettings = GuardSettings()
+    secrets: SecretsSettings = SecretsSettings()
     model: ModelSettings = ModelSettings()
     experience: ExperienceSettings = ExperienceSettings()
     findings: FindingsSettings = FindingsSettings()

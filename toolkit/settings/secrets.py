@@ -10,34 +10,64 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from math import log2
 from pathlib import Path
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
 
 KEY_FORMS = (  # where one has a group `secret`, only that is the key
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9_-]{8,}",
-    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    r"\b(?:AKIA|ASIA|ABIA|ACCA|A3T[0-9A-Z])[0-9A-Z]{16}\b|\bAKC[0-9A-Za-z]{10,}|\b[0-9a-f]{32}-us[0-9]{1,2}\b",
     r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bhf_[A-Za-z0-9]{20,}",
     r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\blsv[12]_\w{20,}",
     r"\bAIza[0-9A-Za-z_-]{30,}",
-    r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
+    r"(?<![\w-])eyJ[\w-]{5,}\.(?:eyJ[\w-]{16,}\b|[\w-]{5,}\.[\w-]*)",
+    r"\bgl(?:cbt|ptt|dt|rt|ft|imt|agent|oas|soat)-[\w-]{16,}|\b(?:dckr_pat|pypi-AgE|odt|tvly|sgp|sq0[a-z]{3})[_-][\w-]{16,}",
+    r"\bpypi-AgE[\w-]{40,}|\bdp\.(?:ct|pt|st|sa|scim|audit)\.(?:[\w-]{1,35}\.)?[A-Za-z0-9]{40,44}\b",
+    r"\b[0-9]{8,10}:AA[\w-]{32,33}|\blive_[0-9]{6,12}_\w{24,}|\b00D\w{12}![\w.]{60,}|\bNRAK-[A-Z0-9]{25,}|\b\w{34,36}NRAL\b",
+    r"\b[MNOA][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}|\b[0-9A-Za-z]{76}AZDO[0-9A-Za-z]{4}|\bhttps://[\w.-]{1,60}/webhook/[\w@/-]{60,}",
+    r"\$(?:1|2[abxy]?|5|6|8|9|y|krb5\w+|argon2\w+)\$[^\s\"'<>]{20,}",  # hashes of passwords
     r"(?i:\bbearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{12,})",
     r"-----BEGIN [A-Z ]*PRIVATE KEY[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"\bgAAAAA[\w-]{40,}={0,2}|\bSG\.[\w-]{16,}\.[\w-]{16,}|\b(?:AC|SK)[0-9a-f]{32}\b|\bkey-[0-9a-zA-Z]{32,}",
     r"://[^/\s:@]*:(?P<secret>[^/\s@]+)@",
 )
 LOOSE_KEY = r"\b(?:sk|pk|rk)_[A-Za-z0-9_-]{16,}"  # in texts; in settings it may be the name of a tool
 # Too common in texts of tools to be taken for keys there.
 _MORE = r"\bls_\w{20,}|-eyJ[\w-]{8,200}\.[\w-]{8,}\.|\b[Bb]earer +[A-Za-z0-9._~+/-]{8,}"
 _FORMS = re.compile("|".join((*KEY_FORMS, _MORE)).replace("?P<secret>", "?:"))
+# Names of credentials, as words joined by "_"; what stands behind one of the second kind is a secret only
+# where it looks drawn by chance.
+_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _SECRET_NAME = re.compile(
-    r"(^|[_-])(api[_-]?key|apikey|token|secret|password|passwd|credentials?)s?$", re.IGNORECASE
+    r"(^|_)("
+    r"\w*pass_?words?|\w*passwds?|pass_?phrases?|pass_?codes?|pwd|creds|credentials?|\w*secrets?|authorization|jwt|bearer"
+    r"|cookies?|dsn|pin|otp|cvv|cvc|(card|security)_(code|verification_\w+)|card_number|webhook_url|connection_?string"
+    r"|(access|api|app|auth|bearer|client|id|refresh|session|user)_?tokens"
+    r"|(app|db|database|smtp|imap|mail|ftp|ssh|ldap|redis|mysql|root|admin|user|login|proxy|basic|auth)_pass|^pass"
+    r"|(api|access|secret|private|encryption|signing|master|account|auth|ssh|hmac|storage|shared)_?keys?"
+    r")$|._pat$"
+)
+_TOKEN_NAME = re.compile(r"token$")
+_PLAIN_TOKEN = re.compile(
+    r"(^|_)(page|next|prev|previous|cursor|continuation|sync|pagination|start|end|stop|eos|bos|pad|unk|mask|special"
+    r"|first|last|resume|public)_token$"
+)
+_SPELLINGS = frozenset({"b64", "b", "base", "value", "hex", "encoded", "raw"})  # of the secret before
+_MAYBE_NAME = re.compile(r"(^|_)(key|sig|signature|sid|session|pass|auth)$")
+_PLAIN_KEY = re.compile(
+    r"(^|_)(public|primary|foreign|partition|sort|cache|idempotency|dedupe|object|bucket)_key$"
 )
 _WORD = re.compile(r"[A-Za-z0-9+/=]{32,}")
 _CHANCE_BITS = 4.2  # per character; English words and dotted paths stay below, base64 is near 5
+_KEY_BITS = 3.5  # under a name that may be a key's; gitleaks asks as much
+_WORD_BY_CHANCE = re.compile(r"[A-Za-z0-9+=_.~-]+")
+_HEX = re.compile(r"[0-9a-fA-F-]+")
 
 
 def looks_secret(text: str) -> bool:
@@ -45,17 +75,89 @@ def looks_secret(text: str) -> bool:
     return _FORMS.search(text) is not None or any(_by_chance(word) for word in _WORD.findall(text))
 
 
-def names_secret(key: str) -> bool:
-    """Say whether a key's name asks for a credential ("api_key", "OPENAI_TOKEN")."""
-    return _SECRET_NAME.search(key) is not None
+@lru_cache(maxsize=4096)
+def names_secret(name: str) -> bool:
+    """Say whether a name asks for a credential ("api_key", "dbPassword", "X-Auth-Token")."""
+    joined = _joined(name)
+    if _TOKEN_NAME.search(joined):
+        return _PLAIN_TOKEN.search(joined) is None
+    return _SECRET_NAME.search(joined) is not None
+
+
+def named_secret(name: str, value: str) -> bool:
+    """Say whether `value`, which stands under `name`, is a credential by that name."""
+    if names_secret(name):
+        return bool(value)
+    return may_name_secret(name) and drawn_by_chance(value)
+
+
+@lru_cache(maxsize=4096)
+def may_name_secret(name: str) -> bool:
+    """Say whether a name asks for a credential, or may do so: "password"; "service_key" of a chance value."""
+    joined = _joined(name)
+    if names_secret(name):
+        return True
+    return _MAYBE_NAME.search(joined) is not None and _PLAIN_KEY.search(joined) is None
+
+
+def _joined(name: str) -> str:
+    words = _PARTS.findall(name[-200:])
+    while len(words) > 1 and (words[-1].isdigit() or words[-1].lower() in _SPELLINGS):
+        words.pop()
+    return "_".join(words).lower()
+
+
+def drawn_by_chance(text: str) -> bool:
+    """Say whether a text is one long mixed word, and neither UUID, hash, date, path nor address."""
+    if not 16 <= len(text) <= 4096 or _WORD_BY_CHANCE.fullmatch(text) is None or _HEX.fullmatch(text):
+        return False
+    return any(map(str.isdigit, text)) and any(map(str.isalpha, text)) and entropy(text) > _KEY_BITS
+
+
+def entropy(text: str) -> float:
+    """Bits per character, by how often each stands in the text (Shannon)."""
+    shares = [count / len(text) for count in Counter(text).values()]
+    return -sum(share * log2(share) for share in shares)
 
 
 def _by_chance(word: str) -> bool:
     kinds = (str.islower, str.isupper, str.isdigit)
     if not all(any(kind(character) for character in word) for kind in kinds):
         return False
-    shares = [count / len(word) for count in Counter(word).values()]
-    return -sum(share * log2(share) for share in shares) > _CHANCE_BITS
+    return entropy(word) > _CHANCE_BITS
+
+
+MASK = "<masked>"
+MARK = re.compile(r"<masked(?::[0-9a-f]{12})?>")
+"""What stands for a secret where it was; with digits, for this one in one buffer (see `replay.masking`)."""
+MARKED = re.compile(rf"(?:(?:bearer|basic|token|digest)\s+)?{MARK.pattern}", re.IGNORECASE)
+
+
+def some_secret(value: JsonValue) -> JsonValue:
+    """The same data with marks that keep no identity, as they were before there were others."""
+    if isinstance(value, str):
+        return MARK.sub(MASK, value) if "<masked:" in value else value
+    if isinstance(value, (list, tuple)):
+        return [some_secret(item) for item in value]
+    if isinstance(value, (dict, Mapping)):
+        return {name: some_secret(item) for name, item in value.items()}
+    return value
+
+
+def secret_arguments(args: Mapping[str, JsonValue]) -> dict[str, str]:
+    """Each argument, or field within one, that is a secret and nothing else: its path, its mark."""
+    marks: dict[str, str] = {}
+    left: list[tuple[str, JsonValue]] = list(args.items())
+    while left:
+        path, value = left.pop()
+        if isinstance(value, str):
+            if "<masked" in value and MARKED.fullmatch(value):
+                marks[path] = value
+        elif isinstance(value, (dict, Mapping)):
+            left += [(f"{path}.{name}", item) for name, item in value.items()]
+        elif isinstance(value, (list, tuple)):
+            left += [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+    return marks
 
 
 _ENV, _FILE = "key_env", "key_file"
@@ -99,8 +201,39 @@ def with_whole_paths(settings: Settings, folder: Path) -> Settings:
     return settings
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What `[secrets]` adds: forms of secrets, and names of fields."""
+
+    patterns: tuple[str, ...] = ()
+    fields: frozenset[str] = frozenset()
+
+
+OWN = [Own()]
+"""The last is what holds in this process."""
+
+
 def keep_secret(settings: Settings) -> None:
-    """Have what settings name as keys masked from now on; what cannot be read is told of by who needs it."""
+    """Have what settings name as keys and secrets masked from now on; a key that is missing is told later.
+
+    Raises:
+        UserError: a pattern is none, or matches a text without a character.
+    """
+    own = settings.secrets
+    for pattern in own.patterns:
+        try:
+            empty = re.compile(pattern).search("") is not None
+        except re.error as error:
+            raise UserError(f"{settings.where('secrets')}: patterns: '{pattern}': {error}.") from None
+        if empty:
+            raise UserError(
+                f"{settings.where('secrets')}: patterns: '{pattern}' matches an empty text; "
+                "have it match at least one character."
+            )
+    NAMED.update(own.variables)
+    made = Own(own.patterns, frozenset(own.fields))
+    if made != OWN[-1]:
+        OWN[:] = [made]
     for place in key_places(settings):
         if place.variable is not None:
             NAMED.add(place.variable)

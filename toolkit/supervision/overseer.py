@@ -151,7 +151,7 @@ class _RealCall:
         self._arguments = exact()
         self._overseer, self._session, self._place = overseer, session, place
         self._identity, self._exact = identity, exact
-        self._call, self._effect = session.masked(call), effect_of(session.spec(call, place))
+        self._call, self._effect = call, effect_of(session.spec(call, place))
         self._tool, self._writes = call.tool, self._effect.changes_environment
 
     def steps(self) -> Passage:

@@ -38,7 +38,7 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import register_func
 from dreamgym_kit.errors import GraphNotLoaded, UnknownName
 from dreamgym_kit.guard import egress
 from dreamgym_kit.rollout.tool_lock import LockedTool
-from dreamgym_kit.routing.effects import declared_effect
+from dreamgym_kit.routing.effects import UNCLEAR, declared_effect
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings import advice
 from dreamgym_kit.settings.load import check_models
@@ -70,6 +70,25 @@ class GraphInspection:
     def specs(self) -> dict[str, ToolSpec]:
         """Tools by name."""
         return {spec.name: spec for spec in self.tools}
+
+    def questions(self) -> list[tuple[str, str]]:
+        """What only a person can say, each with the line of dreamgym.toml that says it."""
+        from dreamgym_kit.settings.render import render_effects  # a dry run writes no settings
+
+        asked = []
+        for spec in self.tools:
+            if spec.source == "guessed" and spec.reason == UNCLEAR and not spec.effect_when:
+                line = render_effects([replace(spec, effect=Effect.READ, source="declared")])[0]
+                asked.append((f"Does {spec.name} only read? If so, in [tools]:", line))
+        for entry in self.inventory:
+            if not entry.confirmed:
+                asked.append((f"What does {entry.name} do ({entry.reached}: {entry.why})?", entry.line()))
+        where = {entry.reached for entry in self.inventory}
+        for node, deed in (self.taken.named if self.taken is not None else {}).items():
+            if f"node '{node}'" not in where:
+                question = f"Does node '{node}' act on the world itself? Its code names {deed}. If so:"
+                asked.append((question, f'[nodes.{node}] effect = "destructive"'))
+        return asked
 
     def every(self) -> list[ToolSpec]:
         """All tools for a person to look at: those that share a name each with its place."""

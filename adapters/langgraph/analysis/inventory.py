@@ -24,7 +24,7 @@ from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_fram
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import Reached, Reading, is_users, read, unpacked
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, real_of, under
-from dreamgym_kit.routing.effects import guess_effect
+from dreamgym_kit.routing.effects import guess_effect, names_deed
 from dreamgym_kit.settings.schema import FunctionSettings, Settings
 from dreamgym_kit.types import Effect
 
@@ -60,6 +60,7 @@ class Inventory:
 
     entries: list[InventoryEntry]
     acting: list[tuple[str, types.FunctionType, str]]  # nodes and the like that act in their own code
+    named: dict[str, str]  # nodes whose code names something like `send_mail`, with that name
     makes_tools: bool  # whether code makes tools while it runs: they are met when a model is bound with them
     scopes: list[dict[str, Any]]  # the global names of all functions that the graph is seen to run
 
@@ -71,6 +72,7 @@ def taken(graph: Pregel[Any], settings: Settings) -> Inventory:
     return Inventory(
         sorted(walk.entries.values(), key=lambda entry: entry.reference),
         walk.acting,
+        walk.named,
         walk.makes_tools,
         list(walk.scopes.values()),
     )
@@ -91,6 +93,7 @@ class _Walk:
         self._graphs: set[int] = set()
         self.entries: dict[str, InventoryEntry] = {}
         self.acting: list[tuple[str, types.FunctionType, str]] = []
+        self.named: dict[str, str] = {}
         self.makes_tools = False
         self.scopes: dict[int, dict[str, Any]] = {}
 
@@ -107,6 +110,9 @@ class _Walk:
             for kind, reached in _behind(bound):
                 where = f"node '{path}'" if id(reached.function) in own else f"{kind} at node '{path}'"
                 self._start(reached, where)
+                names = sorted({reached.function.__name__} | self._read(reached).words)
+                if id(reached.function) in own and (deed := next(filter(names_deed, names), None)):
+                    self.named.setdefault(path, deed)
         for branches in getattr(getattr(graph, "builder", None), "branches", {}).values():
             for branch in branches.values():
                 for kind, reached in _behind(branch):

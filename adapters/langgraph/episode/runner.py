@@ -58,6 +58,7 @@ from dreamgym_kit.routing.router import CallRouter, Mode
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.supervision import Overseer
 from dreamgym_kit.routing.transcript_check import reconcile
+from dreamgym_kit.sandbox.confining import settle
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import awaited
 from dreamgym_kit.turns import Turn
@@ -286,6 +287,7 @@ class LangGraphRunner:
 
     def _reconcile(self, state: EpisodeState) -> None:
         session = state.session
+        settle()  # what the kernel stopped in it
         reconciled = reconcile(
             state.transcript.records,
             session,

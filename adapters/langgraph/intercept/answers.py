@@ -19,7 +19,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import Command, Send
 
-from dreamgym_kit.replay.masking import masked, masked_answer
 from dreamgym_kit.serialization import MARKS, escaped, to_json
 from dreamgym_kit.types import Answer, Source
 
@@ -40,14 +39,14 @@ class RecordedFailure(Exception):
 
 
 def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
-    """A real tool's return value as an answer to be kept: without keys and passwords."""
+    """A real tool's return value as an answer; keys and passwords are in it until the session keeps it."""
     artifact = None
     if tool is not None and tool.response_format == "content_and_artifact" and isinstance(value, tuple):
         value, artifact = value if len(value) == 2 else (value, None)
     if type(value) not in _SIMPLE and isinstance(value, Command):
-        return masked_answer(Answer(update=_encode_command(value), source=Source.REAL))
-    content = masked(value if type(value) is str else _encode(value))
-    return Answer(content=content, artifact=masked(_encode(artifact)), source=Source.REAL)
+        return Answer(update=_encode_command(value), source=Source.REAL)
+    content = value if type(value) is str else _encode(value)
+    return Answer(content=content, artifact=_encode(artifact), source=Source.REAL)
 
 
 def encode_failure(error: BaseException) -> Answer:
@@ -55,7 +54,7 @@ def encode_failure(error: BaseException) -> Answer:
     said = getattr(error, "tool_content", None)  # an MCP server's own words, beside their summary
     content = _encode(said) if isinstance(said, list) else None
     kind = _kind_of(error)
-    return masked_answer(Answer(content=content, error=str(error), error_type=kind, source=Source.REAL))
+    return Answer(content=content, error=str(error), error_type=kind, source=Source.REAL)
 
 
 def _kind_of(error: BaseException) -> str:

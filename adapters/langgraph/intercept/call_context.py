@@ -25,7 +25,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.tools.base import FILTERED_ARGS, get_all_basemodel_annotations
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
 
-from dreamgym_kit.replay.masking import masked
+from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.routing.process import CONFIG_KEY, current
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.serialization import to_json
@@ -115,14 +115,14 @@ def metadata_here() -> Mapping[str, Any]:
     return (var_child_runnable_config.get() or {}).get("metadata") or {}
 
 
-def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-    """The call as the agent made it, from what arrived at the leaf, without secrets."""
+def call_of(tool: BaseTool, args: tuple[Any, ...], kwargs: Mapping[str, Any], masker: Masker) -> Call:
+    """The call as the agent made it, from what arrived at the leaf; from here on it is masked."""
     around = frame.get()
     call_id = None
     if around is not None and around.tool is tool:
         call_id = around.call_id
         around.reached.append(tool)
-    arguments = masked(bare_arguments(tool, args, kwargs))
+    arguments = masker.plain(bare_arguments(tool, args, kwargs))
     return Call(tool.name, arguments, call_id, metadata_here().get("langgraph_node"))
 
 

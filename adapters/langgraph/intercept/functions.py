@@ -34,7 +34,6 @@ from dreamgym_kit.adapters.langgraph.intercept.patches import reroute, subclasse
 from dreamgym_kit.adapters.langgraph.intercept.real_calls import GatedCall
 from dreamgym_kit.adapters.langgraph.intercept.tools import answered
 from dreamgym_kit.guard import thread_owners
-from dreamgym_kit.replay.masking import masked
 from dreamgym_kit.routing.process import find, is_outside
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.session import Session
@@ -476,7 +475,7 @@ def _way(
     return answered(
         GatedCall(
             session=session,
-            call=Call(name, masked(arguments(args, kwargs)), None, node),
+            call=Call(name, session.masker.plain(arguments(args, kwargs)), None, node),
             called=hooked.function if tool is None else tool,
             tool=tool,
             owner=hooked,

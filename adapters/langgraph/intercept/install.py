@@ -282,8 +282,18 @@ def _latch(trip: egress.Trip) -> None:
     """
     why = trip.message or f"{trip.event} {trip.target}"
     owner = egress.owner()
-    owners = live_sessions() if owner is None else [owner] if owner.open or acting.get() else []
-    if len(owners) == 1 and isinstance(owners[0], Session):
+    if owner is None:
+        latch_unowned(why)
+    elif isinstance(owner, Session) and (owner.open or acting.get()):
+        owner.latch(why)
+    else:
+        keep_stray(why)
+
+
+def latch_unowned(why: str) -> None:
+    """Keep a refusal of which nobody knows whose it is: the only open episode's, else the run's."""
+    owners = live_sessions()
+    if len(owners) == 1:
         owners[0].latch(why)
-        return
-    keep_stray(why)
+    else:
+        keep_stray(why)

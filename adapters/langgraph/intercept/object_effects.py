@@ -15,6 +15,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import UnionType
 from typing import Annotated, Any, Union
 
@@ -32,6 +33,7 @@ from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import (
 )
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, hooked_as, ids_kept, is_empty, under
+from dreamgym_kit.argument_effects import guess_effect_when
 from dreamgym_kit.routing.effects import declared_effect, guess_effect
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.settings.schema import Settings
@@ -61,11 +63,20 @@ class ObjectEffects:
         """`known`, what its name says, where that holds for the object itself; else its own."""
         stated = self._stated(called, known.name)
         alike = stated[:2] == (known.effect, known.source) and len(self._meant.get(known.name, ())) < 2
-        return known if alike else _described(called, known.name, stated)
+        return known if alike else self._described(called, known.name, stated)
 
     def spec(self, called: object, name: str) -> ToolSpec:
         """One tool or function as the gate will treat it, and who said so."""
-        return _described(called, name, self._stated(called, name))
+        return self._described(called, name, self._stated(called, name))
+
+    def _described(self, called: object, name: str, stated: Statement) -> ToolSpec:
+        """The tool with the effects of its calls by argument: those of settings, or guessed as its own is."""
+        spec, entry = _described(called, name, stated), self._settings.tools.get(name)
+        if entry is not None:
+            return replace(spec, effect_when=entry.effect_when) if entry.effect_when else spec
+        guessed = spec.source == "guessed" and spec.kind == "tool" and spec.effect.changes_environment
+        when = guess_effect_when(name, spec.description, spec.args_schema) if guessed else {}
+        return replace(spec, effect_when=when) if when else spec
 
     def _stated(self, called: object, name: str) -> Statement:
         """What settings, the author, the framework or a guess say of one object, in this order.

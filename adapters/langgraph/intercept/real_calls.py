@@ -39,7 +39,7 @@ from dreamgym_kit.dream.faults import FaultKind, failing, spoiled
 from dreamgym_kit.errors import EpisodeStop, NotSerializable
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.thread_owners import sealed, unsealed
-from dreamgym_kit.replay.masking import masked
+from dreamgym_kit.replay.masking import masked_answer
 from dreamgym_kit.routing.session import Identity, Session
 from dreamgym_kit.routing.supervision import (
     CallerApprover,
@@ -154,7 +154,7 @@ def run_supervised(gated: GatedCall, place: CallPosition) -> Flow[Callable[[], A
     session = gated.session
     args, kwargs = copied(gated.args, gated.kwargs, gated.own)
     arguments = partial(gated.arguments, args, kwargs)
-    call = replace(gated.call, args=masked(arguments()))
+    call = replace(gated.call, args=session.masker.plain(arguments()))
     identity = gated.identity(call)
     if session.overseer is None:
         session.refuse(f"{call.tool}: nobody oversees this session's real calls; it did not run")
@@ -202,7 +202,8 @@ def _executed(
         else:
             answer = encode_answer(gated.tool, value)
             given.append(lambda: value)
-    return replace(answer, replies=tuple(replies))
+    # the supervisor compares and logs it before the session keeps it
+    return masked_answer(replace(answer, replies=tuple(replies)), gated.session.masker)
 
 
 @contextmanager
@@ -343,5 +344,5 @@ def _interrupted(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     listening = _HEARING.get()
     if listening is not None:
         asked = args[0] if args else kwargs.get("value")
-        listening.append(Reply(masked(to_json(asked)), masked(to_json(reply))))
+        listening.append(Reply(to_json(asked), to_json(reply)))
     return reply

@@ -97,7 +97,7 @@ def _call(
     tool: BaseTool, session: Session, real: Body, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Flow[Callable[[], Any]]:
     """The way of a call that reached a leaf."""
-    call = call_of(tool, args, kwargs)
+    call = call_of(tool, args, kwargs, session.masker)
     check_arguments(tool, call, session)
     return answered(
         GatedCall(

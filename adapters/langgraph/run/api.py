@@ -39,9 +39,10 @@ from dreamgym_kit.adapters.models.named_models import (
     opened_policy,
     with_policy,
 )
-from dreamgym_kit.adapters.stores.factory import open_store, opened_to_add
+from dreamgym_kit.adapters.stores.factory import open_store, opened_to_add, salt_of
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import EventSink, ExperienceModel, TransitionStore
+from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import entered
@@ -256,7 +257,9 @@ def gated_session(
     install()
     hook_tool_functions(register_functions(settings))
     router = live_policy(mode, settings, stage)
-    session = Session(router, tenant=settings.tenant, hooks=call_hooks(router, store), **parts)
+    masker = process_masker(settings.experience.key_env, salt=salt_of(store, settings))
+    hooks = call_hooks(router, store)
+    session = Session(router, tenant=settings.tenant, hooks=hooks, masker=masker, **parts)
     with entered(session):
         yield session
 

@@ -32,11 +32,13 @@ from dreamgym_kit.adapters.langgraph.intercept.registration import (
     register_functions,
     register_nodes,
 )
+from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.crawl_queue import Frontier, words_of
 from dreamgym_kit.dream.faults import is_transient
 from dreamgym_kit.dream.state.observed import failed, observation
 from dreamgym_kit.errors import EpisodeStop, UserError
 from dreamgym_kit.interfaces import EnvironmentProvider, EventSink, RunHook, TransitionStore, config_values
+from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.routing.process import CONFIG_KEY, entered
@@ -197,6 +199,7 @@ class _Environment(RunHook):
             tenant=settings.tenant,
             split=crawled.split,
             hooks=[ReadsOnly(reads), self],
+            masker=process_masker(settings.experience.key_env, salt=salt_of(request.store, settings)),
         )
 
     def _look_back(self) -> int:

@@ -36,7 +36,9 @@ _MORE = 4  # times as many are looked for where some must not be shown
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
 
 
-def chained_experience(store: TransitionStore | None, settings: Settings) -> ExperienceModel | None:
+def chained_experience(
+    store: TransitionStore | None, settings: Settings, specs: Mapping[str, ToolSpec] | None = None
+) -> ExperienceModel | None:
     """The dream that repeats what a store holds; else it goes by what was declared, mined and drafted.
 
     None where there is nothing to go by.
@@ -57,6 +59,7 @@ def chained_experience(store: TransitionStore | None, settings: Settings) -> Exp
         lambda tenant: _scanned(store, tenant=tenant),
         threshold=settings.simulate.min_confidence,
         stated=stated,
+        specs=specs,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.analysis.inspection import GraphInspection
 from dreamgym_kit.adapters.langgraph.analysis.locking import LockWatch
 from dreamgym_kit.adapters.langgraph.analysis.references import episodes_at_once
+from dreamgym_kit.adapters.langgraph.intercept.install import latch_unowned
 from dreamgym_kit.adapters.langgraph.run.directory import (
     SPENT,
     blocked_outside,
@@ -42,6 +43,8 @@ from dreamgym_kit.rollout.rundir import EVENTS, RunDirectory
 from dreamgym_kit.rollout.stop import EXECUTED, StopSwitch
 from dreamgym_kit.routing.process import PROCESS, strays_heard
 from dreamgym_kit.routing.router import Mode, writes_are_real
+from dreamgym_kit.sandbox.broker import NOTED
+from dreamgym_kit.sandbox.confining import listen, settle, stands_for
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import ExperienceSettings, GateSettings, Settings, WorkersSettings
 from dreamgym_kit.types import Episode, Task, Verdict, format_executed
@@ -115,6 +118,7 @@ async def run(
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(run_directory(request, whole))
         warnings = stack.enter_context(gated_process(request, directory.path))
+        noted = _kernel_heard(request.mode)
         budget, tally = RunBudget(settings.budget.max_calls, settings.budget.max_usd), Tally()
         made = await prepared(stack, request, tasks, budget)
         lock = LockWatch(request.graph, settings, made.facts, request.store)
@@ -172,6 +176,7 @@ async def run(
         notes = (*reports.notes, *(policy.notes if policy is not None else ()))
         warned = (
             *warnings,
+            *noted,
             *(warning for warning in reports.warnings if warning not in warnings),
             *made.facts.warnings,
             *_unreset(request, tasks, made.facts),
@@ -198,6 +203,21 @@ def _load_early(request: RunRequest) -> None:
     if request.settings.experience != ExperienceSettings():
         import dreamgym_kit.adapters.models.endpoint
         import dreamgym_kit.adapters.stores.sqlite_search  # noqa: F401
+
+
+def _kernel_heard(mode: Mode) -> list[str]:
+    """Have a dream take what its sandbox stops; gives where that is noted which fails no run."""
+    noted: list[str] = []
+
+    def take(level: str, text: str) -> None:
+        if level == NOTED:  # libraries try such things by themselves
+            noted.append(f"the sandbox refused to {text}")
+        else:
+            latch_unowned(f"the sandbox refused to {text}")
+
+    if mode is Mode.DREAM:
+        listen(take)
+    return noted
 
 
 def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) -> None:
@@ -278,6 +298,7 @@ def _finish(
 ) -> tuple[RunMetrics, list[str]]:
     """The run's summary, kept in its directory; and a sentence for each slip in its gate."""
     request, sources = made.request, made.sources
+    settle()
     manifest: dict[str, Any] = {
         "mode": request.mode.value,
         "run": directory.manifest.run,
@@ -290,6 +311,9 @@ def _finish(
         "gate": gate_to_record(request.rules),
         **({EVALUATES: request.evaluates} if request.evaluates else {}),
     }
+    if request.mode is Mode.DREAM:
+        stands = stands_for(request.settings.guard.sandbox)
+        manifest["sandbox"] = {"kind": stands.kind, "why": stands.why}
     if outside := egress.reached_outside():
         manifest["reached"] = outside
     if request.mode.bare:

@@ -45,6 +45,7 @@ from dreamgym_kit.adapters.langgraph.run.experiences import (
 )
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.models.named_models import allowance, directory_of, gate_of_settings
+from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
 from dreamgym_kit.dream.grading import SecondJudge
 from dreamgym_kit.errors import UnsupportedGraph
@@ -65,7 +66,8 @@ from dreamgym_kit.rollout.event_loop import START_OBJECTS, frozen_heap
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.process import holding
 from dreamgym_kit.routing.router import CallRouter, Mode
-from dreamgym_kit.settings.secrets import open_key_files
+from dreamgym_kit.sandbox.confining import check, stands_for
+from dreamgym_kit.settings.secrets import keep_secret, open_key_files
 from dreamgym_kit.supervision.session import SupervisedCalls
 from dreamgym_kit.turns import Turn
 from dreamgym_kit.types import Episode, Source, Spend, Task, Transition
@@ -79,6 +81,8 @@ def gated_process(request: RunRequest, folder: Path) -> Iterator[list[str]]:
         with nullcontext() if request.mode.bare else holding():
             yield open_key_files(request.settings)
         return
+    wanted, where = request.settings.guard.sandbox, request.settings.where("guard", "sandbox")
+    check(wanted, best=stands_for(wanted), where=where)
     with dreaming_process(request.settings, folder / "scratch", writable=[folder]) as warnings:
         yield [*open_key_files(request.settings), *warnings]
 
@@ -159,7 +163,7 @@ class Run:
         if not dreams:
             self.sources = AnswerSources(chat=chat, support=support, spend=spend, trials=trials)
             return
-        recorded = request.experience or chained_experience(request.store, settings)
+        recorded = request.experience or chained_experience(request.store, settings, self.facts.specs())
         decides = stack.enter_context(with_decisions(recorded, settings))
         allows = allowance(settings, gate, training=request.trains) if chat is not None else None
         model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
@@ -234,12 +238,17 @@ async def prepared(
         check_effects(facts, settings)
     if request.must_reset:
         check_resets(tasks, facts, settings)
+    keep_secret(settings)  # a worker's, or of a caller in Python
+    with egress.exempt():  # a file beside the buffer
+        salt = salt_of(request.store, settings)
+    # here, since the graph's import may have read a .env file
+    masker = process_masker(settings.experience.key_env, salt=salt)
     return Run(
         request=request,
         graph=graph,
         facts=facts,
         detectors=detectors_named(settings),
-        masker=process_masker(settings.experience.key_env),  # the graph's import may have read a .env file
+        masker=masker,
         checkers=dict(checkers_of(settings, tasks)),
         environments=dict(environment_providers(settings, {task.environment.name for task in tasks})),
         budget=budget,

@@ -1,9 +1,8 @@
-"""A run whose episodes run in workers: what each is told, where it is started, and what it opens there.
+"""Runs whose episodes run in worker processes: the spec and the host of the workers, and the worker itself.
 
-The driver's side: the spec that workers are opened with, and the host that starts them. A worker's side
-(`open_worker`): the same graph, gate, guard and dream as in one process, over what the spec says. It is
-imported in a process of its own, which dreams from its first moment on: gate and guard stand before the
-agent's module is imported.
+The driver makes the spec and starts the host. A worker (`open_worker`) builds the same graph, interceptor,
+egress guard and dream as a run in one process, from the spec. Its process installs interceptor and guard
+before it imports the agent's module.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -51,7 +50,7 @@ OPENER = "dreamgym_kit.adapters.langgraph.run.workers:open_worker"
 
 
 def check_engine(settings: WorkersSettings) -> None:
-    """Refuse an engine that cannot be used as it was said, before anything is made; starts and joins nothing.
+    """Refuse an unusable engine before the run creates anything. Starts no worker and joins no cluster.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -62,27 +61,27 @@ def check_engine(settings: WorkersSettings) -> None:
         checked_address(settings.address)
         return
     if settings.backend != "local":
-        raise UserError(f"workers.backend: there is no engine {settings.backend!a}; known: local, ray.")
+        raise UserError(f"workers.backend: unknown engine {settings.backend!a}. Use local or ray.")
     if settings.address is not None:
         raise UserError(
-            f'workers.address = "{settings.address}": is for workers.backend = "ray", and this is local. '
+            f'workers.address = "{settings.address}" needs workers.backend = "ray", which is "local". '
             "Nothing was run."
         )
 
 
 def host_of(settings: WorkersSettings, workers: int) -> WorkerHost:
-    """Where so many workers are started. Raises as `check_engine`."""
+    """Give the host that starts the workers. Raises as `check_engine`."""
     check_engine(settings)
     return RayHost(workers, address=settings.address) if settings.backend == "ray" else Processes()
 
 
 def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> None:
-    """Refuse an engine that cannot be used, and what workers cannot be told of: objects of this process.
+    """Refuse an unusable engine, and objects of this process that cannot be sent to a worker.
 
     `learns`: the weights of the policy change.
 
     Raises:
-        UserError: names what it is, and what to do.
+        UserError: names the object and the remedy.
     """
     check_engine(request.settings.workers)
     if not request.settings.workers.elsewhere:
@@ -93,22 +92,20 @@ def check_worker_compatible(request: RunRequest, *, learns: bool = False) -> Non
     problem = ""
     if not isinstance(request.graph, str):
         problem = (
-            f"a graph that was given as an object ({name_of(request.graph)}) cannot be sent "
-            'there; name it as "module:attribute", or leave workers out.'
+            f"a graph object ({name_of(request.graph)}) cannot be sent "
+            'to them. Name it as "module:attribute", or run without workers.'
         )
     elif objects:
-        problem = (
-            f"{objects[0]} is an object of this one; leave workers out, or have settings name what it does."
-        )
+        problem = f"{objects[0]} is an object of this process. Use settings for it, or run without workers."
     elif request.mode is Mode.S2R:
-        problem = "overseen real calls stay in one; leave workers out."
+        problem = "supervised real calls stay in this one. Run without workers."
     elif request.policy is not None and not isinstance(request.policy, sendable):
         problem = (
-            f"the policy ({type(request.policy).__name__}) is an object of this one; name a "
-            "model directory instead, or leave workers out."
+            f"the policy ({type(request.policy).__name__}) is an object of this process. Name a "
+            "model directory instead, or run without workers."
         )
     if problem:
-        raise UserError(f"workers run in processes of their own, and {problem} Nothing was run.")
+        raise UserError(f"workers run in separate processes, and {problem} Nothing was run.")
     if request.store is not None:
         address_of(request.store)
 
@@ -122,7 +119,7 @@ def worker_facts(
     seed: int,
     trials: Sequence[ReasonedTrial],
 ) -> dict[str, Any]:
-    """What `open_worker` is given: names and numbers, no secret."""
+    """Give the arguments of `open_worker`: names and numbers, no secrets."""
     settings = request.settings
     store: JsonValue = None
     if request.store is not None:
@@ -146,7 +143,7 @@ def worker_facts(
 
 
 def weights_of(policy: ChatEndpoint | None) -> dict[str, Any] | None:
-    """What a policy serves now, for workers that serve or are served the same; None: its weights stay."""
+    """Describe the weights that a policy serves now, for its workers; None if they never change."""
     if isinstance(policy, RemotePolicy):
         return {"version": policy.version, "served": policy.spec()}
     if not isinstance(policy, LocalPolicy):
@@ -172,13 +169,13 @@ def distributed(
     at_once: int | None = None,
     on_executed: Callable[[Episode], None] = lambda _: None,
 ) -> DistributedRunner:
-    """What runs the episodes in workers, as settings want them; not begun yet.
+    """Make the runner that runs the episodes in workers, as the settings say; it is not started.
 
-    `at_once`: episodes, where that is not what settings say.
+    `at_once`: concurrent episodes, if other than `simulate.concurrency`.
     """
     settings = request.settings
     at_once = at_once or settings.simulate.concurrency
-    workers = min(settings.workers.elsewhere, at_once)  # others would have nothing to do
+    workers = min(settings.workers.elsewhere, at_once)  # more would be idle
     spec = WorkerSpec(
         OPENER,
         given,
@@ -199,14 +196,14 @@ def distributed(
     )
     if settings.workers.count > workers:
         runner.reports.warnings[
-            f"of {settings.workers.count} workers {workers} ran: episodes at once are {at_once} at most "
+            f"only {workers} of {settings.workers.count} workers ran: at most {at_once} episodes run at once "
             "(simulate.concurrency)."
         ] = None
     return runner
 
 
 def take_added(store: TransitionStore | None, reports: WorkerReports) -> None:
-    """Count what workers put into the buffer as put by this process."""
+    """Count the recordings that workers added to the buffer as added by this process."""
     if isinstance(store, BufferedStore):
         store.added += sum(last.get("added", 0) for last in reports.last)
 
@@ -252,7 +249,7 @@ async def open_worker(
 
 @contextmanager
 def _policy(given: Mapping[str, Any], settings: Settings) -> Iterator[ChatEndpoint | None]:
-    """The policy by its name; or, where it learns, the weights that the driver serves now, or is served."""
+    """Open the policy: by name, or, while it is trained, with the weights that the driver uses now."""
     learns = given["learns"]
     if learns is None:
         with opened_policy(given["policy"], settings) as named:
@@ -269,26 +266,29 @@ def _policy(given: Mapping[str, Any], settings: Settings) -> Iterator[ChatEndpoi
 
 
 def attested(message: Mapping[str, Any]) -> Path:
-    """The folder of weights that the driver means.
+    """Give the driver's directory of weights, after checking its digest.
 
     Raises:
-        UserError: it is not there, or holds others.
+        UserError: the directory is missing or holds other weights.
     """
     weights = Path(message["weights"])
     try:
         digest = model_digest(weights)
     except (OSError, UserError) as error:
         raise UserError(
-            f"{weights}: a worker cannot read these weights ({error}); keep the run directory on a file "
-            "system that all workers see."
+            f"{weights}: a worker cannot read these weights ({error}). Put the run directory on a file "
+            "system that all workers can read."
         ) from None
     if digest != message["digest"]:
-        raise UserError(f"{weights}: a worker finds other weights there than the driver serves.")
+        raise UserError(
+            f"{weights}: a worker reads other weights here than the driver serves. Put the run "
+            "directory on a file system that all workers can read."
+        )
     return weights
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
-    """The driver's settings; episodes are run here, and given to nobody else."""
+    """Give the driver's settings without workers: a worker starts none of its own."""
     path = Path(given["settings_path"]) if given["settings_path"] else None
     settings = parse_settings(given["settings"], path=path)
     return settings.with_overrides({"workers.backend": "local", "workers.count": 0})
@@ -296,7 +296,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 
 @dataclass(kw_only=True)
 class _Here(WorkerContext):
-    """What a worker holds while it is open."""
+    """An open worker."""
 
     runner: LangGraphRunner = field(init=False)
     made: Run
@@ -309,7 +309,7 @@ class _Here(WorkerContext):
         self._admitted: dict[str, Task] = {}
 
     def begin(self, label: str, seed: int, scope: str) -> None:
-        """Run episodes of this label and seed from now on."""
+        """Use this label and seed for the next episodes."""
         policy = self.made.policy
         if policy is not None and scope:
             policy = replace(policy, seed=seed, scope=scope, announced={}, gone=self._gone.append)
@@ -352,10 +352,12 @@ class _Here(WorkerContext):
             with egress.exempt():  # the kit's own files
                 await server.load(attested(weights), weights["version"])
         elif weights is not None and not isinstance(server, PolicyServer):
-            raise UserError("this worker has no policy whose weights could be changed")
+            raise UserError(
+                "this worker has no policy with changeable weights. Name a model directory as the policy."
+            )
         tasks = [TASKS.read(task) for task in message["tasks"]]
         new = [task for task in tasks if self._admitted.get(task.id) != task]
-        self.made.admit(new)  # once: a checker is made anew each time, and may keep something
+        self.made.admit(new)  # only once: a checker is created each time, and may keep state
         self._admitted |= {task.id: task for task in new}
         self.begin(message["label"], message["seed"], message["scope"])
 

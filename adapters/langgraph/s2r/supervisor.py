@@ -135,40 +135,44 @@ class EarlierRecordings:
     """
 
     def __init__(self, store: TransitionStore, own: str) -> None:
-        self._store, self._own = store, own
+        self.store, self._own = store, own
         self.far = is_far(store)
 
     def put(self, transitions: Sequence[Transition]) -> int:
         """See `TransitionStore.put`."""
-        return self._store.put(transitions)
+        return self.store.put(transitions)
 
     def exact(
         self, tool: str, key: str, environment: Environment, *, tenant: str = "default"
     ) -> list[Transition]:
         """See `TransitionStore.exact`."""
-        return list(self._earlier(self._store.exact(tool, key, environment, tenant=tenant)))
+        return list(self._earlier(self.store.exact(tool, key, environment, tenant=tenant)))
 
     def scan(
         self, *, tenant: str | None = None, tool: str | None = None, environment: Environment | None = None
     ) -> Iterator[Transition]:
         """See `TransitionStore.scan`."""
-        return self._earlier(self._store.scan(tenant=tenant, tool=tool, environment=environment))
+        return self._earlier(self.store.scan(tenant=tenant, tool=tool, environment=environment))
 
     def search(self, query: HybridQuery) -> list[Hit]:
         """See `TransitionStore.search`."""
-        return [hit for hit in self._store.search(query) if not self._is_own(hit.transition)]
+        return [hit for hit in self.store.search(query) if not self._is_own(hit.transition)]
 
     def evict(self, room: Room, *, now: float | None = None) -> int:
         """See `TransitionStore.evict`."""
-        return self._store.evict(room, now=now)
+        return self.store.evict(room, now=now)
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """See `TransitionStore.remove`."""
+        return self.store.remove(ids)
 
     def count(self) -> int:
         """See `TransitionStore.count`."""
-        return self._store.count()
+        return self.store.count()
 
     def close(self) -> None:
         """See `TransitionStore.close`."""
-        self._store.close()
+        self.store.close()
 
     def _earlier(self, rows: Iterable[Transition]) -> Iterator[Transition]:
         return (row for row in rows if not self._is_own(row))

@@ -1,9 +1,9 @@
-"""Canaries: fixed tokens that a server and this process both score, the one over HTTP, the other by itself.
+"""Weight canaries: fixed token sequences that both the server and this process score.
 
-What a server answers to "load these weights" proves nothing: it says 200 and goes on with an old LM head
-(tied embeddings on a CPU), with cached prompts of the old weights, or with weights of its own. Two things are
-compared on each replica: scores, which are computed anew, and the log-prob of a token drawn after each
-canary, which comes from the prefix cache where that has the canary.
+A server's reply to "load these weights" proves nothing: it answers 200 and may still use an old LM head (tied
+embeddings on a CPU), cached prompts of the old weights, or other weights. Two results are compared on each
+replica: scores, which are always recomputed, and the log-prob of a token sampled after each canary, which
+comes from the prefix cache if that has the canary.
 """
 
 import struct
@@ -18,17 +18,17 @@ from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.trust.weight_check import attest
 
 STALE = "stale_weights"
-_UNPROVEN = "dreamgym-unproven"  # what weights are called until their canaries have answered
+_UNPROVEN = "dreamgym-unproven"  # name of weights whose canaries have not matched yet
 _ROWS, _LENGTH = 4, 160  # ids: longer than the blocks that servers cache by
-_STRIDES = (7919, 104_729)  # through the vocabulary, by place and by row; primes
+_STRIDES = (7919, 104_729)  # steps through the vocabulary, by position and by row; primes
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedScores:
-    """What the weights of a directory give, computed here.
+    """Log-probs that a directory's weights give, computed in this process.
 
     `scores[i]` are the log-probs of canary i's ids after the first; `after[i]` those of every token after it,
-    nothing where it was another server that was asked.
+    empty where another server computed them.
     """
 
     scores: Sequence[Sequence[float]]
@@ -37,14 +37,14 @@ class ExpectedScores:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a replica gave. `drawn[i]` is the token that it drew after canary i, and its log-prob."""
+    """A replica's answers. `drawn[i]` is the token sampled after canary i, and its log-prob."""
 
     scores: list[list[float]]
     drawn: list[tuple[int, float]]
 
 
 def canaries(vocabulary: int, context: int) -> list[list[int]]:
-    """Ids from all over the vocabulary, the same for equal models."""
+    """Give token ids from the whole vocabulary; equal models get equal ids."""
     length = max(2, min(_LENGTH, context - 2))
     return [
         [(_STRIDES[0] * place + _STRIDES[1] * row + 17) % vocabulary for place in range(length)]
@@ -53,10 +53,10 @@ def canaries(vocabulary: int, context: int) -> list[list[int]]:
 
 
 def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> ExpectedScores:
-    """Compute it with transformers, in float32 on the CPU. Blocks; the model is let go of at once.
+    """Compute them with transformers, in float32 on the CPU. Blocks; frees the model afterwards.
 
     Raises:
-        UserError: the directory holds no whole model.
+        UserError: the directory does not hold a complete model.
     """
     import torch
 
@@ -70,12 +70,12 @@ def compute_expected(folder: Path, rows: Sequence[Sequence[int]]) -> ExpectedSco
 
 
 def packed(after: Sequence[Sequence[float]]) -> list[str]:
-    """`ExpectedScores.after` for another process: rows of float32, which a large vocabulary makes long."""
+    """`ExpectedScores.after` for another process: float32 rows in base64, as they can be long."""
     return [b64encode(struct.pack(f"<{len(row)}f", *row)).decode("ascii") for row in after]
 
 
 def unpacked(rows: Sequence[str]) -> list[Sequence[float]]:
-    """What `packed` was given."""
+    """Reverse `packed`."""
     decoded = [b64decode(row) for row in rows]
     return [struct.unpack(f"<{len(row) // 4}f", row) for row in decoded]
 
@@ -83,24 +83,24 @@ def unpacked(rows: Sequence[str]) -> list[Sequence[float]]:
 async def served_by(
     replica: Replica, model: str, rows: Sequence[Sequence[int]], *, scored: bool = True
 ) -> Served:
-    """Ask a replica for both, one after the other; only for drawn tokens where not `scored`."""
+    """Ask a replica for scores, then for sampled tokens; without `scored`, for sampled tokens only."""
     scores = [await replica.score(model, row) for row in rows] if scored else []
     drawn = [await replica.next_token(model, row, seed) for seed, row in enumerate(rows)]
     return Served(scores, drawn)
 
 
 def differs(served: Served, now: ExpectedScores, before: ExpectedScores | None, *, most: float) -> str:
-    """How a replica's answers are not those of the weights; "" where they are.
+    """Describe how a replica's answers differ from the weights' own; "" if they match.
 
     Args:
-        served: by the replica.
-        now: by the weights that it must have.
-        before: by those that it had; None where they are not known.
-        most: nats that one log-prob may be off.
+        served: the replica's answers.
+        now: expected with the weights that it must have.
+        before: expected with its previous weights; None if unknown.
+        most: allowed difference of one log-prob, in nats.
     """
 
     def row_by_row(expected: ExpectedScores) -> list[Sequence[float]]:
-        """What these weights would have answered."""
+        """Give the answers expected with these weights."""
         drawn = [
             row[id_] if id_ < len(row) else float("-inf")
             for row, (id_, _) in zip(expected.after, served.drawn, strict=bool(expected.after))
@@ -113,30 +113,30 @@ def differs(served: Served, now: ExpectedScores, before: ExpectedScores | None, 
 
 
 def cause(files: ModelFiles) -> str:
-    """What usually makes a server answer otherwise than the weights that it said it had loaded."""
+    """Name the usual cause when a server's answers do not match the weights that it loaded."""
     if files.config.get("tie_word_embeddings") and "lm_head.weight" not in files.tensors:
         return (
             "; the model's embeddings are tied, and on a CPU vLLM keeps its old LM head when they change: "
-            "train a model with an lm_head of its own, use LoRA ([train] lora_rank), or restart the server "
+            "train a model with a separate lm_head, use LoRA ([train] lora_rank), or restart the server "
             "with these weights"
         )
-    return "; restart the server with these weights, and look into its log"
+    return "; restart the server with these weights and check its log"
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The weights that answer."""
+    """The weights that the servers must use."""
 
-    name: str  # as the servers are asked for them
+    name: str  # the model name in requests
     version: str
-    folder: Path | None = None  # None: those that the servers were started with
+    folder: Path | None = None  # None: the weights that the servers started with
     adapter: Path | None = None
-    named: bool = False  # a whole model, under the old name: the servers were told its version
+    named: bool = False  # a full model under the old name: the servers are sent its version
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What every replica has to answer."""
+    """The answers required of every replica."""
 
     rows: Sequence[Sequence[int]]
     expected: ExpectedScores
@@ -145,9 +145,9 @@ class Proof:
 
 
 async def bring(replica: Replica, serving: Serving) -> None:
-    """Send a replica the weights. One that fails in between stays paused: it answers nobody wrongly.
+    """Send a replica the weights. If that fails midway, the replica stays paused and gives no wrong answers.
 
-    What they are called it is told when they are proven (`give_name`): the name is what others go by.
+    Their name is sent once they are checked (`give_name`), since other clients rely on it.
     """
     if serving.adapter is not None:
         await replica.load_adapter(serving.name, serving.adapter)
@@ -167,11 +167,11 @@ async def check(
     before: ExpectedScores | None = None,
     scored: bool = True,
 ) -> None:
-    """Raise where a replica's canaries are not those of the weights.
+    """Raise if a replica's canaries do not match the weights.
 
-    Where prompts may not be scored and no drawn tokens are known, an adapter's name stands for its weights.
+    If prompts cannot be scored and no sampled tokens are known, only the adapter's name is checked.
     """
-    unknown = f"{replica} does not know '{serving.name}'"  # started anew since: an adapter is gone
+    unknown = f"{replica} does not know '{serving.name}'"  # restarted since: adapters are lost
     if not scored and not proof.expected.after:
         if serving.name not in {model.name for model in await replica.models()}:
             raise _stale(unknown)
@@ -188,21 +188,19 @@ async def check(
 
 
 async def give_name(replica: Replica, serving: Serving) -> None:
-    """Tell a server that has proven its weights what they are called."""
+    """Send the name of the weights to a server that passed the check."""
     if serving.named:
         await replica.name_weights(serving.version)
         await check_name(replica, serving)
 
 
 async def check_name(replica: Replica, serving: Serving) -> None:
-    """Raise where a server that was told what its weights are called does not say so."""
+    """Raise if a server does not report the name that it was sent for its weights."""
     name = await replica.weights_name() if serving.named else serving.version
     if name is None:
-        raise _stale(
-            f"{replica} does not say what its weights are called (/weight_info, which vLLM 0.32 has)"
-        )
+        raise _stale(f"{replica} does not report the name of its weights (/weight_info; needs vLLM 0.32)")
     if name != serving.version:
-        raise _stale(f"{replica} says that its weights are '{name}', and they are to be '{serving.version}'")
+        raise _stale(f"{replica} reports weights '{name}', expected '{serving.version}'")
 
 
 def _stale(problem: str) -> EndpointError:

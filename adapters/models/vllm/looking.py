@@ -1,12 +1,12 @@
-"""Bounded looks at a server: whether it is there, which routes answer without a key, and what it counts.
+"""Short probes of a server: whether it is up, which routes need no key, and its counters.
 
-No proxies, no redirects, a few seconds: what is watched is near, and a look that hangs tells as much as none.
-What a server counts is on its `/metrics` page (Prometheus text), since it started. Lines that are not known
-are passed over: each version of vLLM has others. Several engines behind one page are added up.
+No proxies, no redirects, a timeout of seconds: the servers are nearby, and a probe that hangs is no use. A
+server's counters since its start are on its `/metrics` page (Prometheus text). Unknown lines are skipped,
+since they differ between versions of vLLM. Counters of several engines behind one page are added up.
 
-The servers of a run are watched meanwhile: at the start, every few seconds, at the end. A server that has no
-such page (most routers) is asked once and is not told of; one that is gone for a while is looked at again.
-Counters that begin anew are those of a server that was started anew.
+The servers of a run are read at its start, every few seconds, and at its end. A server without that page
+(most routers) is asked once and left out of the table; one that is down for a while is read again later.
+Counters that start over mean that the server restarted.
 """
 
 import asyncio
@@ -48,12 +48,14 @@ _COUNTED = {  # the counters of `ServerMetrics`, in its order: their names on th
 
 
 def listens(url: str) -> bool:
-    """Whether somebody takes connections at `url`, also one too busy to answer them."""
+    """Say whether a process accepts connections at `url`, even if it is too busy to answer."""
     parts = urlsplit(url)
     with exempt():  # as in `look`
         try:
             with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=2.0) as peer:
-                itself = bool(peer.getsockname() == peer.getpeername())  # as happens where nobody listens
+                itself = bool(
+                    peer.getsockname() == peer.getpeername()
+                )  # happens on a port without a listener
                 return not itself
         except OSError:
             return False
@@ -68,7 +70,7 @@ def look(
     body: bytes | None = None,
     timeout_s: float = 5.0,
 ) -> Response:
-    """Ask `url` (http://host:port) for `path`; status 0: nobody answered."""
+    """Ask `url` (http://host:port) for `path`; status 0: no answer."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -99,22 +101,22 @@ class ServerMetrics:
 
     @property
     def cached_share(self) -> float | None:
-        """Of the prompts' tokens, how many came from the cache; None before the first."""
+        """Share of prompt tokens that came from the cache, 0..1; None before the first prompt."""
         return self.cached_tokens / self.looked_up_tokens if self.looked_up_tokens else None
 
     def since(self, earlier: "ServerMetrics") -> "ServerMetrics":
-        """What happened after an earlier reading; running and waiting are as they are now."""
+        """Give the counts since an earlier reading; running and waiting are the current ones."""
         return replace(self, **{name: getattr(self, name) - getattr(earlier, name) for name in _COUNTED})
 
     def plus(self, later: "ServerMetrics") -> "ServerMetrics":
-        """Both stretches of time together; of running and waiting, the most."""
+        """Add two periods; of running and waiting, take the larger."""
         counted = {name: getattr(self, name) + getattr(later, name) for name in _COUNTED}
         running, waiting = max(self.running, later.running), max(self.waiting, later.waiting)
         return ServerMetrics(running=running, waiting=waiting, **counted)
 
 
 def read_metrics(page: str) -> ServerMetrics | None:
-    """Read a page; None where it is none of vLLM's."""
+    """Read a `/metrics` page; None if it is not vLLM's."""
     sums: dict[str, float] = defaultdict(float)
     for line in _LINE.finditer(page):
         try:
@@ -131,7 +133,7 @@ def read_metrics(page: str) -> ServerMetrics | None:
 
 
 def read_under_way(page: str) -> int | None:
-    """How many requests the door counts (`{"under_way": 3}`); None where it is no such page."""
+    """Read the number of open requests (`{"under_way": 3}`); None if the page is not of that form."""
     try:
         counted = json.loads(page)["under_way"]
     except (ValueError, KeyError, TypeError):
@@ -140,11 +142,11 @@ def read_under_way(page: str) -> int | None:
 
 
 class Kind(StrEnum):
-    """What somebody without a key could do there."""
+    """What a client without a key can do on a route."""
 
-    LIVES = "lives"  # learn that it is there
-    TELLS = "tells"  # learn what it does
-    WORKS = "works"  # have it work for them
+    LIVES = "lives"  # see that the server is up
+    TELLS = "tells"  # read its state
+    WORKS = "works"  # run requests
     CHANGES = "changes"  # change weights, caches or what it serves
 
 
@@ -238,14 +240,14 @@ class ServerWatch:
             await self._transport.run(read_all())
 
     async def keep_looking(self) -> None:
-        """`look`, until it is cancelled."""
+        """Call `look` repeatedly until cancelled."""
         while not all(seen.silent for seen in self._seen.values()):
             await asyncio.sleep(_EVERY_S)
             await self.look()
 
     async def _read(self, replica: Replica) -> None:
         seen = self._seen[replica]
-        # gone, late or restarting: the next look tells; or it tells what is no number
+        # down, slow, restarting, or a value is not a number: the next reading may succeed
         with suppress(EndpointError, ValueError, OverflowError):
             response = await replica.get("/metrics")
             page = read_metrics(response.text) if response.status == 200 else None
@@ -257,9 +259,9 @@ class ServerWatch:
 
 @asynccontextmanager
 async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterator[ServerWatch]:
-    """In the block, the servers that settings name are looked at; afterwards `table` tells what they did.
+    """Read the counters of the servers in the settings during the block; `table` then has the results.
 
-    `sections`: endpoint, learned, policy: whose servers are asked.
+    `sections`: the settings sections whose servers are read, of "policy" and "experience".
     """
     if not sections:
         yield ServerWatch((), None)
@@ -280,7 +282,7 @@ async def watched(settings: Settings, sections: Collection[str]) -> AsyncIterato
 
 
 def _replicas(settings: Settings, sections: Collection[str], transport: "Transport") -> list[Replica]:
-    """Each server once, by its own address where settings have it."""
+    """Give each server once; replicas by their own addresses if the settings list them."""
     policy, experience = settings.policy, settings.experience
     entries = [
         ("policy", policy.replicas or policy.urls, policy.key_env, policy.key_file),

@@ -26,7 +26,7 @@ from dreamgym_kit.dream.state.pseudo import hidden_fields, probes
 from dreamgym_kit.dream.state.stated import StatedModel
 from dreamgym_kit.dream.state.trees import TreeCase, grow
 from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.dream.state.volatile import Renaming, fresh_fields
+from dreamgym_kit.dream.state.volatile import Renaming, declared, fresh_fields
 from dreamgym_kit.dream.state.wrapping import Wrap, usual_wrap
 
 Part = TypeVar("Part")
@@ -183,7 +183,7 @@ def _vocabulary(
 ) -> tuple[ToolModels, list[RecordedEpisode], Pool]:
     """What all passes speak in: symbols, forms, pseudo-reads, and what is simply counted."""
     writes = {step.tool for episode in episodes for step in episode.steps if step.writes}
-    made_up = {tool: model.said.fresh for tool, model in said.items() if model.said.fresh}
+    made_up = {tool: declared(model.said.fresh) for tool, model in said.items() if model.said.fresh}
     models = ToolModels(
         writes=frozenset(writes | {tool for tool, model in said.items() if model.writes}),
         transitions=sum(len(episode.steps) for episode in episodes),

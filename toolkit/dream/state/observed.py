@@ -1,11 +1,13 @@
 """A tool's answer as one JSON value, and back: what is mined, kept as state, and compared.
 
 Most answers are their content. Failures, artifacts and state updates go under `$answer`. Text that is
-JSON inside (as MCP servers and tool messages carry it) is opened under `$json`, so that rules see the
-fields; it is closed with the very spelling that it had.
+JSON inside (as MCP servers and tool messages carry it), or records as Python prints them, is opened under
+`$json`, so that rules see the fields; it is closed with the very spelling that it had.
 """
 
+import ast
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +16,15 @@ from dreamgym_kit.types import Answer
 
 _PARTS = ("content", "artifact", "error", "error_type", "update")
 
+_RAW = "\ue000"  # before what Python prints and no JSON has: nan, Timestamp('2023-11-30 09:00:00')
+_QUOTED_RAW = re.compile(r"""'\\ue000([^']*)'|"\\ue000([^"]*)\"""")
+_NO_LITERAL = re.compile(r"\bnan\b|\b[A-Za-z_][\w.]*\('[^'\\]*'\)")
+
+
+def _as_python(value: JsonValue) -> str:
+    return _QUOTED_RAW.sub(lambda found: found[1] or found[2], repr(value))
+
+
 _SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
     json.dumps,
     lambda value: json.dumps(value, separators=(",", ":")),
@@ -21,6 +32,7 @@ _SPELLINGS: tuple[Callable[[JsonValue], str], ...] = (
     lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
     lambda value: json.dumps(value, indent=2),
     lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    _as_python,
 )
 _NUMBERS = tuple(range(len(_SPELLINGS)))  # what else stands there is a tool's own data
 
@@ -69,13 +81,24 @@ def _opened(value: JsonValue) -> JsonValue:
 
 def _opened_text(text: str) -> JsonValue:
     try:
-        inside = json.loads(text, parse_constant=_no_json)
+        inside = _from_python(text) if text[1:2] in "{'" else json.loads(text, parse_constant=_no_json)
         for number, spelled in enumerate(_SPELLINGS):
             if spelled(inside) == text:
                 return {"$json": inside, "$spelling": number}
-    except (ValueError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         pass
     return text
+
+
+def _from_python(text: str) -> JsonValue:
+    """Records as Python prints them; a text that starts so may be JSON all the same."""
+    try:
+        return json.loads(text, parse_constant=_no_json)
+    except ValueError:
+        inside = ast.literal_eval(_NO_LITERAL.sub(lambda found: repr(_RAW + found[0]), text))
+        if json.loads(json.dumps(inside)) != inside:  # tuples, keys that are no texts
+            raise ValueError(text) from None
+        return inside
 
 
 def _no_json(name: str) -> JsonValue:

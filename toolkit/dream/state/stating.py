@@ -41,7 +41,9 @@ def as_stated(models: ToolModels, tool: str) -> ToolModelSettings | None:
         data["changes"] = list(_changes(models.rules.get((tool, success), {})))
     data["keeps"] = sorted(_kept(models, tool))
     made_up = models.fresh.get(tool, {}).items()
-    data["fresh"] = {path: list(samples[:_SAMPLES]) for path, samples in made_up if path.strip(".")}
+    data["fresh"] = {
+        path: [str(one) for one in samples[:_SAMPLES]] for path, samples in made_up if path.strip(".")
+    }
     said = {key: value for key, value in data.items() if value}
     return read_model(said, ("tools", tool, "model"), _nowhere) if set(said) - {"fresh"} else None
 

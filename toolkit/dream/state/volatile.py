@@ -15,8 +15,8 @@ from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode
 from dreamgym_kit.dream.state.values import field_path, is_scalar, spell, walk
 from dreamgym_kit.serialization import JsonValue
 
-Fresh = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""By tool and field path: some recorded values, as spelled."""
+Fresh = Mapping[str, Mapping[str, tuple[str | int, ...]]]
+"""By tool and field path: some recorded values."""
 
 SIGN = "\u00a7"
 SYMBOL = re.compile(f"{SIGN}[^{SIGN}#]+#\\d+")
@@ -26,10 +26,10 @@ _LEAST = 5
 _SAMPLES = 40
 
 
-def fresh_fields(episodes: Iterable[RecordedEpisode]) -> dict[str, dict[str, tuple[str, ...]]]:
+def fresh_fields(episodes: Iterable[RecordedEpisode]) -> dict[str, dict[str, tuple[str | int, ...]]]:
     """The fields of write answers whose values nothing explains: never seen before, not from an argument."""
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    samples: dict[tuple[str, str], list[str]] = defaultdict(list)
+    samples: dict[tuple[str, str], list[str | int]] = defaultdict(list)
     for episode in episodes:
         seen: set[str] = set()
         for step in episode.steps:
@@ -38,10 +38,10 @@ def fresh_fields(episodes: Iterable[RecordedEpisode]) -> dict[str, dict[str, tup
                 count = counts[step.tool, name]
                 count[0] += 1
                 count[1] += spell(value) not in seen and spell(value) not in given
-                samples[step.tool, name].append(str(value))
+                samples[step.tool, name].append(value)
             seen.update(given)
             seen.update(spell(value) for _, value in walk(step.seen) if is_scalar(value))
-    found: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    found: dict[str, dict[str, tuple[str | int, ...]]] = defaultdict(dict)
     for (tool, name), (total, new) in counts.items():
         varied = len(set(samples[tool, name])) > 1 or total == new
         if total >= _LEAST and new >= 0.95 * total and varied and _ID_NAME.search(name):
@@ -49,7 +49,15 @@ def fresh_fields(episodes: Iterable[RecordedEpisode]) -> dict[str, dict[str, tup
     return dict(found)
 
 
-def _new_values(step: HistoryStep) -> Iterable[tuple[str, JsonValue]]:
+def declared(samples: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str | int, ...]]:
+    """Made-up ids as a person declares them: texts, of which those that are plain numbers mean numbers."""
+    return {
+        name: tuple(int(text) if text.isdigit() and text[0] != "0" else text for text in texts)
+        for name, texts in samples.items()
+    }
+
+
+def _new_values(step: HistoryStep) -> Iterable[tuple[str, str | int]]:
     for path, value in walk(step.seen):
         inside_list = any(isinstance(part, int) for part in path)
         if inside_list or isinstance(value, (bool, float)) or not isinstance(value, (str, int)):
@@ -110,30 +118,31 @@ def symbol_of(tool: str, name: str, count: int) -> str:
 def mint(symbol: str, fresh: Fresh, seed: str) -> JsonValue:
     """Make up an id: the next number where ids are numbered, else random signs of the recorded kinds."""
     place, _, count = symbol[len(SIGN) :].rpartition("#")
-    samples = next(
+    recorded: tuple[str | int, ...] = next(
         (
-            texts
+            values
             for tool, names in fresh.items()
-            for name, texts in names.items()
+            for name, values in names.items()
             if f"{tool}.{name}" == place
         ),
         (),
     )
-    if not samples:
+    if not recorded:
         return symbol
+    samples, is_number = [str(value) for value in recorded], isinstance(recorded[0], int)
     parts = [_NUMBERED.fullmatch(text) for text in samples]
     prefixes = {part[1] for part in parts if part is not None}
     if all(parts) and len(prefixes) == 1:
         numbers = sorted({int(part[2]) for part in parts if part is not None})
         if numbers[-1] - numbers[0] <= 2 * len(samples):  # a counter
             number = str(numbers[0] + int(count) - 1)
-            return int(number) if prefixes == {""} else next(iter(prefixes)) + number
+            return int(number) if is_number else next(iter(prefixes)) + number
     drawn = random.Random(f"{seed} {symbol}")  # noqa: S311  the same dream tells the same id
     like = drawn.choice(samples)
     same = sum(1 for _ in takewhile(lambda signs: len(set(signs)) == 1, zip(*samples, strict=False)))
     same = same if len(set(samples)) > 1 else 0  # one sample alone tells no prefix
     text = like[:same] + "".join(_similar(sign, drawn) for sign in like[same:])
-    return int(text) if like.isdigit() and like[0] != "0" else text
+    return int(text) if is_number else text
 
 
 def _similar(sign: str, drawn: random.Random) -> str:

@@ -20,14 +20,19 @@ const HIDDEN = new RegExp(
     '\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]|[\\u{e0000}-\\u{e0fff}]',
   'gu',
 );
-const plain = (text) =>
-  String(text)
+const UNUSUAL = /[^\n -~]/; // cheap to look for, and most texts of a page have none
+function plain(value) {
+  const text = String(value);
+  if (!UNUSUAL.test(text)) return text;
+  return text
     .replace(/\r\n/g, '\n')
     .replace(HIDDEN, (char) => '\u27e8' + char.codePointAt(0).toString(16).padStart(4, '0') + '\u27e9');
+}
 
 function fill(node, children) {
-  for (const child of children.flat(9)) {
-    if (child !== null && child !== undefined && child !== false)
+  for (const child of children) {
+    if (Array.isArray(child)) fill(node, child);
+    else if (child !== null && child !== undefined && child !== false)
       node.append(child.nodeType ? child : plain(child));
   }
   return node;
@@ -122,12 +127,11 @@ const headings = (...names) => {
 };
 const table = (name, tag, columns, rows) => wide(name, h(tag, headings(...columns), h('tbody', rows)));
 const tableRow = (name, ...cells) => h('tr', h('th', {scope: 'row'}, name), cells);
-const amount = (count, kind = '') => h('td', {class: 'num' + kind}, whole.format(count));
+const amount = (count, kind = '') => h('td', {class: 'num' + kind}, whole(count));
 
-/* The two blocks of data, read once; steps are unpacked when they are first asked for. */
+/* The two blocks of data: the second, which is most of the page, is read when steps are first asked for. */
 
 const D = JSON.parse(id('data-report').textContent);
-const PACK = JSON.parse(id('data-episodes').textContent);
 const KNOWN_SCHEMA = 2;
 const TOOLS = D.tools || [],
   TASKS = D.tasks || [],
@@ -162,9 +166,11 @@ function calls(episode) {
 }
 const badness = (episode) => WORST[episode.bad ? '!' : episode.verdict];
 
+let loaded;
+const pack = () => (loaded ??= JSON.parse(id('data-episodes').textContent));
 const chunks = new Map();
 function chunk(number) {
-  if (!chunks.has(number)) chunks.set(number, unpack(PACK.chunks[number]));
+  if (!chunks.has(number)) chunks.set(number, unpack(pack().chunks[number]));
   return chunks.get(number);
 }
 async function unpack(packed) {
@@ -173,9 +179,13 @@ async function unpack(packed) {
   return JSON.parse(await new Response(opened).text());
 }
 /* An episode's steps; null where the page had no room for them. */
-const detail = async (place) => (await chunk(Math.floor(place / PACK.per_chunk)))[place % PACK.per_chunk];
+async function detail(place) {
+  const each = pack().per_chunk;
+  return (await chunk(Math.floor(place / each)))[place % each];
+}
 
-const whole = new Intl.NumberFormat('en');
+// not Intl.NumberFormat: its first use loads a library, a tenth of the time until the page is open
+const whole = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ',');
 // as the terminal rounds: half to even, never up to 100 or down to 0
 function wholePercent(share) {
   const below = Math.floor(100 * share);
@@ -186,7 +196,7 @@ function wholePercent(share) {
 // an interval's bounds outwards, as the terminal does
 const wholeBounds = (low, high) => [Math.floor((100 * low).toFixed(9)), Math.ceil((100 * high).toFixed(9))];
 const percent = (share) => wholePercent(share) + '%';
-const plural = (count, word) => `${whole.format(count)} ${word}${count === 1 ? '' : 's'}`;
+const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? '' : 's'}`;
 const words = (name) => String(name).replace(/_/g, ' ');
 /* At most so many characters, and how many more there are. */
 const cutEnd = (text, most) =>
@@ -261,7 +271,7 @@ function path(episode) {
 function stack(counts, width = 220, height = 10) {
   const codes = Object.keys(SOURCES).filter((code) => counts[code]);
   const sum = codes.reduce((total, code) => total + counts[code], 0) || 1;
-  const label = codes.map((code) => `${CODES[code]} ${whole.format(counts[code])}`).join(', ') || 'none';
+  const label = codes.map((code) => `${CODES[code]} ${whole(counts[code])}`).join(', ') || 'none';
   let x = 0;
   const parts = codes.map((code) => {
     const left = x,
@@ -284,7 +294,7 @@ const swatch = (code) => svg(11, 11, {}, rect(0.5, 0.5, 10, 10, 'f-' + code));
 
 /* How many of a kind, behind its sign. */
 const counted = (name, count, text) =>
-  h('span', name ? sign(name) : null, h('span', h('b', whole.format(count)), ' ' + text));
+  h('span', name ? sign(name) : null, h('span', h('b', whole(count)), ' ' + text));
 /* The least confidence of some answers, marked where it is little. */
 const least = (confidence) =>
   h('td', {class: 'num' + (confidence < 0.5 ? ' w-watch' : '')}, confidence?.toFixed(2));

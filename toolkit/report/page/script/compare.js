@@ -68,7 +68,7 @@ function marks(text) {
   return h(
     'span.marks',
     all.slice(0, MOST_MARKS).map(([name]) => sign(name, 11)),
-    all.length > MOST_MARKS ? ` of ${whole.format(all.length)}` : null,
+    all.length > MOST_MARKS ? ` of ${whole(all.length)}` : null,
     h('span.vh', label),
   );
 }
@@ -89,7 +89,7 @@ function taskRow(task) {
 }
 function taskTable(name, list) {
   const body = h('tbody');
-  const more = button('btn.more', () => grown(list.length), `Show all ${whole.format(list.length)}`);
+  const more = button('btn.more', () => grown(list.length), `Show all ${whole(list.length)}`);
   function grown(count) {
     body.append(...list.slice(body.children.length, count).map(taskRow));
     more.hidden = body.children.length >= list.length;

@@ -46,7 +46,7 @@ function answer(step) {
   );
 }
 const cutAt = ({length}) =>
-  length ? h('p.soft', `cut here; ${whole.format(length)} characters in all`) : null;
+  length ? h('p.soft', `cut here; ${whole(length)} characters in all`) : null;
 const answerBox = (step, ...before) =>
   h(
     'div.ans',
@@ -193,7 +193,7 @@ function heading(one, episode) {
     plural(calls(episode).length, 'call'),
     duration(episode.s),
     one && one.model_calls ? plural(one.model_calls, 'model call') : null,
-    one && one.tokens ? whole.format(one.tokens) + ' tokens' : null,
+    one && one.tokens ? whole(one.tokens) + ' tokens' : null,
     episode.usd ? money(episode.usd) : null,
     episode.reward !== undefined && episode.reward !== null ? 'reward ' + episode.reward : null,
     episode.confidence === undefined ? null : 'least confidence ' + episode.confidence.toFixed(2),
@@ -215,7 +215,7 @@ function crumb(episode) {
     'nav.crumb',
     {'aria-label': 'Episodes'},
     h('a', {href: hashOf()}, 'All episodes'),
-    h('span.faint.pos', at >= 0 ? `${whole.format(at + 1)} of ${whole.format(hits.length)} listed` : ''),
+    h('span.faint.pos', at >= 0 ? `${whole(at + 1)} of ${whole(hits.length)} listed` : ''),
     at >= 0 ? [to(at - 1, (name) => '\u2190 ' + name), to(at + 1, (name) => name + ' \u2192')] : null,
   );
 }

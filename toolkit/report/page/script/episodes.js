@@ -66,9 +66,9 @@ const wordsOf = (one) =>
 async function readAll() {
   if (texts) return;
   texts = new Array(E.length).fill('');
-  for (let number = 0; number < PACK.chunks.length; number++) {
+  for (let number = 0; number < pack().chunks.length; number++) {
     (await chunk(number)).forEach((one, place) => {
-      texts[number * PACK.per_chunk + place] = wordsOf(one);
+      texts[number * pack().per_chunk + place] = wordsOf(one);
     });
     await new Promise((done) => setTimeout(done));
   }
@@ -89,7 +89,7 @@ function list() {
   drawn = 0;
   grow(FIRST_ROWS);
   const text = hits.length
-    ? `${whole.format(hits.length)} of ${plural(E.length, 'episode')}`
+    ? `${whole(hits.length)} of ${plural(E.length, 'episode')}`
     : 'No episode is like that.';
   listed.textContent = text;
   tell(text);
@@ -125,7 +125,7 @@ function grow(count) {
   drawn = Math.min(hits.length, drawn + count);
   const left = hits.length - drawn;
   more.parentNode.hidden = left === 0;
-  more.textContent = `Show ${Math.min(MORE_ROWS, left)} more of ${whole.format(left)}`;
+  more.textContent = `Show ${Math.min(MORE_ROWS, left)} more of ${whole(left)}`;
 }
 function hashOf() {
   const set = Object.entries(filter)
@@ -157,7 +157,7 @@ function verdictButton(name) {
     filter.v = name;
     refilter();
   };
-  const text = name ? [sign(name), `${name} ${whole.format(D.verdict.counts[name] || 0)}`] : 'all';
+  const text = name ? [sign(name), `${name} ${whole(D.verdict.counts[name] || 0)}`] : 'all';
   const attributes = {type: 'button', 'aria-pressed': 'false', 'data-v': name, onclick: choose};
   return h('button.btn', attributes, text);
 }

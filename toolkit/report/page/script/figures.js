@@ -6,7 +6,7 @@ const sourceKey = (counts) =>
     Object.entries(SOURCES)
       .filter(([code]) => counts[code])
       .map(([code, [name, meaning]]) =>
-        h('span', swatch(code), `${name} ${whole.format(counts[code])}`, h('span.faint', meaning)),
+        h('span', swatch(code), `${name} ${whole(counts[code])}`, h('span.faint', meaning)),
       ),
   );
 
@@ -47,7 +47,7 @@ const trustRow = (tool) =>
     h('th.mono', {scope: 'row'}, tool.name),
     amount(tool.calls),
     h('td', stack(tool.sources)),
-    h('td.num', `${whole.format(tool.grounded)} of ${whole.format(tool.dreamt)}`),
+    h('td.num', `${whole(tool.grounded)} of ${whole(tool.dreamt)}`),
     h('td', tool.confidence ? confidences(tool.confidence) : null),
     least(tool.confidence?.least),
     amount(tool.sources.x || 0, tool.sources.x ? ' w-watch' : ' faint'),
@@ -85,7 +85,7 @@ function faults() {
   if (!D.faults) return null;
   const used = ([place, count]) => {
     const {name, effect} = TOOLS[place];
-    return h('span.word.gap', icon(effect), h('span.mono', name), ` ${whole.format(count)}`);
+    return h('span.word.gap', icon(effect), h('span.mono', name), ` ${whole(count)}`);
   };
   const kinds = D.faults.kinds.map((fault) =>
     tableRow(words(fault.kind), amount(fault.calls), h('td', fault.tools.map(used))),

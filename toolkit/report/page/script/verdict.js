@@ -158,7 +158,7 @@ function finding(group) {
   const all = h(
     'a',
     {href: '#q=' + encodeURIComponent('finding:' + group.kind)},
-    `all ${whole.format(group.count)}`,
+    `all ${whole(group.count)}`,
   );
   const body = [
     h('p', group.count > 1 ? h('span.soft', 'First: ') : null, group.text),
@@ -187,9 +187,9 @@ function effectRow(call) {
 async function otherCalls(group) {
   const seen = new Set(group.sample.map((call) => call.episode + '/' + call.step)),
     rows = [];
-  for (let number = 0; number < PACK.chunks.length && rows.length < MOST_MORE; number++) {
+  for (let number = 0; number < pack().chunks.length && rows.length < MOST_MORE; number++) {
     (await chunk(number)).forEach((one, place) => {
-      const episode = number * PACK.per_chunk + place;
+      const episode = number * pack().per_chunk + place;
       for (const step of one ? one.steps : []) {
         const called = step.kind === 'call' && step.tool === group.tool;
         if (called && !seen.has(episode + '/' + step.step)) rows.push(effectRow({...step, episode}));
@@ -206,10 +206,10 @@ function tool(group) {
     const rows = await otherCalls(group),
       left = rest - rows.length;
     const every = h('a', {href: '#tool=' + encodeURIComponent(group.tool)}, 'the episodes that call it');
-    const others = left > 0 ? h('p.soft', `${whole.format(left)} more: `, every) : '';
+    const others = left > 0 ? h('p.soft', `${whole(left)} more: `, every) : '';
     event.target.replaceWith(...rows, others);
   };
-  const label = `Show ${rest > MOST_MORE ? `the next ${MOST_MORE} of ` : 'the other '}${whole.format(rest)}`;
+  const label = `Show ${rest > MOST_MORE ? `the next ${MOST_MORE} of ` : 'the other '}${whole(rest)}`;
   return h(
     'details.tool',
     {open: group.wrong > 0},
@@ -218,7 +218,7 @@ function tool(group) {
       h('span.tn', group.tool),
       h('span.word', icon(group.effect), group.effect),
       h('span.soft', `${plural(group.calls, 'call')} in ${plural(group.episodes, 'episode')}`),
-      h('span.flag', group.wrong ? `${whole.format(group.wrong)} wrong` : ''),
+      h('span.flag', group.wrong ? `${whole(group.wrong)} wrong` : ''),
     ),
     h('div.in', group.sample.map(effectRow), rest > 0 ? button('btn', more, label) : null),
   );

@@ -1,0 +1,453 @@
+"""Where records stand in a tool suite's answers, and what is known of each record.
+
+A *collection* is a set of records with a key: all orders, all users. Nothing is told by names alone: they
+break ties, and what counts is which values are repeated where.
+
+    document    a read whose answer repeats its one argument in a field: `get_order(order_id)`
+    list        an answer that holds records with a key of their own: `list_parts()`
+    projection  `{field: value}` of one record: `get_part_information(part_id, field)`
+    view        any other read: what it said is kept under its arguments
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamgym_kit.dream.programs.values import (
+    UNKNOWN,
+    SeenStep,
+    ValueKey,
+    at_path,
+    is_key,
+    is_scalar,
+    same,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+VIEW = "view:"
+WHOLE = "\0whole"
+"""Beside a known record's fields: whether all of them are known."""
+_ID_ENDINGS = ("id", "sku", "key")
+_KEY_ENDINGS = ("id", "_no", "key", "sku", "code")
+_UNIQUE_ENDINGS = ("id", "no", "email", "code", "key")
+_MOSTLY = 0.95  # share of answers that have to show a form
+_ALIKE = 0.7  # share of fields by which two answers are records of one collection
+
+Path = tuple[str, ...]
+RowKey = tuple[str, ValueKey]
+"""Collection, and the key of a record in it."""
+
+
+class Document(NamedTuple):
+    """A tool whose whole answer is one record."""
+
+    collection: str
+    key_field: str
+    key_arg: str | None
+
+
+class ListSite(NamedTuple):
+    """A list of records in a tool's answer."""
+
+    path: Path
+    collection: str
+    key_field: str
+
+
+class Projection(NamedTuple):
+    """A tool that answers one field of one record."""
+
+    collection: str
+    key_arg: str
+    field_arg: str
+
+
+class Fact(NamedTuple):
+    """What an answer says of one record."""
+
+    collection: str
+    key: JsonValue
+    fields: Any  # a mapping, or GONE
+    whole: bool  # whether these are all its fields
+
+    @property
+    def row(self) -> RowKey:
+        """Which record."""
+        return self.collection, value_key(self.key)
+
+
+class RecordedCalls(NamedTuple):
+    """An episode as collections are mined from it."""
+
+    id: str
+    world: str
+    steps: tuple[SeenStep, ...]
+
+
+def args_key(args: Mapping[str, JsonValue]) -> JsonValue:
+    """The key of a view: its arguments."""
+    return dict(sorted(args.items()))
+
+
+class Collections:
+    """Where records stand in the answers of some recordings; see the module.
+
+    Attributes:
+        documents, lists, projections, views: by tool.
+        key_fields: by collection, its key.
+        fields: by collection, the fields of its whole records.
+        tool_fields: by tool, the fields that its document shows.
+        maps: (collection, path) of fields whose keys are ids, not names.
+        element_keys: by (collection, path) of a list in a record, the fields that tell its elements apart.
+        arg_refs, field_refs: by (tool, argument) and (collection, field), whose record it names.
+        arg_fields: by (tool, argument), (collection, field) where it names a record by another unique field.
+        arg_maps: by (tool, argument), (collection, path) of the map whose keys it takes.
+    """
+
+    def __init__(self, reads: frozenset[str], episodes: Sequence[RecordedCalls]) -> None:
+        self.reads = reads
+        self.documents: dict[str, Document] = {}
+        self.lists: dict[str, list[ListSite]] = {}
+        self.projections: dict[str, Projection] = {}
+        self.views: set[str] = set()
+        self.key_fields: dict[str, str] = {}
+        self.fields: dict[str, set[str]] = defaultdict(set)
+        self.tool_fields: dict[str, set[str]] = {}
+        self.maps: set[tuple[str, Path]] = set()
+        self.element_keys: dict[tuple[str, Path], list[str]] = {}
+        self.arg_refs: dict[tuple[str, str], str] = {}
+        self.field_refs: dict[tuple[str, str], str] = {}
+        self.arg_fields: dict[tuple[str, str], tuple[str, str]] = {}
+        self.arg_maps: dict[tuple[str, str], tuple[str, Path]] = {}
+        steps: dict[str, list[SeenStep]] = defaultdict(list)
+        for episode in episodes:
+            for step in episode.steps:
+                steps[step.tool].append(step)
+        self._find_projections(steps)
+        self._find_documents(steps)
+        self._find_lists(steps)
+        structured = {*self.documents, *self.projections, *self.lists}
+        self.views = {tool for tool in steps if tool in reads and tool not in structured}
+        self._find_shapes(steps)
+        self._find_references(episodes)
+
+    def facts(self, step: SeenStep) -> list[Fact]:
+        """What an answer says of records, and of the view that it is."""
+        tool, args, out = step.tool, step.args, step.out
+        projection, document = self.projections.get(tool), self.documents.get(tool)
+        if step.ok and isinstance(out, dict):
+            named = args.get(projection.field_arg) if projection is not None else None
+            if projection is not None and isinstance(named, str) and named in out:
+                if projection.key_arg not in args:
+                    return []
+                key = args[projection.key_arg]
+                fields = {**out, self.key_fields[projection.collection]: key}
+                return [Fact(projection.collection, key, fields, False)]
+            if document is not None:
+                key = out.get(document.key_field)
+                return [Fact(document.collection, key, out, True)] if is_key(key) else []
+        view = Fact(VIEW + tool, args_key(args), {"": [step.ok, out]}, True)
+        if step.ok and tool in self.lists:
+            return [*self._listed(tool, out), view]
+        return [view] if tool in self.views else []
+
+    def _listed(self, tool: str, out: JsonValue) -> Iterator[Fact]:
+        for site in self.lists[tool]:
+            items = at_path(out, site.path)
+            for item in items if isinstance(items, list) else ():
+                if isinstance(item, dict) and site.key_field in item:
+                    yield Fact(site.collection, item[site.key_field], item, False)
+
+    def flat(self, collection: str, fields: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[str, Any]]:
+        """The named scalars of a record; maps of records are left out."""
+
+        def walk(path: Path, value: Any, left: int) -> Iterator[tuple[str, Any]]:
+            if is_scalar(value):
+                yield ".".join(path), value
+            elif isinstance(value, dict) and left and (collection, path) not in self.maps:
+                for name, item in value.items():
+                    yield from walk((*path, str(name)), item, left - 1)
+
+        for name, value in fields.items():
+            if name != WHOLE:
+                yield from walk((name,), value, depth)
+
+    def _find_projections(self, steps: Mapping[str, list[SeenStep]]) -> None:
+        for tool, calls in steps.items():
+            records = [step for step in calls if step.ok and isinstance(step.out, dict)]
+            good = [(step.args, step.out) for step in records if len(step.out) == 1]
+            if tool not in self.reads or len(good) < max(2, _MOSTLY * len(records)):
+                continue
+            for field_arg in sorted({name for args, _ in good for name in args}):
+                if all(args.get(field_arg) == next(iter(out)) for args, out in good):
+                    others = [name for name in good[0][0] if name != field_arg]
+                    if len(others) == 1:
+                        self.projections[tool] = Projection(others[0], others[0], field_arg)
+                        self.key_fields[others[0]] = others[0]
+
+    def _find_documents(self, steps: Mapping[str, list[SeenStep]]) -> None:
+        reads, writes = [], []
+        for tool, calls in steps.items():
+            good = [step for step in calls if step.ok and isinstance(step.out, dict)]
+            if not good or tool in self.projections:
+                continue
+            best = self._repeated_argument(good)
+            fields = Counter(name for step in good for name in step.out)
+            if tool not in self.reads:
+                writes.append((tool, *(best or (None, None)), fields))
+            elif best is not None:
+                alone = sum(set(step.args) <= {best[1]} for step in good)
+                if alone >= _MOSTLY * len(good):  # other arguments would make it a query
+                    reads.append((tool, *best, fields))
+        for tool, field, arg, fields in [*reversed(reads), *writes]:
+            self._add_document(tool, field, arg, set(fields))
+
+    def _repeated_argument(self, good: Sequence[SeenStep]) -> tuple[str, str] | None:
+        """The field that repeats an argument in (nearly) every answer, and that argument."""
+        best, found = None, None
+        names = list(good[0].out)
+        for field in sorted({name for step in good for name in step.out}):
+            values = [step.out[field] for step in good if field in step.out]
+            distinct = len({value_key(value) for value in values if is_scalar(value)})
+            for arg in sorted({name for step in good for name in step.args}):
+                hits = sum(
+                    field in step.out
+                    and is_key(step.out[field])
+                    and same(step.args.get(arg, UNKNOWN), step.out[field])
+                    for step in good
+                )
+                named = field in (arg, "id")
+                if hits < _MOSTLY * len(good) or not (distinct >= 2 or len(good) == 1 or named):
+                    continue
+                score = (distinct, named, -names.index(field) if field in names else -99)
+                if best is None or score > best:
+                    best, found = score, (field, arg)
+        return found
+
+    def _add_document(self, tool: str, field: str | None, arg: str | None, fields: set[str]) -> None:
+        found = None
+        for collection, known in self.fields.items():
+            key = self.key_fields[collection]
+            keyed = field is None or field == key or tool not in self.reads
+            if keyed and key in fields and len(fields & known) >= _ALIKE * max(len(fields), len(known)):
+                found = collection
+                break
+        if found is None and tool in self.reads and len(fields) >= 2 and field is not None:
+            found = field if field not in self.key_fields else f"{field}@{tool}"
+            self.key_fields[found] = field
+        if found is None:
+            return
+        key = self.key_fields[found]
+        self.fields[found] |= fields
+        self.tool_fields[tool] = fields
+        self.documents[tool] = Document(found, key, arg if field == key else None)
+
+    def _find_lists(self, steps: Mapping[str, list[SeenStep]]) -> None:
+        keys = self._known_keys(steps)
+        said = {
+            value_key(value)
+            for calls in steps.values()
+            for step in calls
+            for value in step.args.values()
+            if is_key(value)
+        }
+        for tool, calls in sorted(steps.items()):
+            if tool not in self.reads or tool in self.documents:
+                continue
+            for path, lists in _lists_in(calls).items():
+                self._add_list(tool, path, lists, keys, said)
+
+    def _known_keys(self, steps: Mapping[str, list[SeenStep]]) -> dict[str, set[ValueKey]]:
+        """By collection, the keys of its records."""
+        keys: dict[str, set[ValueKey]] = defaultdict(set)
+        for tool, document in self.documents.items():
+            for step in steps[tool]:
+                if step.ok and isinstance(step.out, dict) and document.key_field in step.out:
+                    keys[document.collection].add(value_key(step.out[document.key_field]))
+        for tool, projection in self.projections.items():
+            for step in steps[tool]:
+                if projection.key_arg in step.args:
+                    keys[projection.collection].add(value_key(step.args[projection.key_arg]))
+        return keys
+
+    def _add_list(
+        self,
+        tool: str,
+        path: Path,
+        lists: list[list[JsonValue]],
+        keys: dict[str, set[ValueKey]],
+        said: set[ValueKey],
+    ) -> None:
+        records = [item for items in lists for item in items if isinstance(item, dict)]
+        if not records or sum(map(len, lists)) != len(records):
+            return
+        best: tuple[float, str, str | None] | None = None
+        for field in sorted({name for record in records for name in record} - {"error"}):
+            values = [record.get(field) for record in records]
+            if not all(map(is_key, values)) or not all(_one_word(value, field) for value in values):
+                continue
+            if any(len({value_key(item[field]) for item in items}) < len(items) for items in lists):
+                continue
+            mine = {value_key(value) for value in values}
+            share, joined = max(
+                (
+                    (len(mine & known) / len(mine), collection)
+                    for collection, known in keys.items()
+                    if self.key_fields[collection] == field
+                ),
+                default=(0.0, None),
+            )
+            score = share * 3 + (field == "id" or field.lower().endswith(_KEY_ENDINGS))
+            score += len(mine & said) / len(mine) + 0.5 * (field in self.key_fields.values())
+            if score >= 0.9 and (best is None or score > best[0]):
+                best = (score, field, joined if share >= 0.1 else None)
+        if best is None:
+            return
+        _, field, joined = best
+        if joined is None:
+            joined = next(
+                (name for name, key in self.key_fields.items() if key == field and not self.fields[name]),
+                None,
+            ) or (field if field not in self.key_fields else f"{field}@{tool}")
+            self.key_fields[joined] = field
+            keys[joined] |= {value_key(record[field]) for record in records}
+        self.lists.setdefault(tool, []).append(ListSite(path, joined, field))
+
+    def _find_shapes(self, steps: Mapping[str, list[SeenStep]]) -> None:
+        """Which fields are maps of records, and which lists in records have a key of their own."""
+        seen: dict[tuple[str, Path], list[Any]] = defaultdict(list)
+
+        def walk(collection: str, path: Path, value: Any, left: int) -> None:
+            if isinstance(value, dict):
+                seen[collection, path].append(value)
+                for name, item in value.items() if left else ():
+                    walk(collection, (*path, name), item, left - 1)
+            elif isinstance(value, list) and value and isinstance(value[0], dict):
+                seen[collection, path].append(value)
+
+        for tool, document in self.documents.items():
+            for step in steps[tool]:
+                if step.ok and isinstance(step.out, dict):
+                    for name, item in step.out.items():
+                        walk(document.collection, (name,), item, 1)
+        for (collection, path), values in seen.items():
+            self._add_shape(collection, path, values)
+
+    def _add_shape(self, collection: str, path: Path, values: list[Any]) -> None:
+        mappings = [value for value in values if isinstance(value, dict)]
+        names = Counter(name for value in mappings for name in value)
+        of_records = all(isinstance(item, dict) for value in mappings for item in value.values())
+        varied = names.total() < 0.5 * len(names) * len(mappings)  # a name of a field would come again
+        if mappings and of_records and len(names) >= 3 and varied:
+            self.maps.add((collection, path))
+        items = [
+            item for value in values if isinstance(value, list) for item in value if isinstance(item, dict)
+        ]
+        for field in sorted({name for item in items for name in item}):
+            named = field == "id" or field.lower().endswith(_ID_ENDINGS)
+            if named and all(is_key(item.get(field)) for item in items):
+                self.element_keys.setdefault((collection, path), []).append(field)
+
+    def _find_references(self, episodes: Sequence[RecordedCalls]) -> None:
+        """Which arguments and fields name a record of which collection: by how often they hit one."""
+        seen = _Values()
+        for episode in episodes:
+            for step in episode.steps:
+                self._count_values(episode.world, step, seen)
+        self._find_argument_references(seen)
+        for (owner, name), values in seen.fields.items():
+            if name == self.key_fields.get(owner):
+                continue
+            collection = self._named_collection(name, values, seen.keys)
+            if collection is not None:
+                self.field_refs[owner, name] = collection
+
+    def _find_argument_references(self, seen: "_Values") -> None:
+        keys, fields = seen.keys, seen.fields
+        unique = {
+            (collection, name): values
+            for (collection, name), values in fields.items()
+            if name != self.key_fields.get(collection)
+            and "." not in name
+            and name.endswith(_UNIQUE_ENDINGS)
+            and len(values) >= 0.98 * len(keys[collection]) >= 5
+        }
+        for (tool, name), values in seen.args.items():
+            collection = self._named_collection(name, values, keys)
+            if collection is not None:
+                self.arg_refs[tool, name] = collection
+            else:
+                hits = [
+                    (len(values & other) / len(values), where)
+                    for where, other in unique.items()
+                    if len(values & other) >= max(2, 0.3 * len(values))
+                ]
+                if hits:
+                    self.arg_fields[tool, name] = max(hits)[1]
+            for where, other in seen.map_keys.items():
+                if len(values & other) >= max(2, 0.3 * len(values)):
+                    self.arg_maps[tool, name] = where
+
+    def _count_values(self, world: str, step: SeenStep, seen: "_Values") -> None:
+        for name, value in step.args.items():
+            for item in value if isinstance(value, list) else [value]:
+                if is_key(item):
+                    seen.args[step.tool, name].add((world, value_key(item)))
+        for fact in self.facts(step):
+            if fact.collection.startswith(VIEW):
+                continue
+            seen.keys[fact.collection].add((world, value_key(fact.key)))
+            for name, value in self.flat(fact.collection, fact.fields):
+                if is_key(value):
+                    seen.fields[fact.collection, name].add((world, value_key(value)))
+            for where in sorted(self.maps):
+                inside = at_path(fact.fields, where[1]) if where[0] == fact.collection else None
+                for name in inside if isinstance(inside, dict) else ():
+                    seen.map_keys[where].add((world, value_key(name)))
+
+    def _named_collection(
+        self,
+        name: str,
+        values: set[tuple[str, ValueKey]],
+        keys: Mapping[str, set[tuple[str, ValueKey]]],
+    ) -> str | None:
+        """The collection whose keys these values hit most often."""
+        numbers = all(key[0] == "n" for _, key in values)
+        last, best = name.split(".")[-1], (0.0, "")
+        for collection, others in keys.items():
+            key_field = self.key_fields[collection]
+            share = len(values & others) / len(values)
+            named = last == key_field or (key_field == "id" and last.endswith("id"))
+            if share >= (0.8 if numbers else 0.3) or (named and share > 0):
+                best = max(best, (share + named, collection))
+        if best[1] and (len(values & keys[best[1]]) >= 2 or best[0] >= 1):
+            return best[1]
+        return None
+
+
+class _Values:
+    """Values by where they stand, each with its world: of arguments, keys, fields, and keys of maps."""
+
+    def __init__(self) -> None:
+        self.args: dict[tuple[str, str], set[tuple[str, ValueKey]]] = defaultdict(set)
+        self.keys: dict[str, set[tuple[str, ValueKey]]] = defaultdict(set)
+        self.fields: dict[tuple[str, str], set[tuple[str, ValueKey]]] = defaultdict(set)
+        self.map_keys: dict[tuple[str, Path], set[tuple[str, ValueKey]]] = defaultdict(set)
+
+
+def _lists_in(calls: Sequence[SeenStep]) -> dict[Path, list[list[JsonValue]]]:
+    """The lists in a tool's answers, by where they stand."""
+    sites: dict[Path, list[list[JsonValue]]] = defaultdict(list)
+    for step in calls:
+        if step.ok and isinstance(step.out, list):
+            sites[()].append(step.out)
+        elif step.ok and isinstance(step.out, dict):
+            for name, value in step.out.items():
+                if isinstance(value, list):
+                    sites[(name,)].append(value)
+    return sites
+
+
+def _one_word(value: JsonValue, field: str) -> bool:
+    return (isinstance(value, str) and len(value.split()) == 1) or field.lower().endswith(("id", "no"))

@@ -1,0 +1,219 @@
+"""Tests over names.
+
+A test is True, False, or UNKNOWN where what it needs is not known.
+"""
+
+from collections import Counter
+from typing import Any
+
+from msgspec import Struct
+
+from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.values import (
+    UNKNOWN,
+    is_number,
+    is_scalar,
+    known,
+    same,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+Example = tuple[Scope, JsonValue]
+Truth = Any
+"""True, False or UNKNOWN."""
+
+
+class Condition(Struct, frozen=True, tag_field="test", tag=str.lower):
+    """A test."""
+
+    def __call__(self, scope: Scope) -> Truth:
+        """Its truth in a scope."""
+        raise NotImplementedError
+
+
+class Is(Condition, frozen=True):
+    """A name has this value."""
+
+    name: str
+    value: JsonValue
+
+    def __call__(self, scope: Scope) -> Truth:
+        value = scope.get(self.name, UNKNOWN)
+        return same(value, self.value) if known(value) else UNKNOWN
+
+
+class Among(Condition, frozen=True):
+    """A name has one of these values."""
+
+    name: str
+    values: tuple[JsonValue, ...]
+
+    def __call__(self, scope: Scope) -> Truth:
+        value = scope.get(self.name, UNKNOWN)
+        if not known(value) or not is_scalar(value):
+            return UNKNOWN
+        return any(same(value, one) for one in self.values)
+
+
+class Has(Condition, frozen=True):
+    """There is such a value."""
+
+    name: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        value = scope.get(self.name, UNKNOWN)
+        if value is UNKNOWN and any(self.name.startswith(prefix) for prefix in scope.unseen):
+            return UNKNOWN
+        return known(value)
+
+
+class Same(Condition, frozen=True):
+    """Two names have one value."""
+
+    left: str
+    right: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        left, right = scope.get(self.left, UNKNOWN), scope.get(self.right, UNKNOWN)
+        return same(left, right) if known(left) and known(right) else UNKNOWN
+
+
+class Differ(Condition, frozen=True):
+    """Two names never have one value."""
+
+    left: str
+    right: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        told = Same(self.left, self.right)(scope)
+        return UNKNOWN if told is UNKNOWN else not told
+
+
+class Less(Condition, frozen=True):
+    """One number is below another; either may be a constant."""
+
+    left: str | float
+    right: str | float
+
+    def __call__(self, scope: Scope) -> Truth:
+        left, right = _number(scope, self.left), _number(scope, self.right)
+        return left < right if left is not None and right is not None else UNKNOWN
+
+
+class AtMost(Condition, frozen=True):
+    """One number is not above another."""
+
+    left: str
+    right: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        left, right = _number(scope, self.left), _number(scope, self.right)
+        return left <= right if left is not None and right is not None else UNKNOWN
+
+
+class In(Condition, frozen=True):
+    """A value, or all of a list's, are in a list or are keys of a map."""
+
+    name: str
+    of: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        value, others = scope.get(self.name, UNKNOWN), scope.get(self.of, UNKNOWN)
+        if value is UNKNOWN or not isinstance(others, (list, dict)):
+            return UNKNOWN
+        keys = {value_key(one) for one in others}
+        return all(value_key(one) in keys for one in (value if isinstance(value, list) else [value]))
+
+
+class CountedIn(Condition, frozen=True):
+    """A list argument's elements are in a field of a list's records, each often enough."""
+
+    name: str
+    of: str
+    field: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        value, others = scope.get(self.name, UNKNOWN), scope.get(self.of, UNKNOWN)
+        if not isinstance(value, list) or not isinstance(others, list):
+            return UNKNOWN
+        there = Counter(value_key(one.get(self.field)) for one in others if isinstance(one, dict))
+        return all(there[key] >= count for key, count in Counter(map(value_key, value)).items())
+
+
+class OfKind(Condition, frozen=True):
+    """A value is a text, a number, a list..."""
+
+    name: str
+    kind: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        value = scope.get(self.name, UNKNOWN)
+        return UNKNOWN if value is UNKNOWN else kind_of(value) == self.kind
+
+
+class InRange(Condition, frozen=True):
+    """A number is about where numbers of this name were: no further out than they lay apart."""
+
+    name: str
+    low: float
+    high: float
+
+    def __call__(self, scope: Scope) -> Truth:
+        value = scope.get(self.name, UNKNOWN)
+        if value is UNKNOWN:
+            return UNKNOWN
+        span = self.high - self.low
+        inside = is_number(value) and self.low - span <= value <= self.high + span
+        return inside and (value > 0 or self.low <= 0)
+
+
+class SameOr(Condition, frozen=True):
+    """Two names have one value, or another name has the value that excuses it."""
+
+    left: str
+    right: str
+    unless: tuple[tuple[str, JsonValue], ...]
+
+    def __call__(self, scope: Scope) -> Truth:
+        told = Same(self.left, self.right)(scope)
+        if told is not False:
+            return told
+        values = [(scope.get(name, UNKNOWN), wanted) for name, wanted in self.unless]
+        if any(value is not UNKNOWN and same(value, wanted) for value, wanted in values):
+            return True
+        return UNKNOWN if all(value is UNKNOWN for value, _ in values) else False
+
+
+class EachItem(Condition, frozen=True):
+    """A test holds for all elements of the list arguments."""
+
+    condition: Condition
+
+    def __call__(self, scope: Scope) -> Truth:
+        told = [self.condition(scope.child(item)) for item in scope.items_of_args]
+        if False in told:
+            return False
+        return UNKNOWN if UNKNOWN in told or not told else True
+
+
+class NoItem(Condition, frozen=True):
+    """A test holds for no element of the list arguments."""
+
+    condition: Condition
+
+    def __call__(self, scope: Scope) -> Truth:
+        told = [self.condition(scope.child(item)) for item in scope.items_of_args]
+        return False if True in told else UNKNOWN if UNKNOWN in told else True
+
+
+def kind_of(value: object) -> str:
+    """The JSON kind of a value."""
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if is_number(value) else type(value).__name__
+
+
+def _number(scope: Scope, of: str | float) -> float | None:
+    value = scope.get(of, UNKNOWN) if isinstance(of, str) else of
+    return value if is_number(value) else None

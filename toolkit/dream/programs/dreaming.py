@@ -1,0 +1,316 @@
+"""One dreamed episode over mined programs: answers calls, and keeps its own state of the world."""
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Document, Projection, RowKey, args_key
+from dreamgym_kit.dream.programs.effects import Keep
+from dreamgym_kit.dream.programs.model import Model, OutcomeForm, ToolProgram, most_common
+from dreamgym_kit.dream.programs.queries import Find, ask
+from dreamgym_kit.dream.programs.records import WorldState
+from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.trees import has_grounds, leaf_of
+from dreamgym_kit.dream.programs.trust import Trust, lower_bound
+from dreamgym_kit.dream.programs.values import (
+    GONE,
+    UNKNOWN,
+    SeenStep,
+    at_path,
+    value_key,
+)
+from dreamgym_kit.dream.state.wrapping import Wrap
+from dreamgym_kit.serialization import JsonValue
+
+_HEX = re.compile(r"[0-9a-f]*\d[0-9a-f]*$")
+_CHANGED = ":changed"
+"""Behind the kind of an answer that rests on a record which this episode changed."""
+
+
+class Proposed(NamedTuple):
+    """What a program says of a call."""
+
+    ok: bool
+    out: JsonValue
+    kind: str  # what sort of answer: each is trusted by itself
+    rows: tuple[RowKey, ...]  # the records that it rests on
+    share: float = 1.0  # of recorded calls that stood like this one, how many had this outcome
+
+
+class ProgramAnswer(NamedTuple):
+    """An answer with what it is worth."""
+
+    ok: bool
+    out: JsonValue
+    confidence: float
+    kind: str
+    wrap: Wrap
+
+    @property
+    def why(self) -> str:
+        """What it rests on, in a phrase."""
+        base, *marks = self.kind.split("|", maxsplit=1)[0].split(":")
+        changed = ", as this episode changed it" * ("changed" in marks or "own" in marks)
+        return _BECAUSE[base] + changed
+
+
+_BECAUSE = {
+    "row": "the record that it names is known",
+    "view": "the same question was answered before",
+    "absent": "the record that it names is known to be gone",
+    "nested": "the record stands in another one",
+    "find": "one known record fits",
+    "list": "the known records that fit",
+    "write": "recorded calls that stood like it went so",
+    "read": "recorded calls that stood like it went so",
+    "look-up": "recorded look-ups of unknown records went so",
+}
+
+
+class ProgramEpisode:
+    """One episode.
+
+    Args:
+        model: the programs.
+        world: where it plays.
+        trust: what held-out recordings say of each kind of answer; None: every kind is believed.
+        seed: what is made up depends on it.
+    """
+
+    def __init__(self, model: Model, world: str, trust: Trust | None, seed: object = 0) -> None:
+        self.model, self.trust = model, trust
+        self.state = WorldState(model.collections, model.base, world)
+        self.made_up: set[JsonValue] = set()
+        self.seed(repr(seed))
+
+    def seed(self, seed: str) -> None:
+        """What is made up next depends on this alone: the same call in the same state gets the same ids."""
+        self._random = random.Random(seed)  # noqa: S311
+
+    def consider(self, tool: str, args: Mapping[str, JsonValue]) -> ProgramAnswer | None:
+        """The best answer to a call, at whatever confidence; None where no program has one."""
+        if tool not in self.model.tools:
+            return None
+        program = self.model.tools[tool]
+        scope = self.model.scope(self.state, tool, args)
+        scope.maker = self._make_up
+        proposed = self._proposed(program, tool, dict(args), scope)
+        if proposed is None:
+            return None
+        confidence = proposed.share
+        if self.trust is not None:
+            confidence = self.trust.confidence(tool, proposed.kind, confidence)
+        resting = [self.state.confidence[row] for row in proposed.rows if row in self.state.confidence]
+        wrap = program.wraps.get(proposed.ok, _as_it_is)
+        for row in proposed.rows if proposed.kind == "view" else ():
+            wrap = self.model.base.wraps.get((self.state.world, row), wrap)
+        return ProgramAnswer(proposed.ok, proposed.out, min([confidence, *resting]), proposed.kind, wrap)
+
+    def observe(self, step: SeenStep, confidence: float | None = None) -> None:
+        """A call was answered, by whomever. `confidence`: of an answer that was itself dreamt."""
+        model, state = self.model, self.state
+        scope = model.scope(state, step.tool, step.args)
+        facts = model.collections.facts(step)
+        if step.tool in model.writes and step.ok:
+            after = model.after_names(scope, step)
+            model.write(state, step, after, {fact.row for fact in facts}, confidence)
+            self._forget_lists(self._touched(step.tool, after) | {fact.collection for fact in facts})
+            for fact in facts:
+                state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
+        elif step.tool not in model.writes:
+            for fact in facts:
+                if confidence is None:
+                    state.put(fact.collection, fact.key, fact.fields, fact.whole)
+                elif state.at(fact.row) is None:
+                    state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
+        model.note(state, step)
+
+    def unseen(self, tool: str, args: Mapping[str, JsonValue]) -> None:
+        """A call whose answer nobody saw: what a write may have changed is not known any more."""
+        model, state = self.model, self.state
+        if tool not in model.writes:
+            return
+        scope, program = model.scope(state, tool, args), model.tools[tool]
+        document = model.collections.documents.get(tool)
+        state.broken = True
+        state.tainted |= set(program.inserts) | ({document.collection} if document else set())
+        for prefix, (collection, key) in scope.rows.items():
+            effect = program.effect_on(prefix)
+            answered = (
+                document is not None
+                and document.collection == collection
+                and document.key_arg is not None
+                and prefix.endswith(f"<args.{document.key_arg}>")
+            )
+            changes = effect is not None and not isinstance(effect, Keep)
+            if answered or changes or (effect is None and collection.startswith(VIEW)):
+                state.put(collection, key, UNKNOWN, whole=False)
+                self._forget_lists({collection})
+        for view, (_, changed) in program.views.items():
+            if changed:
+                self._forget(view)
+        state.count[tool] += 1
+
+    # -- answers
+
+    def _proposed(
+        self, program: ToolProgram, tool: str, args: dict[str, JsonValue], scope: Scope
+    ) -> Proposed | None:
+        collections = self.model.collections
+        if tool not in collections.reads:
+            return self._by_tree(program, scope, "write", args)
+        record = collections.documents.get(tool) or collections.projections.get(tool)
+        if record is not None and record.key_arg in args:
+            return self._looked_up(program, tool, record, args, scope)
+        if tool in collections.views or tool in collections.lists:
+            row = (VIEW + tool, value_key(args_key(args)))
+            view = self.state.at(row)
+            if isinstance(view, dict):
+                ok, out = view[""]
+                return Proposed(ok, out, "view" + self._own(row) + self._since(VIEW + tool), (row,))
+        if program.query is not None:
+            asked = ask(program.query, self.state, scope, args)
+            if asked is not None:
+                return Proposed(True, asked.out, asked.kind, asked.rows)
+        return None if tool in collections.lists else self._by_tree(program, scope, "read", args)
+
+    def _looked_up(
+        self,
+        program: ToolProgram,
+        tool: str,
+        where: Document | Projection,
+        args: dict[str, JsonValue],
+        scope: Scope,
+    ) -> Proposed | None:
+        key_arg = str(where.key_arg)
+        row = (where.collection, value_key(args[key_arg]))
+        record = self.state.at(row)
+        if isinstance(record, dict):
+            if isinstance(where, Projection):
+                field = args.get(where.field_arg)
+                if isinstance(field, str) and field in record and set(args) == {key_arg, where.field_arg}:
+                    return Proposed(True, {field: record[field]}, "row" + self._own(row), (row,))
+            elif record.get(WHOLE) and set(args) == {key_arg}:
+                shown = self.model.collections.tool_fields[tool]
+                out = {name: value for name, value in record.items() if name in shown}
+                return Proposed(True, out, "row" + self._own(row), (row,))
+            return None
+        if record is GONE:
+            absent = self._absent(program, args)
+            return None if absent is None else Proposed(*absent, "absent" + self._own(row), (row,))
+        inside = self._in_a_map(tool, where, args)
+        if inside is not None:
+            return Proposed(True, inside, "nested", ())
+        return self._by_tree(program, scope, "look-up", args)
+
+    def _own(self, row: RowKey) -> str:
+        """What is known of the writes since a record was told: they changed it, there were some, or none."""
+        if row in self.state.changed:
+            return _CHANGED
+        return ":since" if self.state.line or self.state.broken else ""
+
+    def _since(self, view: str) -> str:
+        """What is known of the writes since a view was answered: none, seen to leave it alone, or nothing."""
+        if not self.state.line and not self.state.broken:
+            return ""
+        written = {tool for tool, _ in self.state.line}
+        kept = (self.model.tools[tool].views.get(view, (0, 0)) for tool in written)
+        sure = not self.state.broken and all(same >= 2 and not changed for same, changed in kept)
+        return ":kept" if sure else ":unexamined"
+
+    def _absent(self, program: ToolProgram, args: Mapping[str, JsonValue]) -> tuple[bool, JsonValue] | None:
+        """How the tool says that there is no such record."""
+        scope = Scope({f"args.{name}": value for name, value in args.items()})
+        for form, _ in program.absent.most_common(2):
+            says = program.says.get(form)
+            out = says(scope) if says is not None else UNKNOWN
+            if out is not UNKNOWN:
+                return form[0], out
+        return None
+
+    def _in_a_map(
+        self, tool: str, where: Document | Projection, args: Mapping[str, JsonValue]
+    ) -> dict[str, Any] | None:
+        """A record that is not known by itself, but stands in a map of another one."""
+        collections, key = self.model.collections, args[str(where.key_arg)]
+        owner = collections.arg_maps.get((tool, str(where.key_arg)))
+        if owner is None or not isinstance(key, str):
+            return None
+        fields = collections.fields.get(where.collection, set())
+        for row in self.state.rows_of(owner[0]):
+            record = self.state.at(row)
+            entries = at_path(record, owner[1]) if isinstance(record, dict) else None
+            entry = entries.get(key) if isinstance(entries, dict) else None
+            if isinstance(entry, dict) and set(entry) == fields:
+                return entry
+        return None
+
+    def _by_tree(
+        self, program: ToolProgram, scope: Scope, kind: str, args: Mapping[str, JsonValue]
+    ) -> Proposed | None:
+        """The outcome that recorded calls had which stood like this one, and what its program says."""
+        leaf = leaf_of(program.tree, scope) if program.accounts_for(args) else None
+        if leaf is None:
+            return None
+        form, count, total = most_common(leaf)
+        says = program.says.get(form)
+        if says is None:
+            return None
+        ambiguous = len(leaf.counts) > 1 or len(program.says) > 1
+        if not form[0] and ambiguous and not has_grounds(program.tree, scope):
+            return None
+        out = says(scope)
+        if out is UNKNOWN or self._breaks_a_law(program, form, scope):
+            return None
+        share = lower_bound(count, total, 0.5) if count < total else min(1.0, 0.5 + 0.15 * total)
+        kind += ":unheard" * bool(scope.unseen)
+        outcome = "ok" if form[0] else "fail"
+        return Proposed(form[0], out, f"{kind}|{outcome}|{str(form[1])[:40]}", (), share)
+
+    def _breaks_a_law(self, program: ToolProgram, form: OutcomeForm, scope: Scope) -> bool:
+        return any(law(scope) is False for law in program.laws.get(form, ()))
+
+    # -- what changes
+
+    def _touched(self, tool: str, scope: Scope) -> set[str]:
+        """The collections that a write changes."""
+        program, document = self.model.tools[tool], self.model.collections.documents.get(tool)
+        touched = {*program.inserts, *([document.collection] if document else [])}
+        for prefix, (collection, _) in scope.rows.items():
+            effect = program.effect_on(prefix)
+            if effect is not None and not isinstance(effect, Keep):
+                touched.add(collection)
+        return touched
+
+    def _forget_lists(self, collections: set[str]) -> None:
+        """Lists of these records are made anew."""
+        for tool, sites in self.model.collections.lists.items():
+            if any(site.collection in collections for site in sites):
+                self._forget(VIEW + tool)
+        for tool, program in self.model.tools.items():
+            if isinstance(program.query, Find) and program.query.collection in collections:
+                self._forget(VIEW + tool)
+
+    def _forget(self, view: str) -> None:
+        for row in self.state.rows_of(view):
+            self.state.changed[row] = None
+
+    def _make_up(self, like: str) -> JsonValue:
+        """A value in the form of a recorded one."""
+        digits = _HEX.search(like)
+        is_hex = digits and len(digits[0]) >= 5 and re.search("[a-f]", digits[0])
+        made = "".join(
+            self._random.choice("0123456789abcdef")
+            if is_hex and digits and place >= digits.start()
+            else self._random.choice("0123456789")
+            if character.isdigit()
+            else character
+            for place, character in enumerate(like)
+        )
+        self.made_up.add(made)
+        return made
+
+
+def _as_it_is(out: JsonValue) -> JsonValue:
+    return out

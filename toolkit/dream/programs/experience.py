@@ -1,0 +1,187 @@
+"""The programs of a tenant's tools, and where each running episode stands in them."""
+
+import traceback
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
+from dreamgym_kit.dream.programs.collections import RecordedCalls
+from dreamgym_kit.dream.programs.dreaming import ProgramAnswer, ProgramEpisode
+from dreamgym_kit.dream.programs.mining import mine
+from dreamgym_kit.dream.programs.model import Model
+from dreamgym_kit.dream.programs.scope import Parameters
+from dreamgym_kit.dream.programs.trust import Trust, measure
+from dreamgym_kit.dream.programs.values import step_of, without_defaults
+from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode, recordings
+from dreamgym_kit.dream.state.history import step_of as history_step
+from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.serialization import escaped_args
+from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
+
+CRAWL = "crawl:"
+"""What the ids of crawled episodes begin with."""
+_CRAWLED = 30  # calls of an episode that only reads, from which on it is taken for a crawl
+_MAX_MEASURED = 4_000  # calls that are mined again to learn what confidence is worth
+_MAX_EPISODES = 4_096  # whose states are kept; a forgotten one is followed again from its history
+_REAL = (Source.REAL, Source.RECORDED)
+
+AllRecordings = Callable[[str], Iterable[Transition]]
+"""Gives every transition recorded for one tenant, in the order recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What was mined of a tenant's tools."""
+
+    model: Model
+    trust: Trust
+    asking: frozenset[str]  # tools that asked a person in some recording: what they answer depends on a reply
+
+
+class ProgramTracker:
+    """Episodes over the programs of a tenant's tools. Not safe for threads: hold a lock while asking.
+
+    Args:
+        all_recordings: what programs are mined from, once for each tenant.
+        specs: the agent's tools: which arguments have which defaults. Of a tool that is not among them, the
+            arguments that all its recorded calls have are taken for required.
+    """
+
+    def __init__(self, all_recordings: AllRecordings, specs: Mapping[str, ToolSpec]) -> None:
+        self._all, self._specs = all_recordings, specs
+        self._programs: dict[str, Programs] = {}
+        self._episodes: OrderedDict[tuple[str, str, str], _Followed] = OrderedDict()
+
+    def programs(self, tenant: str) -> Programs:
+        """What was mined for a tenant."""
+        if tenant not in self._programs:
+            rows = list(self._all(tenant))
+            asking = frozenset(row.call.tool for row in rows if row.call.replies)
+            try:
+                self._programs[tenant] = learn(recordings(rows), self._specs, asking)
+            except Exception as error:  # noqa: BLE001  other sources answer all the same
+                _warn("No programs could be mined from the recordings", error)
+                self._programs[tenant] = learn([], self._specs, asking)
+        return self._programs[tenant]
+
+    def consider(self, call: Call, situation: Situation) -> ProgramAnswer | None:
+        """What a program says of a call, at whatever confidence; None where none says anything."""
+        programs = self.programs(situation.tenant)
+        if call.tool in programs.asking:
+            return None
+        defaults = _defaults(programs.model.parameters, call.tool)
+        try:
+            dream = self._follow(programs, situation)
+            dream.seed(f"{situation.environment} {situation.after} {call.key}")
+            return dream.consider(call.tool, without_defaults(escaped_args(call.args), defaults))
+        except Exception as error:  # noqa: BLE001  other sources answer all the same
+            _warn(f"No program answers {call.tool} in episode {situation.episode}", error)
+            return None
+
+    def _follow(self, programs: Programs, situation: Situation) -> ProgramEpisode:
+        """The episode after its history, from where it was followed to last time."""
+        key = (situation.tenant, str(situation.environment), situation.episode)
+        followed = self._episodes.get(key)
+        if followed is None or not followed.precedes(situation.history):
+            world = f"{situation.tenant}/{situation.environment}"
+            followed = _Followed(ProgramEpisode(programs.model, world, programs.trust))
+        for entry in list(situation.history)[len(followed.marks) :]:
+            followed.take(entry)
+        self._episodes[key] = followed
+        self._episodes.move_to_end(key)
+        while len(self._episodes) > _MAX_EPISODES:
+            self._episodes.popitem(last=False)
+        return followed.dream
+
+
+class _Followed:
+    """An episode as far as it was followed."""
+
+    def __init__(self, dream: ProgramEpisode) -> None:
+        self.dream = dream
+        self.marks: list[tuple[str, int, Answer]] = []
+
+    def precedes(self, history: Sequence[Transition]) -> bool:
+        """Whether this is an earlier point of that history."""
+        return len(self.marks) <= len(history) and all(
+            mark == _mark(later) for mark, later in zip(self.marks, history, strict=False)
+        )
+
+    def take(self, entry: Transition) -> None:
+        """Go on by one answered call."""
+        self.marks.append(_mark(entry))
+        if entry.effect.runs_in_dream:
+            return
+        defaults = _defaults(self.dream.model.parameters, entry.call.tool)
+        step = step_of(history_step(entry), defaults)
+        fault = fault_kind(entry.answer)
+        if entry.answer.unanswered or fault not in (None, FaultKind.SLOW):
+            # what a fault says is no fact; a write that went through under it has changed something unseen
+            if entry.answer.unanswered or took_effect(entry.answer):
+                self.dream.unseen(step.tool, step.args)
+            return
+        self.dream.observe(step, None if entry.answer.source in _REAL else entry.answer.confidence)
+
+
+def learn(
+    episodes: Sequence[RecordedEpisode], specs: Mapping[str, ToolSpec], asking: frozenset[str] = frozenset()
+) -> Programs:
+    """The programs that recordings show, and what they are worth on recordings held out from them."""
+    steps = [step for episode in episodes for step in episode.steps]
+    parameters = _parameters(steps, specs)
+    writes = frozenset(step.tool for step in steps if step.writes)
+    teaching: list[RecordedCalls] = []
+    crawled: list[RecordedCalls] = []
+    for episode in episodes:
+        calls = RecordedCalls(
+            episode.id,
+            episode.world,
+            tuple(step_of(step, _defaults(parameters, step.tool)) for step in episode.steps),
+        )
+        only_reads = not any(step.writes for step in episode.steps)
+        crawl = only_reads and (episode.id.startswith(CRAWL) or len(calls.steps) >= _CRAWLED)
+        (crawled if crawl else teaching).append(calls)
+    model = mine(teaching, parameters, writes, crawled)
+    measured = measure(_newest(teaching, _MAX_MEASURED), parameters, writes, crawled)
+    return Programs(model, measured, asking)
+
+
+def _newest(episodes: Sequence[RecordedCalls], most: int) -> list[RecordedCalls]:
+    kept: list[RecordedCalls] = []
+    for episode in reversed(episodes):
+        most -= len(episode.steps)
+        if most < 0:
+            break
+        kept.append(episode)
+    return kept[::-1]
+
+
+def _parameters(steps: Sequence[HistoryStep], specs: Mapping[str, ToolSpec]) -> dict[str, Parameters]:
+    known = {name: Parameters(spec.args_schema) for name, spec in specs.items() if spec.args_schema}
+    given: dict[str, list[frozenset[str]]] = {}
+    for step in steps:
+        if step.tool not in known:
+            given.setdefault(step.tool, []).append(frozenset(step.args))
+    return known | {
+        tool: Parameters.required_only(frozenset.intersection(*names)) for tool, names in given.items()
+    }
+
+
+def _defaults(parameters: Mapping[str, Parameters], tool: str) -> Mapping[str, object]:
+    known = parameters.get(tool)
+    return known.defaults if known is not None else {}
+
+
+def _warn(what: str, error: Exception) -> None:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(place.filename).name}:{place.lineno}"
+    text = f"{what}: {type(error).__name__}: {error} ({where}). Please report it."
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _mark(entry: Transition) -> tuple[str, int, Answer]:
+    """Tells the calls of one episode apart, and an episode that is run again from its first run."""
+    return entry.call.key, entry.step, entry.answer

@@ -1,0 +1,362 @@
+"""Programs over names. Called with a scope, a program gives its value; UNKNOWN where an input is unknown.
+
+Programs are plain data: a person reads and corrects them, and they are written to files as they are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from dreamgym_kit.dream.programs.conditions import Condition
+from dreamgym_kit.dream.programs.scope import Scope, element_names
+from dreamgym_kit.dream.programs.values import (
+    UNKNOWN,
+    is_number,
+    is_scalar,
+    known,
+    same,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+
+class Program(Struct, frozen=True, tag_field="form", tag=str.lower):
+    """A program."""
+
+    def __call__(self, scope: Scope) -> Any:
+        """Its value in a scope, or UNKNOWN."""
+        raise NotImplementedError
+
+
+class Const(Program, frozen=True):
+    """Always the same."""
+
+    of: JsonValue
+
+    def __call__(self, _: Scope) -> Any:
+        return self.of
+
+
+class Get(Program, frozen=True):
+    """The value of a name. Several names agreed in all recordings; where they differ now, nobody knows."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, scope: Scope) -> Any:
+        got: Any = UNKNOWN
+        for name in self.names:
+            value = scope.get(name, UNKNOWN)
+            if not known(value):
+                continue
+            if got is UNKNOWN:
+                got = value
+            elif not same(got, value):
+                return UNKNOWN
+        return got
+
+
+class Apply(Program, frozen=True):
+    """A function of one value."""
+
+    function: str
+    to: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        value = self.to(scope)
+        return UNKNOWN if value is UNKNOWN else FUNCTIONS[self.function](value)
+
+
+class Arithmetic(Program, frozen=True):
+    """Two numbers."""
+
+    op: str
+    left: Program
+    right: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        left, right = self.left(scope), self.right(scope)
+        return OPERATIONS[self.op](left, right) if is_number(left) and is_number(right) else UNKNOWN
+
+
+class Linear(Program, frozen=True):
+    """A sum of numbers, each with its factor, and a constant; rounded to cents."""
+
+    terms: tuple[tuple[str, float], ...]
+    plus: float = 0.0
+    whole: bool = False  # whether it is a whole number each time
+
+    def __call__(self, scope: Scope) -> Any:
+        values = [scope.get(name, UNKNOWN) for name, _ in self.terms]
+        if not all(is_number(value) for value in values):
+            return UNKNOWN
+        factors = {factor for _, factor in self.terms}
+        if len(self.terms) > 1 and len(factors) == 1:  # one factor before the bracket, as code writes it
+            total = sum(values) * factors.pop() + self.plus
+        else:
+            total = self.plus + sum(
+                factor * value for (_, factor), value in zip(self.terms, values, strict=True)
+            )
+        return int(total) if self.whole and total == int(total) else round(total, 2)
+
+
+class Text(Program, frozen=True):
+    """Fixed text with values between."""
+
+    parts: tuple[str | Program, ...]
+
+    def __call__(self, scope: Scope) -> Any:
+        said: list[str] = []
+        for part in self.parts:
+            value = part if isinstance(part, str) else part(scope)
+            if value is UNKNOWN or not is_scalar(value):
+                return UNKNOWN
+            said.append(value if isinstance(value, str) else str(value))
+        return "".join(said)
+
+
+class Switch(Program, frozen=True):
+    """A constant for each of a few values of one name."""
+
+    name: str
+    values: tuple[tuple[JsonValue, JsonValue], ...]  # (value of the name, what is said)
+
+    def __call__(self, scope: Scope) -> Any:
+        value = scope.get(self.name, UNKNOWN)
+        return next((said for of, said in self.values if same(of, value)), UNKNOWN)
+
+
+class MakeRecord(Program, frozen=True):
+    """A record, field by field; `optional` fields are there where one of their names is known."""
+
+    fields: Mapping[str, Program]
+    optional: Mapping[str, tuple[Program, tuple[str, ...]]] = {}
+
+    def __call__(self, scope: Scope) -> Any:
+        wanted = dict(self.fields)
+        for field, (form, names) in self.optional.items():
+            if any(scope.get(name, UNKNOWN) not in (UNKNOWN, None) for name in names):
+                wanted[field] = form
+        return _all_known({field: form(scope) for field, form in wanted.items()})
+
+
+class Update(Program, frozen=True):
+    """A record with fields set and removed; those in `where_present` only where it has them."""
+
+    base: Program
+    fields: Mapping[str, Program]
+    removed: tuple[str, ...] = ()
+    where_present: tuple[str, ...] = ()
+
+    def __call__(self, scope: Scope) -> Any:
+        base = self.base(scope)
+        if not isinstance(base, dict):
+            return UNKNOWN
+        out = dict(base)
+        for field, form in self.fields.items():
+            if field in self.where_present and field not in base:
+                continue
+            value = form(scope.child({"old": base.get(field, UNKNOWN)}))
+            if value is UNKNOWN:
+                return UNKNOWN
+            out[field] = value
+        for field in self.removed:
+            out.pop(field, None)
+        return out
+
+
+class UpdateKey(Program, frozen=True):
+    """A map of records with the one under a key changed."""
+
+    base: Program
+    key: Program
+    change: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        base, key = self.base(scope), self.key(scope)
+        if not isinstance(base, dict) or key is UNKNOWN:
+            return UNKNOWN
+        if not isinstance(key, str) or key not in base:
+            return dict(base)
+        value = self.change(scope.child(element_names(base[key])))
+        return UNKNOWN if value is UNKNOWN else {**base, key: value}
+
+
+class Concat(Program, frozen=True):
+    """Lists after one another."""
+
+    lists: tuple[Program, ...]
+
+    def __call__(self, scope: Scope) -> Any:
+        out: list[JsonValue] = []
+        for form in self.lists:
+            part = form(scope)
+            if not isinstance(part, list):
+                return UNKNOWN
+            out += part
+        return out
+
+
+class ListOf(Program, frozen=True):
+    """A list of so many values."""
+
+    items: tuple[Program, ...]
+
+    def __call__(self, scope: Scope) -> Any:
+        return _list_known([form(scope) for form in self.items])
+
+
+class Map(Program, frozen=True):
+    """One value for each element of a list."""
+
+    base: Program
+    each: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        base = self.base(scope)
+        if not isinstance(base, list):
+            return UNKNOWN
+        return _list_known([self.each(scope.child(element_names(item))) for item in base])
+
+
+class MapItems(Program, frozen=True):
+    """One value for each element of the call's list arguments."""
+
+    each: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        return _list_known([self.each(scope.child(item)) for item in scope.items_of_args])
+
+
+class Drop(Program, frozen=True):
+    """A list without the elements, or those whose field, is one of the values."""
+
+    base: Program
+    field: str | None
+    values: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        base, values = self.base(scope), self.values(scope)
+        if not isinstance(base, list) or values is UNKNOWN:
+            return UNKNOWN
+        keys = {value_key(value) for value in (values if isinstance(values, list) else [values])}
+        return [item for item in base if value_key(_field(item, self.field)) not in keys]
+
+
+class EditItems(Program, frozen=True):
+    """A list in which the element that each list argument's element names is rewritten."""
+
+    base: Program
+    field: str
+    named_by: str
+    change: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        base = self.base(scope)
+        if not isinstance(base, list):
+            return UNKNOWN
+        out = list(base)
+        for item in scope.items_of_args:
+            wanted = item.get(self.named_by, UNKNOWN)
+            place = next((i for i, one in enumerate(out) if same(_field(one, self.field), wanted)), None)
+            if place is None:
+                return UNKNOWN
+            value = self.change(scope.child({**item, **element_names(out[place])}))
+            if value is UNKNOWN:
+                return UNKNOWN
+            out[place] = value
+        return out
+
+
+class If(Program, frozen=True):
+    """One program where a condition holds, another where it does not."""
+
+    condition: Condition
+    then: Program
+    otherwise: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        told = self.condition(scope)
+        return UNKNOWN if told is UNKNOWN else (self.then if told else self.otherwise)(scope)
+
+
+class MadeUp(Program, frozen=True):
+    """A value that the tool makes up: an id, a time. `like` is a recorded one."""
+
+    like: str
+
+    def __call__(self, scope: Scope) -> Any:
+        return scope.make_up(self.like)
+
+
+class Open(Program, frozen=True):
+    """A value that no program explains."""
+
+    def __call__(self, _: Scope) -> Any:
+        return UNKNOWN
+
+
+class Fields(Program, frozen=True):
+    """A record whose later fields may rest on earlier ones."""
+
+    fields: tuple[tuple[str, Program], ...]
+
+    def __call__(self, scope: Scope) -> Any:
+        out: dict[str, JsonValue] = {}
+        for field, form in self.fields:
+            rests_on = isinstance(form, (Linear, Arithmetic, Apply, Get, Switch, If)) and out
+            value = form(scope.child(sibling_names(out)) if rests_on else scope)
+            if value is UNKNOWN:
+                return UNKNOWN
+            out[field] = value
+        return out
+
+
+def sibling_names(said: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Names for what was already said of a record, and counts of flags in its lists."""
+    names: dict[str, JsonValue] = {}
+    for field, value in said.items():
+        names[f"sibling.{field}"] = value
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            for flag in (name for name, item in value[0].items() if isinstance(item, bool)):
+                for truth, word in ((True, "count"), (False, "count_not")):
+                    hits = sum(isinstance(one, dict) and one.get(flag) is truth for one in value)
+                    names[f"{word}(sibling.{field}.{flag})"] = hits
+    return names
+
+
+def _field(item: JsonValue, field: str | None) -> Any:
+    if field is None:
+        return item
+    return item.get(field) if isinstance(item, dict) else item
+
+
+def _all_known(values: dict[str, Any]) -> Any:
+    return UNKNOWN if any(value is UNKNOWN for value in values.values()) else values
+
+
+def _list_known(values: list[Any]) -> Any:
+    return UNKNOWN if any(value is UNKNOWN for value in values) else values
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "lower": lambda value: value.lower() if isinstance(value, str) else UNKNOWN,
+    "upper": lambda value: value.upper() if isinstance(value, str) else UNKNOWN,
+    "str": lambda value: str(value) if not isinstance(value, str) and is_scalar(value) else UNKNOWN,
+    "negative": lambda value: -value if is_number(value) else UNKNOWN,
+    "abs": lambda value: abs(value) if is_number(value) else UNKNOWN,
+    "sorted": lambda value: sorted(value, key=str) if isinstance(value, list) else UNKNOWN,
+    "length": lambda value: len(value) if isinstance(value, (list, dict)) else UNKNOWN,
+    "money": lambda value: f"{value:.2f}" if is_number(value) else UNKNOWN,
+    "not": lambda value: not value if isinstance(value, bool) else UNKNOWN,
+    "round2": lambda value: round(value, 2) if is_number(value) else UNKNOWN,
+    "values": lambda value: list(value.values()) if isinstance(value, dict) else UNKNOWN,
+    "keys": lambda value: list(value) if isinstance(value, dict) else UNKNOWN,
+}
+SCALAR_FUNCTIONS = ("lower", "str", "money", "abs", "negative", "not", "length", "upper")
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "abs-": lambda left, right: abs(left - right),
+}

@@ -1,0 +1,554 @@
+"""Mines the programs of all tools from recorded episodes.
+
+Three passes over the recordings. Each rests on what the one before says of effects: which records a write
+leaves alone, so that a read after it still tells how the world began; and which of several writes explains
+what a record is now. What an episode is asked about is never explained by that same episode.
+"""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamgym_kit.dream.programs.collections import VIEW, Collections, Fact, RecordedCalls, RowKey
+from dreamgym_kit.dream.programs.conditions import Condition, Example, Is
+from dreamgym_kit.dream.programs.effects import (
+    Assign,
+    Effect,
+    Keep,
+    Sighting,
+    is_view,
+    learn_effect,
+    learn_insert,
+)
+from dreamgym_kit.dream.programs.forms import MadeUp, Program
+from dreamgym_kit.dream.programs.model import NUMBERED, CounterValue, Model, outcome_form
+from dreamgym_kit.dream.programs.queries import Listing, learn_query
+from dreamgym_kit.dream.programs.records import Base, WorldState
+from dreamgym_kit.dream.programs.scope import Parameters, Scope
+from dreamgym_kit.dream.programs.synthesis import explain, is_made_up, record_with_gaps
+from dreamgym_kit.dream.programs.trees import grow, laws
+from dreamgym_kit.dream.programs.values import (
+    GONE,
+    SeenStep,
+    ValueKey,
+    at_path,
+    is_key,
+    is_scalar,
+    leaves,
+    same,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+_PASSES = 3
+_MAX_CALLS, _MAX_EXAMPLES = 300, 60  # of one tool's tree, of one outcome's program
+_MAX_TEXTS = 12  # outcomes of one tool; more are texts of all kinds
+_MAX_CHOICES, _EACH_CHOICE = 12, 4  # values of an argument, and how often each was given on average
+_COUNTER_NAME = re.compile(r"(id|no|number)$|^$")
+_PAGING = re.compile(r"page|limit|offset|cursor|(^|_)(size|count|top|skip|first|after)$", re.IGNORECASE)
+_LIMIT = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
+
+
+def mine(
+    episodes: Sequence[RecordedCalls],
+    parameters: Mapping[str, Parameters],
+    writes: frozenset[str],
+    only_worlds: Sequence[RecordedCalls] = (),
+) -> Model:
+    """The programs that recordings show.
+
+    Args:
+        episodes: teach programs, and how their worlds begin.
+        parameters: by tool.
+        writes: the tools that change the world.
+        only_worlds: teach how worlds begin, and nothing else: crawls.
+    """
+    return _Miner(episodes, parameters, writes, only_worlds).mine()
+
+
+class _Pending(NamedTuple):
+    """A write that may have changed a record, and the record before it."""
+
+    place: int
+    tool: str
+    prefix: str
+    scope: Scope
+    before: Any
+
+
+class _Act(NamedTuple):
+    """A write that went well."""
+
+    tool: str
+    scope: Scope
+    step: SeenStep
+    place: int
+
+
+class _Call(NamedTuple):
+    """One recorded call with what it could see."""
+
+    scope: Scope
+    step: SeenStep
+    episode: RecordedCalls
+
+
+class _Found(NamedTuple):
+    """What one walk over all recordings gathers."""
+
+    calls: dict[str, list[_Call]]
+    sights: dict[tuple[str, str], list[Sighting]]  # after one write alone
+    mixed: dict[tuple[str, str], list[Sighting]]  # after several
+    inserts: dict[tuple[str, str], list[tuple[Scope, Any, Mapping[str, Any]]]]
+    views: dict[str, Counter[tuple[str, bool]]]  # by write: (view, whether it was left as it was)
+
+
+class _Miner:
+    def __init__(
+        self,
+        episodes: Sequence[RecordedCalls],
+        parameters: Mapping[str, Parameters],
+        writes: frozenset[str],
+        only_worlds: Sequence[RecordedCalls],
+    ) -> None:
+        self.episodes, self.everything = episodes, [*episodes, *only_worlds]
+        tools = {step.tool for episode in self.everything for step in episode.steps}
+        self.model = Model(parameters, writes, Collections(frozenset(tools - writes), self.everything))
+
+    def mine(self) -> Model:
+        self._learn_wraps()
+        self._learn_counters()
+        for number in range(_PASSES):
+            self.model.base = self._base(number)
+            found = self._walk(number)
+            self._learn_effects(found)
+            if number:
+                for tool, calls in found.calls.items():
+                    self._learn_outcomes(tool, calls)
+        self.model.base = self._base(_PASSES)
+        return self.model
+
+    def _learn_wraps(self) -> None:
+        for episode in self.everything:
+            for step in episode.steps:
+                self.model.tools[step.tool].wraps.setdefault(step.ok, step.wrap)
+
+    def _learn_counters(self) -> None:
+        """Ids in the answers of writes that count up by one, within an episode and from one start a world."""
+        found: dict[tuple[str, str], list[CounterValue]] = defaultdict(list)
+        said: set[tuple[str, str]] = set()
+        for episode in self.everything:
+            done: Counter[str] = Counter()
+            for step in episode.steps:
+                if not step.ok or step.tool not in self.model.writes:
+                    continue
+                out = step.out
+                parts = [("", out)] if is_scalar(out) else list(out.items()) if isinstance(out, dict) else []
+                for path, value in parts:
+                    number = NUMBERED.fullmatch(str(value)) if is_key(value) else None
+                    if number is None:
+                        continue
+                    key = step.tool, path
+                    start = int(number[2]) - done[step.tool]
+                    digits = len(number[2]) if number[2][0] == "0" else 0
+                    found[key].append(
+                        CounterValue(
+                            episode.world, episode.id, start, number[1], digits, isinstance(value, int)
+                        )
+                    )
+                    if any(same(value, given) for given in leaves(step.args)):
+                        said.add(key)
+                done[step.tool] += 1
+        for key, given in found.items():
+            worlds = len({one.world for one in given})
+            starts = len({(one.world, one.start) for one in given})
+            named = _COUNTER_NAME.search(key[1].lower())
+            if key in said or not named or len({one.prefix for one in given}) > 1:
+                continue
+            if starts <= max(1, worlds * 1.2) and len(given) > worlds:
+                self.model.counters[key] = given
+
+    # -- how worlds begin
+
+    def _base(self, number: int) -> Base:
+        """What each world begins with, as far as the effects mined so far let a read tell."""
+        base = Base()
+        for episode in self.everything:
+            told = _Beginning(self.model, base, episode) if number else None
+            wrote = False
+            for step in episode.steps:
+                if step.tool in self.model.writes:
+                    wrote = wrote or step.ok
+                    if told is not None and step.ok:
+                        told.write(step)
+                    continue
+                facts = self.model.collections.facts(step)
+                if told is not None:
+                    base.add(episode.world, episode.id, told.of_start(step, facts), step.wrap)
+                    told.state.observe(facts)
+                elif not wrote:
+                    base.add(episode.world, episode.id, facts, step.wrap)
+        self._find_whole_lists(base)
+        return base
+
+    def _find_whole_lists(self, base: Base) -> None:
+        """Lists that were read without any filter, and that no known record was ever missing from."""
+        for tool, (site, *_) in self.model.collections.lists.items():
+            listed: dict[str, list[tuple[str, set[Any]]]] = defaultdict(list)
+            for episode in self.everything:
+                for step in episode.steps:
+                    if step.tool in self.model.writes:
+                        if step.ok:
+                            break
+                    elif (
+                        step.tool == tool
+                        and step.ok
+                        and not step.args
+                        and self._is_not_a_page(step, site.path)
+                    ):
+                        rows = at_path(step.out, site.path)
+                        if isinstance(rows, list):
+                            keys = {
+                                value_key(row.get(site.key_field)) for row in rows if isinstance(row, dict)
+                            }
+                            listed[episode.world].append((episode.id, keys))
+            if any(self._is_missing(base, world, site.collection, told) for world, told in listed.items()):
+                continue
+            for world, told in listed.items():
+                base.listed[world, site.collection] |= {episode for episode, _ in told}
+
+    def _is_not_a_page(self, step: SeenStep, path: tuple[str, ...]) -> bool:
+        """Whether a list is not cut: the tool knows no pages, or gave fewer records than one holds."""
+        parameters = self.model.parameters.get(step.tool)
+        paging = [name for name in parameters.names if _PAGING.search(name)] if parameters is not None else []
+        if not paging:
+            return True
+        rows = at_path(step.out, path)
+        sizes = [parameters.defaults.get(name) for name in paging] if parameters is not None else []
+        largest = max((size for size in sizes if isinstance(size, int) and size > 1), default=0)
+        return isinstance(rows, list) and len(rows) < largest
+
+    def _is_missing(self, base: Base, world: str, collection: str, told: list[tuple[str, set[Any]]]) -> bool:
+        always = set.intersection(*(keys for _, keys in told))
+        return any(row[1] not in always for row in base.told.get((world, collection), {}))
+
+    # -- one walk over all recordings
+
+    def _walk(self, number: int) -> _Found:
+        found = _Found(
+            defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(list), defaultdict(Counter)
+        )
+        for tool in self.model.tools.values():
+            tool.absent.clear()
+        for episode in self.episodes:
+            _Walk(self.model, episode, number, found).walk()
+        return found
+
+    def _learn_effects(self, found: _Found) -> None:
+        tools = self.model.tools
+        for program in tools.values():
+            program.effects, program.inserts, program.views = {}, {}, {}
+        for key in sorted({*found.sights, *found.mixed}):
+            tools[key[0]].effects[key[1]] = _effect(
+                found.sights[key], found.mixed[key], of_view=is_view(key[1])
+            )
+        for (tool, collection), made in found.inserts.items():
+            key_field = self.model.collections.key_fields.get(collection)
+            tools[tool].inserts[collection] = learn_insert(key_field, made)
+        for tool, counts in found.views.items():
+            for view in {view for view, _ in counts}:
+                tools[tool].views[view] = (counts[view, True], counts[view, False])
+
+    def _learn_outcomes(self, tool: str, calls: list[_Call]) -> None:
+        mined, writes = self.model.tools[tool], tool in self.model.writes
+        mined.heard = frozenset(name for call in calls for name in call.step.args)
+        mined.choices = _choices([call.step.args for call in calls])
+        if not writes:
+            listings = [
+                Listing(call.scope, call.step.ok, call.step.out, call.step.args, call.episode.world)
+                for call in calls
+            ]
+            mined.query = learn_query(self.model.collections, self.model.base, tool, listings)
+            if (
+                tool in self.model.collections.lists
+            ):  # records come and go: only what is around them is a form
+                return
+        groups: dict[Any, list[_Call]] = defaultdict(list)
+        for call in calls:
+            groups[outcome_form(call.step)].append(call)
+        if len(groups) > max(_MAX_TEXTS, 0.5 * len(calls)) and len(calls) > 6:
+            mined.tree = None
+            return
+        some = _drawn(calls, _MAX_CALLS, 0)
+        mined.tree = grow(
+            [call.scope for call in some],
+            [outcome_form(call.step) for call in some],
+            limits=_limits([call.step for call in some]),
+        )
+        for form, group in groups.items():
+            examples = [(call.scope, call.step.out) for call in _drawn(group, _MAX_EXAMPLES, 1)]
+            mined.says[form] = _said(examples, went_well=form[0], writes=writes)
+            if writes and form[0]:
+                mined.laws[form] = tuple(
+                    law
+                    for law in laws([scope for scope, _ in examples])
+                    if self._could_be_otherwise(law, examples)
+                )
+
+    def _could_be_otherwise(self, law: Condition, examples: Sequence[Example]) -> bool:
+        """Whether a field that was the same in all calls is not the same in all records anyway."""
+        if not isinstance(law, Is) or law.name.endswith("?"):
+            return True
+        rows = {prefix: row[0] for scope, _ in examples for prefix, row in scope.rows.items()}
+        owner = max((prefix for prefix in rows if law.name.startswith(f"{prefix}.")), key=len, default=None)
+        if owner is None:
+            return True
+        field = law.name.removeprefix(f"{owner}.")
+        return self._varies(rows[owner], field)
+
+    def _varies(self, collection: str, field: str) -> bool:
+        values = {
+            value_key(told.fields[field])
+            for (_, other), records in self.model.base.told.items()
+            if other == collection
+            for record in records.values()
+            for told in record
+            if field in told.fields
+        }
+        return len(values) != 1
+
+
+class _Beginning:
+    """Which reads of an episode still tell how its world began."""
+
+    def __init__(self, model: Model, base: Base, episode: RecordedCalls) -> None:
+        self.model, self.base, self.world = model, base, episode.world
+        self.state = WorldState(model.collections, base, episode.world, episode.id)
+        self.touched: set[RowKey] = set()
+        self.inserted: set[str] = set()  # collections
+        self.views: set[str] = set()  # that a write changed
+        self.made: set[Any] = set()  # values that answers of writes hold
+        self.done: set[str] = set()
+
+    def write(self, step: SeenStep) -> None:
+        """A write that went well: what it can reach and does not keep is no longer as it was."""
+        tool = self.model.tools[step.tool]
+        self.done.add(step.tool)
+        self.made |= {value_key(one) for one in leaves(step.out) if is_key(one) and len(str(one)) > 1}
+        scope = self.model.scope(self.state, step.tool, step.args)
+        for prefix, (collection, key) in scope.rows.items():
+            if not isinstance(tool.effect_on(prefix), Keep):
+                self.touched.add((collection, value_key(key)))
+        self.touched |= {fact.row for fact in self.model.collections.facts(step)}
+        self.inserted |= set(tool.inserts)
+        self.views |= {view for view, (_, changed) in tool.views.items() if changed}
+
+    def of_start(self, step: SeenStep, facts: Sequence[Fact]) -> list[Fact]:
+        """What a read says of the beginning."""
+        return [fact for fact in facts if self._is_of_start(step, fact)]
+
+    def _is_of_start(self, step: SeenStep, fact: Fact) -> bool:
+        if fact.row in self.touched:
+            return False
+        if not is_view(fact.collection):
+            return fact.collection not in self.inserted or fact.row in self.base.told.get(
+                (self.world, fact.collection), {}
+            )
+        return not self.done or self._view_is_of_start(step, fact)
+
+    def _view_is_of_start(self, step: SeenStep, fact: Fact) -> bool:
+        """A view read after a write: only where such writes were seen twice to leave it alone."""
+        tool, collections = fact.collection.removeprefix(VIEW), self.model.collections
+        if fact.collection in self.views:
+            return False
+        if any(value_key(value) in self.made for value in step.args.values() if is_scalar(value)):
+            return False
+        if tool in collections.views:
+            kept = (self.model.tools[write].views.get(fact.collection, (0, 0))[0] for write in self.done)
+            return all(count >= 2 for count in kept)
+        touched = {collection for collection, _ in self.touched} | self.inserted
+        return not any(site.collection in touched for site in collections.lists[tool])
+
+
+class _Walk:
+    """One episode, followed as it was recorded: what each answer says of the writes before it."""
+
+    def __init__(self, model: Model, episode: RecordedCalls, number: int, found: _Found) -> None:
+        self.model, self.episode, self.number, self.found = model, episode, number, found
+        self.state = WorldState(model.collections, model.base, episode.world, episode.id)
+        self.pending: dict[RowKey, list[_Pending]] = defaultdict(list)
+        self.acts: list[_Act] = []
+        self.last_view: dict[RowKey, tuple[int, JsonValue]] = {}
+
+    def walk(self) -> None:
+        for place, step in enumerate(self.episode.steps):
+            writes = step.tool in self.model.writes
+            scope = self.model.scope(self.state, step.tool, step.args)
+            self.found.calls[step.tool].append(_Call(scope, step, self.episode))
+            facts = self.model.collections.facts(step)
+            for fact in facts if not writes else ():
+                self._seen(place, fact)
+            if not writes and not facts:
+                self._missing(step)
+            if writes and step.ok:
+                self._act(place, step, scope, facts)
+            self.state.observe(facts)
+            self.model.note(self.state, step)
+
+    def _seen(self, place: int, fact: Fact) -> None:
+        """A record as it is now: what did the writes since do to it?"""
+        row, before = fact.row, self.state.at(fact.row)
+        if self.pending.get(row):
+            pending = self.pending.pop(row)
+            alone = len({one.place for one in pending}) == 1
+            for one in self._blamed(pending, fact.fields):
+                prefix = re.sub(r"(<item\.[^>]*>)\d+$", r"\1", one.prefix)
+                (self.found.sights if alone else self.found.mixed)[one.tool, prefix].append(
+                    Sighting(one.scope, one.before, fact.fields)
+                )
+        elif row not in self.pending and self.acts and not is_view(fact.collection):
+            told = self.model.base.told.get((self.episode.world, fact.collection), {})
+            new = before is None or (self.number and row in self.state.made)
+            maker = self._maker(fact) if new and row not in told else None
+            if maker is not None:
+                self.found.inserts[maker.tool, fact.collection].append((maker.scope, fact.key, fact.fields))
+        if is_view(fact.collection):
+            self._view_seen(place, fact)
+
+    def _view_seen(self, place: int, fact: Fact) -> None:
+        row, said = fact.row, fact.fields[""]
+        if row in self.last_view:
+            since, old = self.last_view[row]
+            between = [act for act in self.acts if act.place >= since]
+            named = any(
+                row == (collection, value_key(key))
+                for act in between
+                for collection, key in act.scope.rows.values()
+            )
+            if len({act.tool for act in between}) == 1 and not named:
+                self.found.views[between[0].tool][fact.collection, same(old, said)] += 1
+        self.last_view[row] = (place, said)
+
+    def _missing(self, step: SeenStep) -> None:
+        """A look-up that failed: the record is not there."""
+        collections = self.model.collections
+        where = collections.documents.get(step.tool) or collections.projections.get(step.tool)
+        if where is None or where.key_arg is None or where.key_arg not in step.args:
+            return
+        key = step.args[where.key_arg]
+        row = (where.collection, value_key(key))
+        if not isinstance(self.state.at(row), dict):
+            self.model.tools[step.tool].absent[outcome_form(step)] += 1
+        pending = self.pending.pop(row, [])
+        if len({one.place for one in pending}) == 1:
+            for one in pending:
+                self.found.sights[one.tool, one.prefix].append(Sighting(one.scope, one.before, GONE))
+        self.state.put(where.collection, key, GONE, whole=True)
+
+    def _act(self, place: int, step: SeenStep, scope: Scope, facts: Sequence[Fact]) -> None:
+        after = self.model.after_names(scope, step)
+        told = {fact.row for fact in facts}
+        for row in told:
+            self.pending.pop(row, None)
+        for prefix, (collection, key) in scope.rows.items():
+            row = (collection, value_key(key))
+            if row not in told:
+                before = self.state.at(row)
+                before = dict(before) if isinstance(before, dict) else before
+                self.pending[row].append(_Pending(place, step.tool, prefix, after, before))
+        self.acts.append(_Act(step.tool, after, step, place))
+        self.model.write(self.state, step, after, told, real=True)
+
+    def _blamed(self, pending: list[_Pending], after: Any) -> list[_Pending]:
+        """The writes since a record was last seen that explain what it is now."""
+        places = {one.place for one in pending}
+        if len(places) == 1:
+            return pending
+        if not self.number:
+            return []
+        effects = {one.place: self.model.tools[one.tool].effect_on(one.prefix) for one in pending}
+        old = pending[0].before
+        quiet = all(effect is None or isinstance(effect, Keep) for effect in effects.values())
+        both = isinstance(old, dict) and isinstance(after, dict)
+        if quiet and both and all(field not in old or same(old[field], after[field]) for field in after):
+            return pending
+        last = max(places)  # those before it are understood: the last one is learned from
+        if all(effects[one.place] is not None for one in pending if one.place < last):
+            return [one for one in pending if one.place == last]
+        unclear = [place for place in places if effects[place] is None]
+        if len(unclear) == 1 and quiet:
+            return [one for one in pending if one.place == unclear[0]]
+        return []
+
+    def _maker(self, fact: Fact) -> _Act | None:
+        """The write that made a record: its answer holds the key, or its arguments are in two fields."""
+        for act in reversed(self.acts):
+            if any(same(value, fact.key) for value in leaves(act.step.out)):
+                return act
+        best: tuple[int, _Act] | None = None
+        for act in self.acts:
+            texts = [value for value in act.step.args.values() if isinstance(value, str)]
+            said = {value for value in texts if len(value) > 2} | {text.lower() for text in texts}
+            hits = sum(
+                isinstance(value, str) and len(value) > 2 and (value in said or value.lower() in said)
+                for value in fact.fields.values()
+            )
+            if hits >= 2 and (best is None or (hits, act.tool) >= (best[0], best[1].tool)):
+                best = (hits, act)
+        return best[1] if best else None
+
+
+def _effect(alone: list[Sighting], mixed: list[Sighting], *, of_view: bool) -> Effect | None:
+    """What sights after one write alone say is believed first."""
+    effect = learn_effect(alone, of_view=of_view) if len(alone) >= 2 else None
+    unclear = effect is None or (isinstance(effect, Assign) and not effect.sure)
+    if unclear or (isinstance(effect, Keep) and mixed):
+        both = learn_effect([*alone, *mixed], of_view=of_view)
+        partial = isinstance(both, Assign) and not both.sure
+        if effect is None or not partial or isinstance(effect, Keep):
+            return both
+    return effect
+
+
+def _said(examples: list[Example], *, went_well: bool, writes: bool) -> Program | None:
+    """The program of what a tool says in one form."""
+    form = explain(examples, "", 4, 1)
+    if form is not None:
+        return form
+    first = examples[0][1]
+    if isinstance(first, dict):
+        return record_with_gaps(examples, writes=writes)
+    if went_well and writes and isinstance(first, str) and is_made_up("id", [out for _, out in examples]):
+        return MadeUp(first)
+    return None
+
+
+def _choices(calls: Sequence[Mapping[str, JsonValue]]) -> dict[str, frozenset[ValueKey]]:
+    """Arguments whose values come again and again: one that was never heard may well be refused."""
+    given: dict[str, Counter[ValueKey]] = defaultdict(Counter)
+    for args in calls:
+        for name, value in args.items():
+            if isinstance(value, (str, bool)):
+                given[name][value_key(value)] += 1
+    return {
+        name: frozenset(counts)
+        for name, counts in given.items()
+        if all(kind == "b" for kind, _ in counts)
+        or (len(counts) <= _MAX_CHOICES and counts.total() >= _EACH_CHOICE * len(counts))
+    }
+
+
+def _limits(steps: Sequence[SeenStep]) -> list[float]:
+    """Figures that come again in a tool's short texts: "up to 400.00"."""
+    counts: Counter[float] = Counter()
+    for step in steps:
+        text = step.out.get("error") if isinstance(step.out, dict) else step.out
+        if isinstance(text, str) and len(text) < 200:
+            counts.update({float(number) for number in _LIMIT.findall(text)})
+    return [number for number, count in counts.most_common(3) if count >= 2]
+
+
+def _drawn(calls: list[_Call], most: int, seed: int) -> list[_Call]:
+    return calls if len(calls) <= most else random.Random(seed).sample(calls, most)  # noqa: S311

@@ -1,0 +1,483 @@
+"""Reads as queries over records: filtered, ordered, cut into pages; or the one record that fits."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from dreamgym_kit.dream.programs.collections import WHOLE, Collections, Path, RowKey
+from dreamgym_kit.dream.programs.forms import Program
+from dreamgym_kit.dream.programs.records import Base, WorldState
+from dreamgym_kit.dream.programs.scope import Scope
+from dreamgym_kit.dream.programs.synthesis import direct, explain
+from dreamgym_kit.dream.programs.values import (
+    UNKNOWN,
+    ValueKey,
+    at_path,
+    is_key,
+    is_scalar,
+    known,
+    same,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+PAGE_ARGS = ("page", "page_number", "page_no")
+_TIMES = ("date", "time", "at")
+_MAX_OTHERS = 40  # records that were not returned, held against a predicate, for each call
+
+
+def _ordered(value: Any, given: Any) -> bool:
+    return type(value) is type(given) and isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "equals": same,
+    "holds": lambda value, given: isinstance(value, list) and any(same(item, given) for item in value),
+    "equals_any_case": lambda value, given: (
+        isinstance(value, str) and isinstance(given, str) and value.lower() == given.lower()
+    ),
+    "contains": lambda value, given: (
+        isinstance(value, str) and isinstance(given, str) and given.lower() in value.lower()
+    ),
+    "at_least": lambda value, given: _ordered(value, given) and value >= given,
+    "at_most": lambda value, given: _ordered(value, given) and value <= given,
+    "from_day": lambda value, given: (
+        isinstance(value, str) and isinstance(given, str) and value[:10] >= given[:10]
+    ),
+    "to_day": lambda value, given: (
+        isinstance(value, str) and isinstance(given, str) and value[:10] <= given[:10]
+    ),
+}
+"""By name, whether a record's value fits an argument; the narrow ones first."""
+WORDS = "words"  # all words of the argument are in the fields' texts
+_ORDER = [*list(TESTS)[:4], WORDS, *list(TESTS)[4:]]
+_FOR_ONE = ("equals", "holds", "equals_any_case", "contains")
+
+
+class Predicate(Struct, frozen=True):
+    """What an argument asks of records."""
+
+    test: str
+    fields: tuple[str, ...]
+
+    def told(self, given: JsonValue, record: Mapping[str, Any]) -> Any:
+        """True, False, or UNKNOWN where a field that could tell is not known."""
+        values = [record.get(field, UNKNOWN) for field in self.fields]
+        if self.test == WORDS:
+            text = " ".join(value for value in values if isinstance(value, str)).lower()
+            fits = all(word in text for word in str(given).lower().split())
+        else:
+            fits = any(known(value) and TESTS[self.test](value, given) for value in values)
+        if fits:
+            return True
+        return UNKNOWN if any(value is UNKNOWN for value in values) else False
+
+
+class Find(Struct, frozen=True, tag=True):
+    """The key of the one record that fits all arguments."""
+
+    collection: str
+    predicates: Mapping[str, Predicate]
+
+
+class Select(Struct, frozen=True, tag=True):
+    """The records that fit all arguments.
+
+    `project`: the fields shown, each with the record's name for it where that is another. `around`: what
+    stands around the list in the answer. `empty`: what is answered instead of an empty list.
+    """
+
+    collection: str
+    key_field: str
+    path: Path
+    predicates: Mapping[str, Predicate]
+    project: Mapping[str, str | None]
+    limit: int | None
+    order: tuple[str, bool] | None  # field, whether the highest comes first
+    empty: Any = UNKNOWN
+    around: Program | None = None
+
+
+Query = Find | Select
+
+
+class QueryAnswer(NamedTuple):
+    """A query's answer."""
+
+    out: JsonValue
+    kind: str  # what sort of answer: each is trusted by itself
+    rows: tuple[RowKey, ...]
+
+
+class Listing(NamedTuple):
+    """One recorded call of a read."""
+
+    scope: Scope
+    ok: bool
+    out: JsonValue
+    args: Mapping[str, JsonValue]
+    world: str
+
+
+def flat_record(
+    collections: Collections,
+    collection: str,
+    record: Mapping[str, Any],
+    other: Callable[[str, JsonValue], Any] | None = None,
+) -> dict[str, Any]:
+    """A record's named values, and those of the records that its fields name ("vehicle_id>depot")."""
+    out = {name: value for name, value in record.items() if name != WHOLE}
+    out |= dict(collections.flat(collection, record))
+    if other is not None:
+        for name, value in list(out.items()):
+            target = collections.field_refs.get((collection, name)) if is_key(value) else None
+            named = other(target, value) if target else None
+            if isinstance(named, dict):
+                scalars = {key: one for key, one in named.items() if is_scalar(one) and key != WHOLE}
+                out |= {f"{name}>{key}": one for key, one in scalars.items()}
+    return out
+
+
+def learn_query(collections: Collections, base: Base, tool: str, calls: Sequence[Listing]) -> Query | None:
+    """The query that a read's recorded calls show; None where they show none."""
+    if tool in collections.lists:
+        return _Selecting(collections, base, tool, calls).learn()
+    return _learn_find(collections, base, calls) if tool in collections.views else None
+
+
+def _learn_find(collections: Collections, base: Base, calls: Sequence[Listing]) -> Find | None:
+    good = [call for call in calls if call.ok and is_key(call.out) and call.args]
+    if len({value_key(call.out) for call in good}) < 2:
+        return None
+    best: tuple[int, Find] | None = None
+    for collection in collections.key_fields:
+        hits = [
+            (call.args, flat_record(collections, collection, record))
+            for call in good
+            if (record := base.row(call.world, (collection, value_key(call.out)))) is not None
+        ]
+        if len({value_key(record.get(collections.key_fields[collection])) for _, record in hits}) < 2:
+            continue
+        names = {name for args, _ in hits for name in args}
+        predicates = {
+            name: predicate for name in sorted(names) if (predicate := _equal_field(name, hits)) is not None
+        }
+        if len(predicates) == len(names) and (best is None or len(hits) > best[0]):
+            best = (len(hits), Find(collection, predicates))
+    return best[1] if best else None
+
+
+def _equal_field(
+    arg: str, hits: Sequence[tuple[Mapping[str, JsonValue], Mapping[str, Any]]]
+) -> Predicate | None:
+    for test in _FOR_ONE:
+        fields = [
+            field
+            for field in {field for _, record in hits for field in record}
+            if all(
+                field in record and TESTS[test](record[field], args[arg])
+                for args, record in hits
+                if arg in args
+            )
+        ]
+        if fields:
+            nearest = min(
+                fields,
+                key=lambda field: (field.split(".")[-1] != arg, field.count("."), len(field), field),
+            )
+            return Predicate(test, (nearest,))
+    return None
+
+
+class _Selecting:
+    """Learns what a list of records was selected by."""
+
+    def __init__(self, collections: Collections, base: Base, tool: str, calls: Sequence[Listing]) -> None:
+        self.collections, self.base = collections, base
+        self.path, self.collection, self.key_field = collections.lists[tool][0]
+        self.good = [call for call in calls if call.ok]
+        self.full = [call for call in self.good if self._rows(call)]
+        self.known = {world: self._records(world) for world in {call.world for call in self.good}}
+
+    def learn(self) -> Select | None:
+        if not self.full:
+            return None
+        names = sorted({name for call in self.good for name in call.args if name not in PAGE_ARGS})
+        limit = self._page_size()
+        predicates = {name: found for name in names if (found := self._predicate(name, limit)) is not None}
+        limit = limit or self._hidden_limit(predicates)
+        around = None
+        if self.path:
+            around = self._around(predicates)
+            if around is None:
+                return None
+        return Select(
+            self.collection,
+            self.key_field,
+            self.path,
+            predicates,
+            self._projection(),
+            limit,
+            self._order(),
+            self._empty(),
+            around,
+        )
+
+    def _rows(self, call: Listing) -> list[Any]:
+        rows = at_path(call.out, self.path)
+        return rows if isinstance(rows, list) else []
+
+    def _records(self, world: str) -> dict[ValueKey, dict[str, Any]]:
+        def other(collection: str, key: JsonValue) -> Any:
+            return self.base.row(world, (collection, value_key(key)))
+
+        return {
+            row[1]: flat_record(self.collections, self.collection, record, other)
+            for row in list(self.base.told.get((world, self.collection), {}))
+            if (record := self.base.row(world, row)) is not None
+        }
+
+    def _page_size(self) -> int | None:
+        longest = max(len(self._rows(call)) for call in self.full)
+        often = sum(len(self._rows(call)) == longest for call in self.full) >= 3
+        paged = any(name in call.args for call in self.good for name in PAGE_ARGS)
+        return longest if longest >= 2 and often and (longest >= 3 or paged) else None
+
+    def _predicate(self, arg: str, limit: int | None) -> Predicate | None:
+        """The narrowest test that all returned records pass, and that others do not."""
+        mine = [call for call in self.full if arg in call.args]
+        returned = [
+            (
+                call.args[arg],
+                flat_record(
+                    self.collections,
+                    self.collection,
+                    {**self.known[call.world].get(value_key(row.get(self.key_field)), {}), **row},
+                ),
+            )
+            for call in mine
+            for row in self._rows(call)
+        ]
+        if not returned:
+            return None
+        others: list[tuple[JsonValue, Mapping[str, Any]]] = []
+        for call in mine:
+            rows = self._rows(call)
+            if limit and len(rows) >= limit:
+                continue
+            back = {value_key(row.get(self.key_field)) for row in rows}
+            left = (record for key, record in self.known[call.world].items() if key not in back)
+            others += [(call.args[arg], record) for record, _ in zip(left, range(_MAX_OTHERS), strict=False)]
+        best: tuple[tuple[float, bool, int, int], Predicate] | None = None
+        for predicate in self._thinkable(returned):
+            told = [predicate.told(given, record) for given, record in others]
+            rejected, wrong = told.count(False), told.count(True)
+            words = predicate.fields[0].lower().replace(".", "_").split("_")
+            score = (
+                rejected / (rejected + wrong) if rejected + wrong else 0.5,
+                any(word in arg.lower() for word in words),
+                -_ORDER.index(predicate.test),
+                -len(predicate.fields),
+            )
+            # one that rejected no record tests nothing: it may be an order, a limit, a mode
+            if rejected and (best is None or score > best[0]):
+                best = (score, predicate)
+        return best[1] if best else None
+
+    def _thinkable(self, returned: Sequence[tuple[JsonValue, Mapping[str, Any]]]) -> Iterator[Predicate]:
+        def passes(predicate: Predicate) -> bool:
+            return all(predicate.told(given, record) is True for given, record in returned)
+
+        fields = sorted({field for _, record in returned for field in record})
+        single = [
+            predicate for test in TESTS for field in fields if passes(predicate := Predicate(test, (field,)))
+        ]
+        yield from single
+        texts = tuple(
+            field for field in fields if any(isinstance(record.get(field), str) for _, record in returned)
+        )
+        for test in ("contains", WORDS) if not single and texts else ():
+            if not passes(Predicate(test, texts)):
+                continue
+            needed = list(texts)
+            for field in texts:
+                rest = tuple(one for one in needed if one != field)
+                if rest and passes(Predicate(test, rest)):
+                    needed.remove(field)
+            yield Predicate(test, tuple(needed))
+
+    def _hits(self, call: Listing, predicates: Mapping[str, Predicate]) -> set[ValueKey]:
+        given = [(predicates[name], value) for name, value in call.args.items() if name in predicates]
+        return {
+            key
+            for key, record in self.known[call.world].items()
+            if all(predicate.told(value, record) is True for predicate, value in given)
+        }
+
+    def _hidden_limit(self, predicates: Mapping[str, Predicate]) -> int | None:
+        """More records fit than were given, and always when as many were given."""
+        if len(self.full) < 4:
+            return None
+        most, cut, short = max(len(self._rows(call)) for call in self.full), 0, 0
+        for call in self.full:
+            if _after_writes(call.scope) or any(name in PAGE_ARGS for name in call.args):
+                continue
+            rows = self._rows(call)
+            if {value_key(row.get(self.key_field)) for row in rows} < self._hits(call, predicates):
+                cut += len(rows) == most
+                short += len(rows) < most
+        return most if cut >= 2 and not short else None
+
+    def _order(self) -> tuple[str, bool] | None:
+        lists = [rows for call in self.full if len(rows := self._rows(call)) > 1]
+        fields = {
+            field
+            for rows in lists
+            for row in rows
+            for field, value in row.items()
+            if value is not None and is_scalar(value) and not isinstance(value, bool)
+        } - {self.key_field}
+        by_time = sorted(fields, key=lambda field: (not any(word in field for word in _TIMES), field))
+        for field in [self.key_field, *by_time]:
+            for reverse in (False, True):
+                try:
+                    values = [[row[field] for row in rows] for rows in lists]
+                    if values and all(one == sorted(one, reverse=reverse) for one in values):
+                        return field, reverse
+                except (KeyError, TypeError):
+                    pass
+        return None
+
+    def _empty(self) -> Any:
+        """What is answered where nothing fits."""
+        none = Counter(value_key(call.out) for call in self.good if not self._rows(call))
+        if not none:
+            return [] if not self.path else UNKNOWN
+        first = none.most_common(1)[0][0]
+        return next(call.out for call in self.good if not self._rows(call) and value_key(call.out) == first)
+
+    def _projection(self) -> dict[str, str | None]:
+        rows = [(call.world, row) for call in self.full for row in self._rows(call)]
+        counts = Counter(field for _, row in rows for field in row)
+        project: dict[str, str | None] = {
+            field: None for field, count in counts.items() if count == len(rows)
+        }
+        whole = self.collections.fields.get(self.collection, set())
+        for field in project:  # one that records have under another name
+            if not whole or field in whole:
+                continue
+            examples = []
+            for world, row in rows[:200]:
+                record = self.known[world].get(value_key(row[self.key_field]))
+                if record and any(name in record for name in whole - {self.key_field}):
+                    others = {name: value for name, value in record.items() if name != field}
+                    examples.append((Scope(others), row[field]))
+            named = direct(examples, field) if examples else None
+            project[field] = named.names[0] if named else None
+        return project
+
+    def _around(self, predicates: Mapping[str, Predicate]) -> Program | None:
+        """What stands around the list: its page, how many there are."""
+        examples = []
+        for call in self.good:
+            if not isinstance(call.out, dict) or _after_writes(call.scope):
+                continue
+            rows, hits = self._rows(call), self._hits(call, predicates)
+            if {value_key(row.get(self.key_field)) for row in rows} <= hits:
+                rest = {name: value for name, value in call.out.items() if name != self.path[0]}
+                examples.append((call.scope.child(_list_names(rows, len(hits))), rest))
+        return explain(examples, "", 2, 1) if len(examples) >= 2 else None
+
+
+def ask(query: Query, state: WorldState, scope: Scope, args: Mapping[str, JsonValue]) -> QueryAnswer | None:
+    """A query's answer in a state; None where it cannot be told."""
+    if any(name not in query.predicates and name not in PAGE_ARGS for name in args):
+        return None  # every argument is accounted for
+    filters = {name: value for name, value in args.items() if name not in PAGE_ARGS}
+    if any(value_key(value) in state.lost for value in filters.values()):
+        return None
+    found = _fitting(query, state, filters)
+    if isinstance(query, Find):
+        if len(found.rows) != 1:
+            return None
+        row, record, _ = found.rows[0]
+        key = record.get(state.collections.key_fields[query.collection])
+        return QueryAnswer(key, "find", (row,))
+    if query.collection in state.tainted:
+        return None
+    return _selected(query, found, scope, args, filtered=bool(filters))
+
+
+class _Fitting(NamedTuple):
+    rows: list[tuple[RowKey, dict[str, Any], dict[str, Any]]]  # key, record, record with names
+    unsure: bool  # of some records nobody knows
+    own: bool  # this episode changed one of them
+
+
+def _fitting(query: Query, state: WorldState, filters: Mapping[str, JsonValue]) -> _Fitting:
+    rows, unsure, own = [], False, False
+    for row in state.rows_of(query.collection):
+        record = state.at(row)
+        if not isinstance(record, dict):
+            continue
+        named = flat_record(state.collections, query.collection, record, state.row)
+        told = [query.predicates[name].told(value, named) for name, value in filters.items()]
+        if False in told:
+            continue
+        if UNKNOWN in told:
+            unsure = True
+            continue
+        rows.append((row, record, named))
+        own = own or row in state.changed
+    return _Fitting(rows, unsure, own)
+
+
+def _selected(
+    query: Select, found: _Fitting, scope: Scope, args: Mapping[str, JsonValue], *, filtered: bool
+) -> QueryAnswer | None:
+    rows: list[tuple[RowKey, dict[str, Any]]] = []
+    for row, record, named in found.rows:
+        shown = {
+            field: named.get(other, UNKNOWN) if other else record.get(field, UNKNOWN)
+            for field, other in query.project.items()
+        }
+        if any(value is UNKNOWN for value in shown.values()):
+            return None
+        rows.append((row, shown))
+    if query.order is not None:
+        field, reverse = query.order
+        try:
+            rows.sort(key=lambda one: one[1][field], reverse=reverse)
+        except (KeyError, TypeError):
+            return None
+    count = len(rows)
+    page = next((args[name] for name in PAGE_ARGS if name in args), 1)
+    cut = bool(query.limit and len(rows) >= query.limit)
+    if cut or page != 1:
+        if not query.limit or not isinstance(page, int) or page < 1:
+            return None
+        rows = rows[(page - 1) * query.limit : page * query.limit]
+        cut = cut or bool(rows)
+    size = "none" if not rows else "cut" if cut else "one" if len(rows) == 1 else "some"
+    kind = f"list:{size}" + ":unsure" * found.unsure + ":own" * found.own + ":all" * (not filtered)
+    keys = tuple(row for row, _ in rows)
+    out: Any = [shown for _, shown in rows]
+    if query.path:
+        around = query.around(scope.child(_list_names(out, count))) if query.around else UNKNOWN
+        if not isinstance(around, dict):
+            return None
+        out = {**around, query.path[0]: out}
+    elif not rows:
+        return None if query.empty is UNKNOWN else QueryAnswer(query.empty, kind, ())
+    return QueryAnswer(out, kind, keys)
+
+
+def _list_names(rows: Sequence[JsonValue], count: int) -> dict[str, Any]:
+    return {"rows": list(rows), "len(rows)": len(rows), "matches": count}
+
+
+def _after_writes(scope: Scope) -> bool:
+    return any(re.match(r"count\(", name) for name in scope)

@@ -1,0 +1,195 @@
+"""What is known of records: as recordings say that a world begins, and in one episode since."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Collections, Fact, RowKey
+from dreamgym_kit.dream.programs.values import GONE, UNKNOWN, ValueKey, same, value_key
+from dreamgym_kit.dream.state.wrapping import Wrap
+from dreamgym_kit.serialization import JsonValue
+
+
+class BaseFact(NamedTuple):
+    """What one recorded episode was told of a record before anything had changed it."""
+
+    episode: str
+    key: JsonValue
+    fields: Mapping[str, Any]
+    whole: bool
+
+
+class Base:
+    """What recordings tell of each world as an episode finds it."""
+
+    def __init__(self) -> None:
+        self.told: dict[tuple[str, str], dict[RowKey, list[BaseFact]]] = defaultdict(dict)
+        """By (world, collection)."""
+        self._merged: dict[tuple[str, RowKey], dict[str, Any] | None] = {}
+        self._having: dict[tuple[str, str], dict[str, dict[ValueKey, dict[RowKey, None]]]] = {}
+        self.wraps: dict[tuple[str, RowKey], Wrap] = {}
+        """By world and view, what the tool put around that very answer."""
+        self.listed: dict[tuple[str, str], set[str]] = defaultdict(set)
+        """By (world, collection), the episodes that read a complete list of it."""
+
+    def add(self, world: str, episode: str, facts: Sequence[Fact], wrap: Wrap) -> None:
+        """An episode was told this."""
+        for fact in facts:
+            if fact.collection.startswith(VIEW):
+                self.wraps.setdefault((world, fact.row), wrap)
+            told = BaseFact(episode, fact.key, fact.fields, fact.whole)
+            self.told[world, fact.collection].setdefault(fact.row, []).append(told)
+            self._merged.pop((world, fact.row), None)
+            for field, rows in self._having.get((world, fact.collection), {}).items():
+                if field in fact.fields:
+                    rows.setdefault(value_key(fact.fields[field]), {})[fact.row] = None
+
+    def row(self, world: str, row: RowKey, without: str | None = None) -> dict[str, Any] | None:
+        """A record's known fields; `without` names an episode that must not explain itself."""
+        told = self.told.get((world, row[0]), {}).get(row)
+        if told is None:
+            return None
+        if without is not None and any(one.episode == without for one in told):
+            return _merged([one for one in told if one.episode != without])
+        if (world, row) not in self._merged:
+            self._merged[world, row] = _merged(told)
+        return self._merged[world, row]
+
+    def having(self, world: str, collection: str, field: str, value: JsonValue) -> list[RowKey]:
+        """The records that were told with this value of a field."""
+        fields = self._having.setdefault((world, collection), {})
+        if field not in fields:
+            rows = fields[field] = {}
+            for row, told in self.told.get((world, collection), {}).items():
+                for one in told:
+                    if field in one.fields:
+                        rows.setdefault(value_key(one.fields[field]), {})[row] = None
+        return list(fields[field].get(value_key(value), ()))
+
+
+def _merged(told: Sequence[BaseFact]) -> dict[str, Any] | None:
+    """The first sight of each field."""
+    got: dict[str, Any] | None = None
+    for one in told:
+        if got is None:
+            got = {WHOLE: one.whole, **one.fields}
+            continue
+        for name, value in one.fields.items():
+            got.setdefault(name, value)
+        got[WHOLE] = got[WHOLE] or one.whole
+    return got
+
+
+class WorldState:
+    """One episode's world: what the base says, and what was read and done since.
+
+    Attributes:
+        count: by tool, the writes that went well.
+        done: those writes, with their arguments.
+        last: by (tool, argument), what the last write that went well was given.
+        line: those writes in their order.
+        made: records made in this episode.
+        lost: keys and names of deleted records.
+        tainted: collections in which there may be records that nobody knows of.
+        confidence: of records that rest on something less than sure.
+    """
+
+    def __init__(self, collections: Collections, base: Base, world: str, without: str | None = None) -> None:
+        self.collections, self.base, self.world, self.without = collections, base, world, without
+        self.changed: dict[RowKey, Any] = {}
+        self.count: Counter[str] = Counter()
+        self.done: set[tuple[str, ValueKey]] = set()
+        self.last: dict[tuple[str, str], JsonValue] = {}
+        self.line: tuple[tuple[str, ValueKey], ...] = ()
+        self.made: list[RowKey] = []
+        self.lost: set[ValueKey] = set()
+        self.tainted: set[str] = set()
+        self.confidence: dict[RowKey, float] = {}
+        self.broken = False  # a write was not understood: recordings of this line of writes are no proof
+        self._known: dict[RowKey, dict[str, Any] | None] = {}
+        self._by_field: dict[tuple[str, str], dict[ValueKey, JsonValue]] = {}
+
+    def row(self, collection: str, key: JsonValue) -> Any:
+        """A record's fields, GONE, or None where nothing is known."""
+        return self.at((collection, value_key(key)))
+
+    def at(self, row: RowKey) -> Any:
+        """As `row`."""
+        if row in self.changed:
+            return self.changed[row]
+        if row not in self._known:
+            self._known[row] = self.base.row(self.world, row, self.without)
+        return self._known[row]
+
+    def put(
+        self, collection: str, key: JsonValue, fields: Any, whole: bool, confidence: float | None = None
+    ) -> None:
+        """A record is now this; UNKNOWN: nobody knows."""
+        row = (collection, value_key(key))
+        if fields is GONE or fields is UNKNOWN:
+            self.changed[row] = GONE if fields is GONE else None
+        else:
+            old = self.at(row)
+            new = {**old, **fields} if isinstance(old, dict) and not whole else dict(fields)
+            new[WHOLE] = whole or (isinstance(old, dict) and old.get(WHOLE, False))
+            self.changed[row] = new
+        if confidence is not None:
+            self.confidence[row] = confidence
+        else:
+            self.confidence.pop(row, None)
+
+    def find(self, collection: str, field: str, value: JsonValue) -> JsonValue | None:
+        """The key of the record with that field, of a deleted one too."""
+        index = self._by_field.get((collection, field))
+        if index is None:
+            index = {}
+            for row, key in self.keys(collection).items():
+                known = self.base.row(self.world, row, self.without)
+                if known is not None and field in known:
+                    index[value_key(known[field])] = key
+            self._by_field[collection, field] = index
+        if value_key(value) in index:
+            return index[value_key(value)]
+        return next(
+            (
+                fields.get(self.collections.key_fields[collection])
+                for (other, _), fields in self.changed.items()
+                if other == collection
+                and isinstance(fields, dict)
+                and same(fields.get(field, UNKNOWN), value)
+            ),
+            None,
+        )
+
+    def is_listed(self, collection: str) -> bool:
+        """Whether all records that there were at the start are known: a complete list of them was read."""
+        listed = self.base.listed.get((self.world, collection), ())
+        return any(episode != self.without for episode in listed)
+
+    def keys(self, collection: str) -> dict[RowKey, JsonValue]:
+        """The known records of a collection and their keys, those of the base first."""
+        found: dict[RowKey, JsonValue] = {}
+        for row, told in self.base.told.get((self.world, collection), {}).items():
+            if self.without is None or any(one.episode != self.without for one in told):
+                found[row] = told[0].key
+        key_field = self.collections.key_fields.get(collection, "")
+        for row, fields in self.changed.items():
+            if row[0] == collection:
+                key = fields.get(key_field, row[1][1]) if isinstance(fields, dict) else row[1][1]
+                found.setdefault(row, key)
+        return found
+
+    def rows_of(self, collection: str) -> list[RowKey]:
+        """The known records of a collection, without their keys."""
+        base = self.base.told.get((self.world, collection), {})
+        return [*base, *(row for row in self.changed if row[0] == collection and row not in base)]
+
+    def having(self, collection: str, field: str, value: JsonValue) -> list[RowKey]:
+        """Records that may have this value of a field: as told, and all that this episode changed."""
+        found = self.base.having(self.world, collection, field, value)
+        return [*found, *(row for row in self.changed if row[0] == collection and row not in found)]
+
+    def observe(self, facts: Sequence[Fact]) -> None:
+        """Something was told."""
+        for fact in facts:
+            self.put(fact.collection, fact.key, fact.fields, fact.whole)

@@ -1,0 +1,443 @@
+"""The named values that a call can see: its arguments, the records they name, records those name, and so on.
+
+args.qty                                     an argument
+order_id<args.order_id>.status               a field of the record that an argument names
+order_id<args.order_id>?                     whether there is such a record
+order_id<args.order_id>.user_id>user.email   a field of a record that a field names
+user.payment_methods<args.method>.balance    an entry of a map of records, by its key
+order.items[item_id=args.item_id].price      an element of a list of records, by its own key
+sum(order.items.price), len(order.items)     of a list
+item.item_ids, last_item.item_ids            each element of the list arguments, and the last
+sum(item.x), sumdiff(item.y,item.x)          over those elements, added up in their order
+next.create.id                               the id that a counter of this world gives next
+count(create), last.create.title, done       what was done before in this episode
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dreamgym_kit.dream.programs.collections import VIEW, WHOLE, Path, args_key
+from dreamgym_kit.dream.programs.records import WorldState
+from dreamgym_kit.dream.programs.values import (
+    GONE,
+    UNKNOWN,
+    ValueKey,
+    at_path,
+    has_digits,
+    is_key,
+    is_number,
+    is_scalar,
+    known,
+    same,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+_MAX_NUMBERS = 60  # names that arithmetic is tried with; pairs of them are
+_ID_ENDINGS = ("id", "sku", "key")
+_AMOUNTS = ("price", "amount", "cost", "total", "qty", "quantity")
+_STATES = ("status", "state", "kind", "type")
+
+
+class Scope(dict[str, Any]):
+    """Names and values.
+
+    Attributes:
+        items_of_args: for each element of the call's list arguments, the names of that element alone.
+        rows: by prefix of names, the record that they are of.
+        unseen: prefixes of records that nobody has heard of: they may have any field.
+    """
+
+    __slots__ = ("_index", "_numbers", "items_of_args", "maker", "rows", "unseen")
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        super().__init__(values or {})
+        self.items_of_args: list[dict[str, Any]] = []
+        self.rows: dict[str, tuple[str, JsonValue]] = {}
+        self.unseen: tuple[str, ...] = ()
+        self.maker: Callable[[str], JsonValue] | None = None
+        self._index: dict[ValueKey, list[str]] | None = None
+        self._numbers: list[tuple[str, float]] | None = None
+
+    def child(self, extra: Mapping[str, Any]) -> "Scope":
+        """The same and more."""
+        scope = Scope(self)
+        scope.update({name: value for name, value in extra.items() if value is not UNKNOWN})
+        scope.items_of_args, scope.rows, scope.unseen = self.items_of_args, self.rows, self.unseen
+        scope.maker = self.maker
+        return scope
+
+    def make_up(self, like: str) -> Any:
+        """A new value of that form; UNKNOWN where none may be made up."""
+        return UNKNOWN if self.maker is None else self.maker(like)
+
+    def names_of(self, value: object) -> list[str]:
+        """The names that have this value."""
+        if self._index is None:
+            self._index = {}
+            for name, one in self.items():
+                if known(one):
+                    self._index.setdefault(value_key(one), []).append(name)
+        return self._index.get(value_key(value), [])
+
+    def numbers(self) -> list[tuple[str, float]]:
+        """The numbers that something may be worked out of, the nearest first; no ids."""
+        if self._numbers is None:
+            found = [
+                (name, float(value))
+                for name, value in self.items()
+                if is_number(value)
+                and not (isinstance(value, int) and name.lower().endswith(("id", "number")))
+            ]
+            found.sort(key=lambda one: (one[0].count(">") + one[0].count("."), len(one[0])))
+            self._numbers = found[:_MAX_NUMBERS]
+        return self._numbers
+
+
+def element_names(value: JsonValue) -> dict[str, Any]:
+    """Names for an element of a list that is walked."""
+    names: dict[str, Any] = {"element": value}
+    if isinstance(value, dict):
+        names |= {f"element.{field}": item for field, item in value.items()}
+    return names
+
+
+class Parameters:
+    """What is known of a tool's arguments."""
+
+    def __init__(self, schema: Mapping[str, JsonValue]) -> None:
+        properties = schema.get("properties")
+        given: Mapping[str, Any] = properties if isinstance(properties, dict) else {}
+        self.names = frozenset(given)
+        self.defaults: dict[str, JsonValue] = {
+            name: one["default"] for name, one in given.items() if isinstance(one, dict) and "default" in one
+        }
+
+    @classmethod
+    def required_only(cls, names: frozenset[str]) -> "Parameters":
+        """Of a tool without a schema: these are always given."""
+        return cls({"properties": {name: {} for name in names}})
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those that have no default."""
+        return tuple(sorted(self.names - set(self.defaults)))
+
+
+def scope_of(
+    state: WorldState,
+    parameters: Mapping[str, Parameters],
+    tool: str,
+    args: Mapping[str, JsonValue],
+    *,
+    writes: bool,
+) -> Scope:
+    """What a call can see in a state."""
+    build = _Builder(state, tool, args)
+    mine = parameters.get(tool)
+    for name, default in mine.defaults.items() if mine is not None else ():
+        if name not in args and default not in (None, "", []):
+            build.scope[f"args.{name}"] = default
+    build.add_arguments()
+    for view in sorted(state.collections.views):
+        required = parameters[view].required if view in parameters else ()
+        if all(name in args for name in required):
+            build.add_row(VIEW + view, VIEW + view, args_key({name: args[name] for name in required}), 0)
+    if writes:
+        build.add_rows_like_the_call()
+    build.add_done()
+    build.add_items()
+    return build.scope
+
+
+class _Builder:
+    """Collects the names of one call."""
+
+    def __init__(self, state: WorldState, tool: str, args: Mapping[str, JsonValue]) -> None:
+        self.state, self.tool, self.args = state, tool, args
+        self.collections = state.collections
+        self.scope = Scope()
+
+    def add_arguments(self, depth: int = 2) -> None:
+        scope = self.scope
+        for name, value in self.args.items():
+            scope[f"args.{name}"] = value
+            if isinstance(value, dict):
+                scope.update({f"args.{name}.{field}": item for field, item in value.items()})
+            if isinstance(value, list):
+                scope[f"len(args.{name})"] = len(value)
+                scope[f"sorted(args.{name})"] = sorted(value, key=str)
+        for name, value in self.args.items():
+            if not is_key(value):
+                continue
+            collection = self.collections.arg_refs.get((self.tool, name))
+            if collection is not None:
+                self.add_row(f"{collection}<args.{name}>", collection, value, depth)
+            elsewhere = self.collections.arg_fields.get((self.tool, name))
+            if elsewhere is not None:
+                key = self.state.find(*elsewhere, value)
+                if key is not None:
+                    self.add_row(f"{elsewhere[0]}<args.{name}>", elsewhere[0], key, depth)
+
+    def add_row(self, prefix: str, collection: str, key: JsonValue, depth: int) -> None:
+        """A record's fields, as far as they are known."""
+        scope = self.scope
+        scope.rows[prefix] = (collection, key)
+        row = self.state.row(collection, key)
+        if row is GONE:
+            scope[prefix], scope[f"{prefix}?"] = GONE, False
+            return
+        if not isinstance(row, dict):
+            if self.state.is_listed(collection):
+                scope[f"{prefix}?"] = False
+            else:
+                scope.unseen = (*scope.unseen, prefix)
+            return
+        fields = {name: value for name, value in row.items() if name != WHOLE}
+        if row.get(WHOLE):
+            scope[prefix] = fields
+        scope[f"{prefix}?"] = True
+        if collection.startswith(VIEW):
+            ok, out = fields[""]
+            scope[f"{prefix}.ok"] = ok
+            fields = out if isinstance(out, dict) else {"value": out}
+        self._add_fields(prefix, collection, (), fields, depth, 2)
+
+    def _add_fields(
+        self, prefix: str, collection: str, path: Path, fields: Mapping[str, Any], depth: int, deep: int
+    ) -> None:
+        scope = self.scope
+        for field, value in fields.items():
+            if field == WHOLE:
+                continue
+            name, inner = f"{prefix}.{field}", (*path, field)
+            scope[name] = value
+            if isinstance(value, dict) and deep:
+                of_records = value and all(isinstance(item, dict) for item in value.values())
+                is_map = (collection, inner) in self.collections.maps
+                if is_map or (collection.startswith(VIEW) and of_records):
+                    self._add_map(name, prefix, collection, inner, value)
+                else:
+                    self._add_fields(name, collection, inner, value, depth, deep - 1)
+                    for arg, given in self.args.items():
+                        if isinstance(given, str) and given in value:
+                            scope[f"{name}<args.{arg}>"] = value[given]
+            elif isinstance(value, list):
+                self._add_list(name, collection, inner, value, deep)
+            elif depth and is_key(value):
+                target = self.collections.field_refs.get((collection, ".".join(inner)))
+                if target:
+                    self.add_row(f"{name}>{target}", target, value, depth - 1)
+
+    def _add_map(self, name: str, prefix: str, collection: str, path: Path, value: Mapping[str, Any]) -> None:
+        scope = self.scope
+        for arg, given in self.args.items():
+            if not isinstance(given, str):
+                continue
+            scope[f"{name}<args.{arg}>?"] = given in value
+            if given in value:
+                entry = value[given]
+                if isinstance(entry, dict):
+                    self._add_fields(f"{name}<args.{arg}>", collection, (*path, "*"), entry, 0, 1)
+                else:
+                    scope[f"{name}<args.{arg}>"] = entry
+        start = prefix.split(">", maxsplit=1)[0]
+        for other, given in list(scope.items()):  # by a field of a list's element in the same record
+            selected = other.endswith("]." + other.rsplit(".", maxsplit=1)[-1])
+            entry = value.get(given) if selected and isinstance(given, str) else None
+            if other.startswith(start) and isinstance(entry, dict):
+                self._add_fields(f"{name}<{other}>", collection, path, entry, 0, 1)
+        self._add_sums(name, list(value.values()))
+
+    def _add_list(self, name: str, collection: str, path: Path, value: list[Any], deep: int) -> None:
+        self.scope[f"len({name})"] = len(value)
+        if not (value and isinstance(value[0], dict)):
+            return
+        self._add_sums(name, value)
+        for field in self.collections.element_keys.get((collection, path), ()):
+            for arg, given in self.args.items():
+                if not is_key(given):
+                    continue
+                hit = next((item for item in value if same(_field(item, field), given)), None)
+                if hit is not None:
+                    self._add_fields(f"{name}[{field}=args.{arg}]", collection, path, hit, 0, 0)
+        if deep:
+            self._add_fields(f"{name}[0]", collection, (*path, "0"), value[0], 0, 0)
+
+    def _add_sums(self, name: str, items: list[Any]) -> None:
+        records = [item for item in items if isinstance(item, dict)]
+        for field in sorted({field for item in records for field, value in item.items() if is_number(value)}):
+            values = [item[field] for item in records if is_number(item.get(field))]
+            self.scope[f"sum({name}.{field})"] = sum(values)
+
+    def add_rows_like_the_call(self) -> None:
+        """Records that have this call's arguments in fields of the same names: is there one already?"""
+        scope, state = self.scope, self.state
+        for collection, fields in self.collections.fields.items():
+            key_field = self.collections.key_fields[collection]
+            mine = [
+                arg
+                for arg, value in self.args.items()
+                if arg in fields and arg != key_field and is_scalar(value)
+            ]
+            if not any((collection, arg) in self.collections.field_refs for arg in mine):
+                continue
+            prefix = f"{collection}?{'+'.join(mine)}"
+            for row_key in state.having(collection, mine[0], self.args[mine[0]]):
+                row = state.at(row_key)
+                if not isinstance(row, dict):
+                    continue
+                key = row.get(key_field, row_key[1][1])
+                if not all(same(row.get(arg, UNKNOWN), self.args[arg]) for arg in mine):
+                    continue
+                if prefix not in scope.rows:
+                    self.add_row(prefix, collection, key, 0)
+                for field, value in row.items():
+                    if isinstance(value, str) and field not in mine and field.endswith(_STATES):
+                        before = scope.get(f"{prefix}.any {field}", [])
+                        scope[f"{prefix}.any {field}"] = sorted({*before, value})
+                        scope[f"{prefix}.any {field}={value}"] = True
+                        scope.setdefault(f"{prefix}.first {field}={value}.{key_field}", key)
+
+    def add_done(self) -> None:
+        """What was done before in the episode."""
+        scope, state = self.scope, self.state
+        scope.update({f"count({tool})": count for tool, count in state.count.items()})
+        scope["done"] = (self.tool, value_key(dict(self.args))) in state.done
+        scope.update({f"last.{tool}.{arg}": value for (tool, arg), value in state.last.items()})
+
+    def add_items(self) -> None:
+        """Names for each element of the list arguments, and sums over them."""
+        scope = self.scope
+        lists = {name: value for name, value in self.args.items() if isinstance(value, list)}
+        if not lists:
+            return
+        size = max(map(len, lists.values()))
+        record_lists = [
+            (name, value)
+            for name, value in scope.items()
+            if isinstance(value, list)
+            and value
+            and isinstance(value[0], dict)
+            and not name.startswith("args.")
+        ]
+        numbers: dict[str, list[float]] = defaultdict(list)
+        for place in range(size):
+            item = self._item(lists, place, record_lists)
+            scope.items_of_args.append(item)
+            for name, value in item.items():
+                if is_number(value):
+                    numbers[name].append(value)
+        if scope.items_of_args:
+            for name, value in scope.items_of_args[-1].items():
+                last = f"last_{name}" if name.startswith("item.") else name.replace("<item.", "<last_item.")
+                scope[last] = value
+        whole = {name: values for name, values in numbers.items() if len(values) == size}
+        scope.update({f"sum({name})": sum(values) for name, values in whole.items()})
+        amounts = [name for name in whole if name.endswith(_AMOUNTS)]
+        for left in amounts:
+            for right in amounts:
+                if left != right:
+                    self._add_difference(left, right, whole)
+
+    def _add_difference(self, left: str, right: str, numbers: Mapping[str, list[float]]) -> None:
+        """Added up element by element, as code does: floats come out bit for bit."""
+        total = 0.0
+        for one, other in zip(numbers[left], numbers[right], strict=True):
+            total += one - other
+        self.scope[f"sumdiff({left},{right})"] = total
+        self.scope[f"round2(sumdiff({left},{right}))"] = round(total, 2)
+        if right < left:
+            self.scope[f"abs(sumdiff({left},{right}))"] = abs(total)
+
+    def _item(
+        self, lists: Mapping[str, list[Any]], place: int, record_lists: list[tuple[str, list[Any]]]
+    ) -> dict[str, Any]:
+        names: dict[str, Any] = {}
+        for arg, values in lists.items():
+            if place >= len(values):
+                continue
+            value = values[place]
+            names[f"item.{arg}"] = value
+            if not is_key(value):
+                continue
+            for name, records in record_lists:
+                for field in sorted(
+                    {key for one in records for key in _keys(one) if key.endswith(_ID_ENDINGS)}
+                ):
+                    hit = next((one for one in records if same(_field(one, field), value)), None)
+                    if hit is None:
+                        continue
+                    names |= {f"item.{arg}[{name}.{field}].{key}": one for key, one in hit.items()}
+                    self._add_paired(names, lists, place, hit)
+            target = self.collections.arg_refs.get((self.tool, arg))
+            if target:
+                self._add_named(names, arg, target, value, place)
+        return names
+
+    def _add_paired(
+        self, names: dict[str, Any], lists: Mapping[str, list[Any]], place: int, record: Mapping[str, Any]
+    ) -> None:
+        """The entries that the other list arguments' elements name in maps of records that this one names."""
+        for field, value in record.items():
+            for collection, key_field in self.collections.key_fields.items():
+                row = self.state.row(collection, value) if field == key_field and is_key(value) else None
+                if not isinstance(row, dict):
+                    continue
+                for owner, path in sorted(self.collections.maps):
+                    entries = at_path(row, path) if owner == collection else None
+                    if not isinstance(entries, dict):
+                        continue
+                    for arg, values in lists.items():
+                        if place < len(values) and isinstance(values[place], str):
+                            name = f"item.{arg}@{collection}.{path[-1]}"
+                            names[f"{name}?"] = values[place] in entries
+                            entry = entries.get(values[place])
+                            names |= {f"{name}.{key}": one for key, one in _items(entry)}
+
+    def _add_named(self, names: dict[str, Any], arg: str, target: str, value: JsonValue, place: int) -> None:
+        row = self.state.row(target, value)
+        prefix = f"{target}<item.{arg}>"
+        self.scope.rows[f"{prefix}{place}"] = (target, value)
+        if isinstance(row, dict) or row is GONE or self.state.is_listed(target):
+            names[f"{prefix}?"] = isinstance(row, dict)
+        if isinstance(row, dict):
+            names |= {f"{prefix}.{key}": one for key, one in self.collections.flat(target, row, 1)}
+
+
+def name_cost(name: str, field: str = "") -> float:
+    """How far-fetched a name is; less where it ends as the field is called."""
+    cost = 1.0 if name.startswith(("args.", "item.", "element", "old")) else 2.0
+    cost += 3 * name.startswith("last.") + 0.5 * name.count(">") + 0.15 * name.count(".")
+    cost += 0.3 * name.count("[") + 0.4 * name.count("(")
+    return cost - 0.8 * (bool(field) and ending(name) == field)
+
+
+def ending(name: str) -> str:
+    """The field that a name ends in."""
+    for sign in "[>(.":
+        name = name.rsplit(sign, maxsplit=1)[-1] if sign != "." else name.rsplit(".", maxsplit=1)[-1]
+    return name.rstrip(")]")
+
+
+def all_names(scopes: list[Scope]) -> Counter[str]:
+    """In how many scopes each name is known."""
+    return Counter(name for scope in scopes for name in scope)
+
+
+def is_id_text(text: str) -> bool:
+    """Whether a text looks like an id: two digits or more."""
+    return has_digits(text, 2)
+
+
+def _field(item: Any, field: str) -> Any:
+    return item.get(field, UNKNOWN) if isinstance(item, dict) else UNKNOWN
+
+
+def _keys(item: Any) -> list[str]:
+    return list(item) if isinstance(item, dict) else []
+
+
+def _items(item: Any) -> list[tuple[str, Any]]:
+    return list(item.items()) if isinstance(item, dict) else []

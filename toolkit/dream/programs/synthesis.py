@@ -1,0 +1,825 @@
+"""The smallest program that explains some examples: pairs of a scope and what was said in it.
+
+Version spaces over names, and not search over code: a form is proposed by the first examples and dropped as
+soon as one contradicts it. Where several names fit equally well all are kept, and what they say counts only
+while they agree.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from dreamgym_kit.dream.programs.conditions import Example
+from dreamgym_kit.dream.programs.forms import (
+    FUNCTIONS,
+    OPERATIONS,
+    SCALAR_FUNCTIONS,
+    Apply,
+    Arithmetic,
+    Concat,
+    Const,
+    Drop,
+    EditItems,
+    Fields,
+    Get,
+    If,
+    Linear,
+    ListOf,
+    MadeUp,
+    MakeRecord,
+    Map,
+    MapItems,
+    Open,
+    Program,
+    Switch,
+    Text,
+    Update,
+    UpdateKey,
+    sibling_names,
+)
+from dreamgym_kit.dream.programs.scope import Scope, element_names, is_id_text, name_cost
+from dreamgym_kit.dream.programs.trees import candidates, cost
+from dreamgym_kit.dream.programs.values import (
+    UNKNOWN,
+    has_digits,
+    is_number,
+    is_scalar,
+    known,
+    same,
+    tokens,
+    value_key,
+)
+from dreamgym_kit.serialization import JsonValue
+
+_MAX_TOKENS = 120  # of a text that is taken apart
+_MAX_FIELDS = 60
+_MAX_ELEMENTS = 60  # of all lists of the examples, from which the form of one is learned
+_MARKS = "\ue000-\uf8ff"  # private characters: one stands for a whole argument
+_MADE_UP = re.compile(r"(id|_at|time|date|number|token|key|ref|no)$")
+_TIME = re.compile(r"(_at|time|timestamp)$")
+
+Examples = Sequence[Example]
+
+
+def explain(
+    examples: Examples, field: str = "", depth: int = 3, splits: int = 1, *, arithmetic: bool = True
+) -> Program | None:
+    """A program for all examples, or None. `field`: where its value stands; `splits`: tests it may hold."""
+    if not examples:
+        return None
+    outs = [out for _, out in examples]
+    kinds = {type(out) for out in outs}
+    distinct = {value_key(out) for out in outs}
+    if kinds == {type(None)}:
+        return Const(None)
+    plain = _named_or_constant(examples, field, alike=len(distinct) == 1)
+    if plain is not None:
+        return plain
+    functions = SCALAR_FUNCTIONS if kinds & {str, int, float, bool} else ("sorted", "values", "keys")
+    forms: list[Callable[[], Program | None]] = [
+        partial(_by_function, examples, function, field) for function in functions
+    ]
+    if arithmetic and kinds <= {int, float} and len(examples) >= 2:
+        forms.append(lambda: _numeric(examples))
+    if kinds == {str}:
+        forms.append(lambda: _text(examples))
+    if len(distinct) <= 8 and len(examples) >= 6 and all(map(is_scalar, outs)):
+        forms.append(lambda: _case(examples))
+    if kinds == {dict} and depth:
+        forms.append(lambda: _record(examples, depth, splits))
+    if kinds == {list} and depth:
+        forms.append(lambda: _list(examples, field, depth))
+    if splits and len(examples) >= 4:
+        forms.append(lambda: _branch(examples, field, depth, splits))
+    return next((found for make in forms if (found := make()) is not None), None)
+
+
+def _named_or_constant(examples: Examples, field: str, *, alike: bool) -> Program | None:
+    named = direct(examples, field)
+    if not alike:
+        return named
+    if named is not None and named.names[0].startswith(("count(", "len(")):
+        named = None
+    return _constant(examples, named, field) or named
+
+
+def direct(examples: Examples, field: str = "") -> Get | None:
+    """The names whose value is the output: most votes, none against."""
+    votes: Counter[str] = Counter()
+    for scope, out in examples:
+        votes.update(scope.names_of(out))
+    good = sorted(
+        (-count, name_cost(name, field), name)
+        for name, count in votes.items()
+        if all(not known(scope.get(name, UNKNOWN)) or same(scope[name], out) for scope, out in examples)
+    )
+    solid = [(scope, out) for scope, out in examples if out is not None]
+    if len(solid) < len(examples):  # None is everywhere: it may not choose a name
+        good = [one for one in good if sum(one[2] in scope for scope, _ in solid) >= 0.8 * len(solid)]
+    if not good or -good[0][0] < 0.5 * len(examples):
+        return None
+    first = good[0]
+    names = [
+        name
+        for _, far, name in good[:6]
+        if far <= first[1] + 2.2 and not name.startswith("last.")
+    ] or [first[2]]  # fmt: skip
+    silent = [scope for scope, _ in examples if not any(name in scope for name in names)]
+    if -first[0] < len(examples) and len(silent) > 0.34 * len(examples):
+        return None
+    return Get(tuple(names))
+
+
+def _constant(examples: Examples, named: Get | None, field: str) -> Program | None:
+    """All examples say the same: is it always so, or did an argument say it each time?"""
+    first, out = examples[0]
+    if len(examples) == 1 and named is not None and is_scalar(out):
+        return named
+    for name in first.names_of(out):
+        if name.startswith("next.") and all(same(scope.get(name, UNKNOWN), out) for scope, _ in examples):
+            return Get((name,))  # every episode began where the counter did
+    if isinstance(out, str):
+        echo = _echo(examples, out)
+        if echo is not None:
+            return echo
+        said = [
+            name
+            for name in examples[0][0]
+            if name.startswith(("args.", "item."))
+            and len(out) >= 2
+            and all(same(scope.get(name, UNKNOWN), out) for scope, out in examples)
+        ]
+        if said:
+            return Get((min(said, key=lambda name: name_cost(name, field)),))
+    if named is not None:
+        name = named.names[0]
+        if len({value_key(scope[name]) for scope, _ in examples if name in scope}) == 1:
+            last = re.split(r"[.>\[()]", name)[-1]
+            if last == field or (name.startswith("args.") and isinstance(out, str) and len(examples) < 3):
+                return named
+    small = is_scalar(out) or len(str(out)) <= 2
+    return Const(out) if small and (len(examples) >= 2 or named is None) else None
+
+
+def _echo(examples: Examples, out: str) -> Text | None:
+    """One text in all examples that holds an argument: it is said with the argument in it."""
+    first = examples[0][0]
+    names = [
+        name
+        for name, value in first.items()
+        if name.startswith("args.")
+        and isinstance(value, str)
+        and len(value) >= 3
+        and value != out
+        and re.search(r"(?<!\w)" + re.escape(value) + r"(?!\w)", out)
+        and all(scope.get(name) == value for scope, _ in examples)
+    ]
+    if not names:
+        return None
+    name = max(names, key=lambda one: len(first[one]))
+    head, _, tail = out.partition(first[name])
+    return Text((head, Get((name,)), tail))
+
+
+def _by_function(examples: Examples, function: str, field: str) -> Apply | None:
+    """A function of one name."""
+    apply, good = FUNCTIONS[function], []
+    scope, out = examples[0]
+    for name, value in scope.items():
+        if not known(value):
+            continue
+        of_text = isinstance(value, str) and isinstance(out, str) and len(value) == len(out)
+        if function in ("lower", "upper") and not of_text:
+            continue
+        if not same(apply(value), out):
+            continue
+        told = [(apply(one[name]), wanted) for one, wanted in examples if known(one.get(name, UNKNOWN))]
+        if len(told) >= 0.6 * len(examples) and all(same(got, wanted) for got, wanted in told):
+            good.append((name_cost(name, field), name))
+    return Apply(function, Get((min(good)[1],))) if good else None
+
+
+def _close(left: float, right: float) -> bool:
+    return abs(left - right) < 1e-6 or abs(round(left, 2) - right) < 1e-6
+
+
+def _numeric(examples: Examples) -> Program | None:
+    """Sums, differences and products of two names; a line through one; a sum of other fields."""
+    if len({value_key(out) for _, out in examples}) < 2:
+        return None
+    return _step(examples) or _two_numbers(examples) or _line(examples) or _weighted_sum(examples)
+
+
+def _step(examples: Examples) -> Program | None:
+    """A counter that goes up or down by one or two."""
+    for name, _ in examples[0][0].numbers():
+        if not name.startswith("old"):
+            continue
+        steps = {round(out - scope[name], 6) for scope, out in examples if is_number(scope.get(name))}
+        if len(steps) == 1 and abs(step := steps.pop()) in (1, 2):
+            return Arithmetic("+", Get((name,)), Const(int(step)))
+    return None
+
+
+def _two_numbers(examples: Examples) -> Program | None:
+    scope, out = examples[0]
+    atoms: list[tuple[Program, float, float]] = [
+        (Get((name,)), value, name_cost(name)) for name, value in scope.numbers()
+    ]
+    factors = [one for one in scope.numbers() if one[0].startswith(("args.", "item.", "element."))][:6]
+    products: list[tuple[Program, float, float]] = [
+        (
+            Arithmetic("*", Get((name,)), Get((other,))),
+            value * factor,
+            1.5 + name_cost(name) + name_cost(other),
+        )
+        for name, value in factors
+        for other, factor in scope.numbers()[:25]
+        if name != other
+    ]
+    proposed = []
+    for (left, x, far), (right, y, further) in itertools.chain(
+        itertools.product(atoms, atoms + products), itertools.product(products, atoms)
+    ):
+        both_plain = isinstance(left, Get) and isinstance(right, Get)
+        for op, operate in OPERATIONS.items():
+            if op == "*" and not both_plain:
+                continue
+            if op != "-" and repr(left) > repr(right):  # the other order says the same
+                continue
+            if _close(operate(x, y), out):
+                proposed.append((far + further, op, left, right))
+    proposed.sort(key=lambda one: one[0])
+    best: tuple[float, Program] | None = None
+    for far, op, left, right in proposed[:400]:
+        form = Arithmetic(op, left, right)
+        told = _agreed(form, examples)
+        if told is None or told < max(2, 0.6 * len(examples)):
+            continue
+        if best is None or far - 0.1 * told < best[0]:
+            best = (far - 0.1 * told, form)
+    if best is None:
+        return None
+    got = [(best[1](one), wanted) for one, wanted in examples]
+    exact = all(value is UNKNOWN or abs(value - wanted) <= 1e-9 for value, wanted in got)
+    return best[1] if exact else Apply("round2", best[1])
+
+
+def _agreed(form: Program, examples: Examples) -> int | None:
+    """How many examples a number agrees with; None where it contradicts one."""
+    agreed = 0
+    for scope, out in examples:
+        value = form(scope)
+        if is_number(value):
+            if not _close(value, out):
+                return None
+            agreed += 1
+    return agreed
+
+
+def _line(examples: Examples) -> Linear | None:
+    for name, _ in examples[0][0].numbers():
+        points = [(float(scope[name]), float(out)) for scope, out in examples if is_number(scope.get(name))]
+        if len(points) < max(4, 0.8 * len(examples)) or len({x for x, _ in points}) < 3:
+            continue
+        (x1, y1), (x2, y2) = min(points), max(points)
+        if x1 == x2:
+            continue
+        factor = round((y2 - y1) / (x2 - x1), 4)
+        plus = round(y1 - factor * x1, 4)
+        if factor and all(abs(round(factor * x + plus, 2) - y) < 0.0051 for x, y in points):
+            return Linear(((name, factor),), plus, _whole(examples))
+    return None
+
+
+def _weighted_sum(examples: Examples) -> Linear | None:
+    import numpy as np  # most suites need none of it
+
+    names = [
+        name
+        for name, _ in examples[0][0].numbers()
+        if name.startswith("sibling.") and all(is_number(scope.get(name)) for scope, _ in examples)
+    ]
+    wanted = np.array([float(out) for _, out in examples])
+    for size in (2, 3):
+        if len(examples) < size + 4:
+            break
+        for some in itertools.combinations(names, size):
+            values = np.array([[float(scope[name]) for name in some] for scope, _ in examples])
+            factors, *_ = np.linalg.lstsq(values, wanted, rcond=None)
+            rounded = [round(float(factor), 3) for factor in factors]
+            sums = np.round(values @ np.array(rounded), 2)
+            if all(rounded) and bool(np.all(np.abs(sums - wanted) < 0.0151)):
+                return Linear(tuple(zip(some, rounded, strict=True)), whole=_whole(examples))
+    return None
+
+
+def _whole(examples: Examples) -> bool:
+    return all(isinstance(out, int) for _, out in examples)
+
+
+def _case(examples: Examples) -> Switch | None:
+    """A constant for each of a few values of one name."""
+    best: tuple[tuple[int, float], str, dict[Any, tuple[JsonValue, JsonValue]]] | None = None
+    for name in sorted({name for scope, _ in examples for name in scope}):
+        said: dict[Any, tuple[JsonValue, JsonValue]] = {}
+        hits = 0
+        for scope, out in examples:
+            value = scope.get(name, UNKNOWN)
+            if not known(value) or not is_scalar(value) or isinstance(value, float):
+                continue
+            key = value_key(value)
+            if (isinstance(value, str) and is_id_text(value)) or (
+                key in said and not same(said[key][1], out)
+            ):
+                hits = -1
+                break
+            said[key] = (value, out)
+            hits += 1
+        if hits < 0.9 * len(examples) or not 2 <= len(said) <= 8 or hits < 3 * len(said):
+            continue
+        far = (len(said), name_cost(name))
+        if best is None or far < best[0]:
+            best = (far, name, said)
+    return Switch(best[1], tuple(best[2].values())) if best else None
+
+
+def _text(examples: Examples) -> Text | None:
+    """Fixed text with named values in the holes."""
+    shown = [_with_marks(scope, out) for scope, out in examples]
+    if len({len(parts) for parts in shown}) != 1 or len(shown[0]) > _MAX_TOKENS:
+        return None
+    parts: list[str | Program] = []
+    scopes = [scope for scope, _ in examples]
+    for column in zip(*shown, strict=True):
+        if len(set(column)) == 1 and not (len(examples) == 1 and _is_argument(scopes[0], column[0])):
+            if parts and isinstance(parts[-1], str):
+                parts[-1] += column[0]
+            else:
+                parts.append(column[0])
+            continue
+        if all(part.isspace() for part in column):
+            return None
+        pairs = list(zip(scopes, column, strict=True))
+        hole: Program | None = direct(pairs)
+        for function in ("str", "money", "lower"):
+            hole = hole or _by_function(pairs, function, "")
+        if hole is None:
+            return None
+        parts.append(hole)
+    return None if all(isinstance(part, str) for part in parts) and len(examples) < 2 else Text(tuple(parts))
+
+
+def _with_marks(scope: Scope, text: str) -> list[str]:
+    """The tokens of a text, in which each argument is one."""
+    marks: dict[str, str] = {}
+    for name, value in scope.items():
+        if (
+            name.startswith(("args.", "item."))
+            and isinstance(value, str)
+            and len(value) > 1
+            and value in text
+        ):
+            mark = chr(0xE000 + len(marks))
+            text = text.replace(value, mark)
+            marks[mark] = value
+    found: list[str] = []
+    for part in re.findall(f"[{_MARKS}]|[^{_MARKS}]+", text):
+        found += [marks[part]] if part in marks else tokens(part)
+    return found
+
+
+def _is_argument(scope: Scope, text: str) -> bool:
+    return len(text) > 2 and any(name.startswith("args.") and value == text for name, value in scope.items())
+
+
+def _record(examples: Examples, depth: int, splits: int) -> Program | None:
+    names = set(examples[0][1])
+    if 0 < len(names) <= 12 and all(set(out) == names for _, out in examples):
+        each = {
+            name: direct([(scope, out[name]) for scope, out in examples], name) for name in examples[0][1]
+        }
+        if all(form and form.names[0].startswith(("args.", "item.", "element.")) for form in each.values()):
+            return MakeRecord({name: form for name, form in each.items() if form})
+    updated = _updated(examples, depth, splits)
+    if updated is not None and all(isinstance(updated.base(scope), dict) for scope, _ in examples):
+        return updated
+    return _composed(examples, depth, splits) or updated  # the first says more than some examples do
+
+
+def _updated(examples: Examples, depth: int, splits: int) -> Update | None:
+    """A record that is known, with some fields changed."""
+    base = _nearest(examples)
+    if base is None:
+        return None
+    of_base = [(scope, out) for scope, out in examples if isinstance(scope.get(base), dict)]
+    changed: dict[str, None] = {}
+    removed: set[str] = set()
+    for scope, out in of_base:
+        old = scope[base]
+        changed |= dict.fromkeys(name for name in out if name not in old or not same(old[name], out[name]))
+        removed |= {name for name in old if name not in out}
+    if len(of_base) < 0.5 * len(examples) or _keys_vary(of_base, base, changed, removed):
+        return None
+    fields: dict[str, Program] = {}
+    where_present: list[str] = []
+    for name in changed:
+        pairs = [
+            (scope.child({"old": scope[base].get(name, UNKNOWN)}), out[name])
+            for scope, out in of_base
+            if name in out
+        ]
+        form: Program | None
+        if len(pairs) < len(of_base) and len(pairs) < 2:
+            form, optional = _seen_once(pairs), True
+        else:
+            form = explain(pairs, name, depth - 1, splits) or edited_map(pairs, name, depth)
+            optional = any(name not in scope[base] and name not in out for scope, out in of_base)
+        if form is None:
+            return None
+        fields[name] = form
+        where_present += [name] * optional
+    return Update(Get((base,)), fields, tuple(sorted(removed)), tuple(where_present))
+
+
+def _keys_vary(examples: Examples, base: str, changed: Collection[str], removed: Collection[str]) -> bool:
+    """Whether these are ids rather than names of fields: most records have others."""
+
+    def often(count: int) -> bool:
+        return 2 * count >= len(examples)
+
+    for name in removed:
+        if not often(sum(name in scope[base] for scope, _ in examples)) or any(
+            name in o for _, o in examples
+        ):
+            return True
+    return len(examples) > 3 and any(
+        not often(sum(name in out for _, out in examples))
+        and not all(is_number(out.get(name, 0)) for _, out in examples)
+        for name in changed
+    )
+
+
+def _composed(examples: Examples, depth: int, splits: int) -> MakeRecord | None:
+    """A record made field by field."""
+    counts = Counter(name for _, out in examples for name in out)
+    if len(counts) > _MAX_FIELDS:
+        return None
+    fields: dict[str, Program] = {}
+    optional: dict[str, tuple[Program, tuple[str, ...]]] = {}
+    for name, count in counts.items():
+        form = explain(
+            [(scope, out[name]) for scope, out in examples if name in out], name, depth - 1, splits
+        )
+        if form is None:
+            return None
+        if count == len(examples):
+            fields[name] = form
+            continue
+        tells = [
+            other
+            for other in {other for scope, _ in examples for other in scope}
+            if all(
+                (scope.get(other, UNKNOWN) is not UNKNOWN and scope[other] is not None) == (name in out)
+                for scope, out in examples
+            )
+        ]
+        if not tells or count < 3:
+            return None
+        optional[name] = (form, (min(tells, key=lambda one: (name_cost(one, name), one)),))
+    return MakeRecord(fields, optional)
+
+
+def _nearest(examples: Examples) -> str | None:
+    """The record in scope that most of the output's fields repeat."""
+    votes: dict[str, float] = {}
+    for scope, out in examples:
+        for name, value in scope.items():
+            if isinstance(value, dict) and len(value) >= 2:
+                hits = sum(field in out and same(item, out[field]) for field, item in value.items())
+                if hits >= max(2, 0.4 * len(out)):
+                    votes[name] = votes.get(name, 0.0) + hits / max(len(out), len(value))
+    best = min(votes, key=lambda name: (-round(votes[name], 1), name_cost(name), name), default=None)
+    return best if best is not None and votes[best] >= 0.35 * len(examples) else None
+
+
+def _seen_once(pairs: Examples) -> Program | None:
+    """One sight of a change is enough where uneven figures add up: 62.0 + 2674.4 = 2736.4."""
+    scope, out = pairs[0]
+    old = scope.get("old", UNKNOWN)
+    if not is_number(old) or not is_number(out):
+        return None
+    good = sorted(
+        (name_cost(name), op, name)
+        for name, value in scope.numbers()
+        if name != "old" and abs(value) >= 10 and value != int(value)
+        for op in "+-"
+        if _close(OPERATIONS[op](old, value), out)
+    )
+    if not good:
+        return None
+    op = good[0][1]
+    names = tuple(name for _, other, name in good if other == op)[:6]
+    return Apply("round2", Arithmetic(op, Get(("old",)), Get(names)))
+
+
+def edited_map(pairs: Examples, field: str, depth: int) -> UpdateKey | None:
+    """`old` is a map of records, and the one under a key that is known has changed."""
+    keys: list[str | None] = []
+    for scope, out in pairs:
+        old = scope.get("old", UNKNOWN)
+        if not isinstance(old, dict) or not isinstance(out, dict) or set(old) != set(out):
+            return None
+        changed = [name for name in old if not same(old[name], out[name])]
+        if len(changed) > 1:
+            return None
+        keys.append(changed[0] if changed else None)
+    selector = direct([(scope, key) for (scope, _), key in zip(pairs, keys, strict=True) if key is not None])
+    if selector is None:
+        return None
+    inside = []
+    for scope, out in pairs:
+        key = selector(scope)
+        if isinstance(key, str) and key in scope["old"]:
+            inside.append((scope.child(element_names(scope["old"][key])), out[key]))
+    change = explain(inside, field, depth - 1, 1)
+    return UpdateKey(Get(("old",)), selector, change) if change else None
+
+
+def _list(examples: Examples, field: str, depth: int) -> Program | None:
+    for base in _lists_in(examples, field):
+        of_base = [(scope, out) for scope, out in examples if isinstance(scope.get(base), list)]
+        if len(of_base) >= 0.6 * len(examples):
+            found = _from_list(of_base, base, field, depth)
+            if found is not None:
+                return found
+    per_item = _for_each_item(examples, field, depth)
+    if per_item is not None and any(out for _, out in examples):
+        return per_item
+    lengths = {len(out) for _, out in examples}
+    return _fixed_list(examples, field, depth) if len(lengths) == 1 and 0 < lengths.pop() <= 3 else None
+
+
+def _from_list(examples: Examples, base: str, field: str, depth: int) -> Program | None:
+    """A list that is known: longer, shorter, with elements rewritten, or one value for each element."""
+    olds = [scope[base] for scope, _ in examples]
+    pairs = list(zip(olds, examples, strict=True))
+    if all(len(out) >= len(old) and all(map(same, old, out)) for old, (_, out) in pairs):
+        tails = [(scope, out[len(old) :]) for old, (scope, out) in pairs]
+        if not any(tail for _, tail in tails):
+            return Get((base,))
+        tail = _tail(tails, base, field, depth)
+        if tail is not None:
+            return Concat((Get((base,)), tail))
+    if all(len(out) <= len(old) for old, (_, out) in pairs):
+        dropped = _dropped(examples, base)
+        if dropped is not None:
+            return dropped
+    if all(len(out) == len(old) for old, (_, out) in pairs):
+        if any(scope.items_of_args for scope, _ in examples):
+            edited = _edited_items(examples, base, depth)
+            if edited is not None:
+                return edited
+        each = explain(
+            [
+                (scope.child(element_names(item)), one)
+                for old, (scope, out) in pairs
+                for item, one in zip(old, out, strict=True)
+            ][:_MAX_ELEMENTS],
+            field,
+            depth - 1,
+            0,
+            arithmetic=False,
+        )
+        if each is not None:
+            return Map(Get((base,)), each)
+    return None
+
+
+def _lists_in(examples: Examples, field: str = "") -> list[str]:
+    there = Counter(name for scope, _ in examples for name, value in scope.items() if isinstance(value, list))
+    filled = {
+        name for scope, _ in examples for name, value in scope.items() if isinstance(value, list) and value
+    }
+    names = sorted(there, key=lambda name: (-there[name], name_cost(name, field), name))
+    return [
+        name
+        for name in names
+        if there[name] >= 0.6 * len(examples)
+        and (name in filled or name.endswith(f".{field}") or name == "old")
+    ][:12]
+
+
+def _tail(tails: Examples, base: str, field: str, depth: int) -> Program | None:
+    """What was put behind a list."""
+    if len({len(tail) for _, tail in tails}) == 1:
+        fixed = _fixed_list(tails, field, depth)
+        if fixed is not None:
+            return fixed
+    for name in [base, *_lists_in(tails)]:
+        if all(isinstance(scope.get(name), list) and len(scope[name]) == len(tail) for scope, tail in tails):
+            each = explain(
+                [
+                    (scope.child(element_names(item)), one)
+                    for scope, tail in tails
+                    for item, one in zip(scope[name], tail, strict=True)
+                ][:_MAX_ELEMENTS],
+                field,
+                depth - 1,
+                0,
+                arithmetic=False,
+            )
+            if each is not None:
+                return Map(Get((name,)), each)
+    return _for_each_item(tails, field, depth)
+
+
+def _fixed_list(examples: Examples, field: str, depth: int) -> ListOf | None:
+    forms = []
+    for place in range(len(examples[0][1])):
+        form = explain([(scope, out[place]) for scope, out in examples], field, depth - 1, 1)
+        if form is None:
+            return None
+        forms.append(form)
+    return ListOf(tuple(forms))
+
+
+def _for_each_item(examples: Examples, field: str, depth: int) -> MapItems | None:
+    """One value for each element of the list arguments."""
+    if any(len(out) != len(scope.items_of_args) for scope, out in examples):
+        return None
+    each = explain(
+        [
+            (scope.child(item), one)
+            for scope, out in examples
+            for item, one in zip(scope.items_of_args, out, strict=True)
+        ][:_MAX_ELEMENTS],
+        field,
+        depth - 1,
+        1,
+    )
+    return MapItems(each) if each is not None else None
+
+
+def _dropped(examples: Examples, base: str) -> Drop | None:
+    lost = []
+    for scope, out in examples:
+        kept = set(map(value_key, out))
+        lost.append([item for item in scope[base] if value_key(item) not in kept])
+    if not any(lost):
+        return None
+    records = [item for scope, _ in examples for item in scope[base] if isinstance(item, dict)]
+    for field in [None, *sorted({name for item in records for name in item})]:
+        if any(isinstance(item, dict) is (field is None) for items in lost for item in items):
+            continue
+        if field is not None and any(field not in item for items in lost for item in items):
+            continue
+        one = [
+            (scope, items[0] if field is None else items[0][field])
+            for (scope, _), items in zip(examples, lost, strict=True)
+            if len(items) == 1
+        ]
+        selector = direct(one) if one else None
+        if selector is not None:
+            form = Drop(Get((base,)), field, selector)
+            if _fits(form, examples):
+                return form
+    return None
+
+
+def _edited_items(examples: Examples, base: str, depth: int) -> EditItems | None:
+    """Elements that the elements of a list argument name are rewritten."""
+    names = {
+        name for scope, _ in examples for item in scope.items_of_args for name in item if name.count(".") == 1
+    }
+    fields = {
+        name for scope, _ in examples for item in scope[base] if isinstance(item, dict) for name in item
+    }
+    for field in sorted(fields):
+        for name in sorted(names):
+            pairs = _rewritten(examples, base, field, name)
+            change = explain(pairs[:_MAX_ELEMENTS], "", depth - 1, 1) if pairs else None
+            if change is not None:
+                return EditItems(Get((base,)), field, name, change)
+    return None
+
+
+def _rewritten(examples: Examples, base: str, field: str, name: str) -> list[Example] | None:
+    """Each element that a list argument names, before and after; None where others changed as well."""
+    pairs: list[Example] = []
+    for scope, out in examples:
+        old = scope[base]
+        changed = {
+            place for place, (item, one) in enumerate(zip(old, out, strict=True)) if not same(item, one)
+        }
+        found: set[int] = set()
+        for item in scope.items_of_args:
+            wanted = item.get(name, UNKNOWN)
+            hit = next(
+                (
+                    place
+                    for place, one in enumerate(old)
+                    if place not in found and isinstance(one, dict) and same(one.get(field, UNKNOWN), wanted)
+                ),
+                None,
+            )
+            if hit is None:
+                return None
+            found.add(hit)
+            pairs.append((scope.child({**item, **element_names(old[hit])}), out[hit]))
+        if not changed <= found:
+            return None
+    return pairs
+
+
+def _fits(form: Program, examples: Examples) -> bool:
+    told = [(value, out) for scope, out in examples if (value := form(scope)) is not UNKNOWN]
+    return len(told) >= max(1, 0.5 * len(examples)) and all(same(value, out) for value, out in told)
+
+
+def _branch(examples: Examples, field: str, depth: int, splits: int) -> If | None:
+    """Two programs, and the test that tells which."""
+    best: tuple[float, Any, list[Any]] | None = None
+    scopes = [scope for scope, _ in examples]
+    wanted = list(_ways_to_part(examples))[:4]
+    for condition, told in candidates(scopes, 120) if wanted else ():
+        if UNKNOWN in told:
+            continue
+        turned = [not truth for truth in told]
+        tells = any(told == labels or turned == labels for labels in wanted)
+        if tells and (best is None or cost(condition) < best[0]):
+            best = (cost(condition), condition, told)
+    if best is None:
+        return None
+    _, condition, told = best
+    then = explain(
+        [one for one, truth in zip(examples, told, strict=True) if truth], field, depth, splits - 1
+    )
+    otherwise = explain(
+        [one for one, truth in zip(examples, told, strict=True) if not truth], field, depth, splits - 1
+    )
+    return If(condition, then, otherwise) if then and otherwise else None
+
+
+def _ways_to_part(examples: Examples) -> Iterator[list[bool]]:
+    """The most frequent output and the rest; None and the rest; what one name explains and the rest."""
+    keys = [value_key(out) for _, out in examples]
+    first, count = Counter(keys).most_common(1)[0]
+    if 2 <= count < len(examples):
+        yield [key == first for key in keys]
+    nothing = [out is None for _, out in examples]
+    if any(nothing) and not all(nothing):
+        yield nothing
+    votes: Counter[str] = Counter()
+    for scope, out in examples:
+        votes.update(scope.names_of(out))
+    for name, hits in votes.most_common(4):
+        if 2 <= hits < len(examples):
+            labels = [name in scope and same(scope[name], out) for scope, out in examples]
+            if not all(labels):
+                yield labels
+
+
+def record_with_gaps(examples: Examples, *, writes: bool) -> Fields | None:
+    """Field by field: ids and times that nothing explains are made up, figures may rest on other fields."""
+    counts = Counter(name for _, out in examples for name in out)
+    if any(count < len(examples) for count in counts.values()):
+        return None
+    forms: dict[str, Program] = {}
+    scopes = [scope for scope, _ in examples]
+    for turn in range(3):
+        for name in counts:
+            if name in forms and not isinstance(forms[name], Open):
+                continue
+            pairs = [(scope, out[name]) for scope, (_, out) in zip(scopes, examples, strict=True)]
+            forms.pop(name, None)
+            forms[name] = _gap(pairs, name, turn, writes=writes) or Open()
+        if not any(isinstance(form, Open) for form in forms.values()):
+            break
+        told = [name for name, form in forms.items() if not isinstance(form, (Open, MadeUp))]
+        scopes = [scope.child(sibling_names({name: out[name] for name in told})) for scope, out in examples]
+    return Fields(tuple(forms.items()))
+
+
+def _gap(pairs: Examples, name: str, turn: int, *, writes: bool) -> Program | None:
+    form = explain(pairs, name, 3, 1) if not turn or is_number(pairs[0][1]) else None
+    if form is None and writes and is_made_up(name, [value for _, value in pairs]):
+        return MadeUp(pairs[0][1])
+    if form is None and not turn and all(isinstance(value, dict) for _, value in pairs):
+        return record_with_gaps(pairs, writes=writes)
+    return form
+
+
+def is_made_up(name: str, values: Sequence[JsonValue]) -> bool:
+    """Whether a tool seems to make up these values: ids that vary, times."""
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        return False
+    distinct, low = len(set(texts)), name.lower()
+    if _TIME.search(low) and distinct > 1 and all(re.match(r"\d{4}-\d\d-\d\d", text) for text in texts):
+        return True
+    varied = distinct > min(3, 0.5 * len(texts))
+    return varied and bool(_MADE_UP.search(low)) and 2 * sum(map(has_digits, texts)) > len(texts)

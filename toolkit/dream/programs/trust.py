@@ -1,0 +1,157 @@
+"""How far each kind of answer can be trusted: by what it said of recordings that it was not mined from."""
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamgym_kit.dream.programs.collections import RecordedCalls
+from dreamgym_kit.dream.programs.scope import Parameters
+from dreamgym_kit.dream.programs.values import SeenStep, has_digits, same
+from dreamgym_kit.serialization import JsonValue
+
+_FOLDS = 3
+_MIN_WORLDS = 6  # from which on whole worlds are held out as well
+_WORLD_FOLDS = 2
+_Z = 0.84  # one-sided: four of five bounds hold
+_UNTRIED = 0.3  # of a kind that no held-out recording tried
+
+
+def lower_bound(right: float, total: float, z: float = _Z) -> float:
+    """Wilson's lower bound of a share, 0..1."""
+    if total <= 0:
+        return 0.0
+    share, scale = right / total, 1 + z * z / total
+    spread = z * ((share * (1 - share) + z * z / (4 * total)) / total) ** 0.5
+    bound: float = max(0.0, (share + z * z / (2 * total) - spread) / scale)
+    return bound
+
+
+class _Count(NamedTuple):
+    tried: int = 0
+    right: int = 0
+
+
+class Trust:
+    """What held-out recordings say of answers, by tool and kind; of a new tool, by kind alone."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+
+    def count(self, held_out: str, tool: str, kind: str, *, right: bool) -> None:
+        """One answer; `held_out`: by "episode" or by "world"."""
+        for key in ((held_out, tool, kind), (held_out, "", _general(kind))):
+            self._counts[key][0] += 1
+            self._counts[key][1] += right
+
+    def confidence(self, tool: str, kind: str, at_most: float) -> float:
+        """The lower bound of the measured share of exact answers."""
+        for held_out in ("episode", "world"):
+            mine, all_of = self._of(held_out, tool, kind), self._of(held_out, "", _general(kind))
+            if held_out == "world" and (not mine.tried or "|" not in kind):
+                continue  # programs have to hold in other worlds; what was read in this world need not
+            if not mine.tried and not all_of.tried:
+                at_most = min(at_most, _UNTRIED)
+                continue
+            before = (all_of.right + 1) / (all_of.tried + 2)
+            at_most = min(at_most, lower_bound(mine.right + 2 * before, mine.tried + 2))
+        return at_most
+
+    def _of(self, held_out: str, tool: str, kind: str) -> _Count:
+        return _Count(*self._counts.get((held_out, tool, kind), (0, 0)))
+
+
+def measure(
+    episodes: Sequence[RecordedCalls],
+    parameters: Mapping[str, Parameters],
+    writes: frozenset[str],
+    only_worlds: Sequence[RecordedCalls] = (),
+) -> Trust:
+    """Hold a third of the episodes out at a time, and with enough worlds half of these; dream them freely.
+
+    What is held out is dreamed from the rest, uncorrected, so that an answer that rests on a wrong one
+    counts as wrong itself.
+    """
+    from dreamgym_kit.dream.programs.mining import mine
+
+    trust, order = Trust(), list(range(len(episodes)))
+    random.Random(7).shuffle(order)  # noqa: S311
+
+    def ask(apart: set[int], held_out: str) -> None:
+        rest = [one for place, one in enumerate(episodes) if place not in apart]
+        model = mine(rest, parameters, writes, only_worlds)
+        for place in sorted(apart):
+            for tool, kind, right in played(model, episodes[place]):
+                trust.count(held_out, tool, kind, right=right)
+
+    if len(episodes) < _FOLDS:
+        return trust
+    for fold in range(_FOLDS):
+        ask(set(order[fold::_FOLDS]), "episode")
+    worlds = sorted({episode.world for episode in episodes})
+    if len(worlds) >= _MIN_WORLDS:
+        random.Random(3).shuffle(worlds)  # noqa: S311
+        for fold in range(_WORLD_FOLDS):
+            some = set(worlds[fold::_WORLD_FOLDS])
+            ask({place for place, one in enumerate(episodes) if one.world in some}, "world")
+    return trust
+
+
+def played(model: Any, episode: RecordedCalls) -> list[tuple[str, str, bool]]:
+    """A recorded episode dreamed freely: of each answer the tool, its kind, and whether it was exact."""
+    from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
+
+    dream, names, found = ProgramEpisode(model, episode.world, None, episode.id), MadeUpNames(), []
+    for step in episode.steps:
+        args = names.renamed(step.args)
+        told = dream.consider(step.tool, args)
+        if told is None:
+            dream.unseen(step.tool, args)
+            continue
+        dream.observe(SeenStep(step.tool, args, told.ok, told.out, step.writes, step.wrap), told.confidence)
+        right = told.ok == step.ok and names.equal(told.out, step.out, dream.made_up)
+        found.append((step.tool, told.kind, right))
+    return found
+
+
+class MadeUpNames:
+    """Made-up values may differ from the recorded ones, one for one."""
+
+    def __init__(self) -> None:
+        self._told: dict[JsonValue, JsonValue] = {}
+        self._real: dict[JsonValue, JsonValue] = {}
+
+    def renamed(self, value: Any) -> Any:
+        """A recorded value in the names that the dream gave."""
+        if not self._real:
+            return value
+        if isinstance(value, dict):
+            return {name: self.renamed(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.renamed(item) for item in value]
+        return self._real.get(value, value) if isinstance(value, str) else value
+
+    def equal(self, told: JsonValue, real: JsonValue, made_up: set[JsonValue]) -> bool:
+        """Whether both say the same but for made-up values."""
+        if isinstance(told, str) and isinstance(real, str):
+            if told in self._told:
+                return bool(self._told[told] == real)
+            if told == real:
+                return True
+            if told in made_up and real not in self._real and (has_digits(real) or not real):
+                self._told[told], self._real[real] = real, told
+                return True
+            return False
+        if isinstance(told, dict) and isinstance(real, dict):
+            return told.keys() == real.keys() and all(
+                self.equal(told[name], real[name], made_up) for name in told
+            )
+        if isinstance(told, list) and isinstance(real, list):
+            return len(told) == len(real) and all(
+                self.equal(one, other, made_up) for one, other in zip(told, real, strict=True)
+            )
+        return same(told, real)
+
+
+def _general(kind: str) -> str:
+    return kind.split("|", maxsplit=1)[0]

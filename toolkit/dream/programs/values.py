@@ -1,0 +1,177 @@
+"""JSON values as programs compare, name and take them apart."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dreamgym_kit.dream.state.history import HistoryStep
+from dreamgym_kit.dream.state.observed import failed
+from dreamgym_kit.dream.state.values import is_key, is_number, is_scalar
+from dreamgym_kit.dream.state.wrapping import Wrap, opened
+from dreamgym_kit.serialization import JsonValue
+
+ValueKey = tuple[str, Any]
+"""Equal values have equal keys: 5 and 5.0 are one number, sums may be off by a rounding error."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9_#@+\-]+(?:[.:][A-Za-z0-9_#@+\-]+)*|\s+|.", re.DOTALL)
+_WITH_DIGITS = re.compile(r"\w*\d[\w.\-]*")
+_EXACT = 2**53  # whole numbers from which on floats leave some out
+_SMALL = 0.001  # numbers below it are compared by their first digits
+_MAX_MASKED = 160  # characters of a text that tells forms apart
+
+
+class Sign:
+    """A sign that stands where a value would."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNKNOWN = Sign("UNKNOWN")
+"""Nobody has said."""
+GONE = Sign("GONE")
+"""It is known that there is none."""
+
+
+class SeenStep(NamedTuple):
+    """One call of an episode and its answer without its wrapping."""
+
+    tool: str
+    args: dict[str, JsonValue]  # without those that say what leaving them out says
+    ok: bool
+    out: JsonValue
+    writes: bool
+    wrap: Wrap
+
+
+def step_of(step: HistoryStep, defaults: Mapping[str, JsonValue]) -> SeenStep:
+    """A recorded call as programs see it; `defaults` are those of the tool's arguments."""
+    args = without_defaults(step.args, defaults)
+    seen = step.seen
+    parts = seen.get("$answer") if isinstance(seen, dict) and len(seen) == 1 else None
+    if isinstance(parts, dict) and parts.get("error") is not None:
+        return SeenStep(step.tool, args, False, parts, step.writes, lambda out: {"$answer": out})
+    out, wrap = opened(seen)
+    return SeenStep(step.tool, args, not (step.failed or failed(out)), out, step.writes, wrap)
+
+
+def without_defaults(
+    args: Mapping[str, JsonValue], defaults: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """The arguments, in the order of their names, without those that say what leaving them out says."""
+    return {
+        name: value
+        for name, value in sorted(args.items())
+        if not (name in defaults and same(value, defaults[name]))
+        and (value is not None or defaults.get(name) is not None)
+    }
+
+
+def value_key(value: object) -> ValueKey:
+    """A key under which equal values meet."""
+    if value is None or isinstance(value, (bool, Sign)):
+        return ("b", value)
+    if isinstance(value, (int, float)):
+        return ("n", _rounded(value))
+    if isinstance(value, str):
+        return ("s", value)
+    return ("j", json.dumps(_normal(value), sort_keys=True))
+
+
+def same(left: object, right: object) -> bool:
+    """Whether two values are known and equal."""
+    if left is right:
+        return True
+    return not isinstance(left, Sign) and not isinstance(right, Sign) and value_key(left) == value_key(right)
+
+
+def known(value: object) -> bool:
+    """Whether this is a value, and neither UNKNOWN nor GONE."""
+    return value is not UNKNOWN and value is not GONE
+
+
+def has_digits(text: str, least: int = 1) -> bool:
+    """Whether a text holds so many digits: most ids do."""
+    return sum(character.isdigit() for character in text) >= least
+
+
+def at_path(value: JsonValue, path: Iterable[str | int]) -> Any:
+    """What stands at a path; UNKNOWN where nothing does."""
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return UNKNOWN
+    return value
+
+
+def leaves(value: JsonValue) -> Iterator[JsonValue]:
+    """The scalars in a value."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def tokens(text: str) -> list[str]:
+    """A text in words, spaces and signs; ids and times stay whole."""
+    return _TOKEN.findall(text)
+
+
+def shape_of(text: str, said: Iterable[JsonValue] = ()) -> str:
+    """A text without what arguments and figures put into it."""
+    parts = {str(value) for value in said if is_number(value) or (isinstance(value, str) and len(value) > 1)}
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, "@")
+    return _WITH_DIGITS.sub("#", text)[:_MAX_MASKED]
+
+
+def _rounded(number: float) -> float | str:
+    if isinstance(number, int) and abs(number) >= _EXACT:
+        return number  # an id, say: as a float it would be its neighbour
+    if number != number:
+        return "nan"
+    return round(float(number), 6) if abs(number) >= _SMALL else float(f"{number:.6g}")
+
+
+def _normal(value: JsonValue) -> JsonValue:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)):
+        return _rounded(value)
+    if isinstance(value, list):
+        return [_normal(item) for item in value]
+    return {name: _normal(item) for name, item in value.items()}
+
+
+__all__ = [
+    "GONE",
+    "UNKNOWN",
+    "Sign",
+    "SeenStep",
+    "ValueKey",
+    "at_path",
+    "has_digits",
+    "is_key",
+    "is_number",
+    "is_scalar",
+    "known",
+    "leaves",
+    "same",
+    "shape_of",
+    "step_of",
+    "tokens",
+    "value_key",
+    "without_defaults",
+]

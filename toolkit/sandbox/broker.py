@@ -1,0 +1,354 @@
+"""The process outside a sandbox: connects for the confined ones, by name; tells what the kernel stopped.
+
+A door is a listening socket that was made inside for one allowed host and port; a socket stays in the network
+it was made in, so that this process takes what connects there and connects to the host outside. TLS and the
+protocol are the client's own. The listener of the filter gives each call that was refused or looked at;
+namespaces, mounts and Landlock decide, and a call that is only looked at always goes on.
+"""
+
+import asyncio
+import base64
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import unquote, urlsplit
+
+from dreamgym_kit.sandbox.filters import PathCall, machine
+
+_RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
+_NOTIFICATION = struct.Struct("QIIiIQ6Q")
+_CHUNK, _PATH, _ADDRESS = 65_536, 4_096, 128  # bytes
+_INET, _INET6, _UNIX = 2, 10, 1
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "kfd", "dri")
+_HARMLESS = (*(f"/dev/{name}" for name in DEVICES), "/dev/nvidia")
+# Its own open files, and names of threads and the like; the C library writes those, and does without.
+_OWN = re.compile(
+    r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|thread-self)/fd/\d+"
+    r"|/proc/(self|thread-self|\d+)/(task/\d+/)?(comm|oom_score_adj|timerslack_ns)"
+)
+_PROBED = ("io_uring_setup", "keyctl", "request_key", "add_key")  # libraries try these and do without
+_MAX_TOLD = 1_000
+BLOCKED, NOTED = "blocked", "noted"  # fails a run; is told
+
+
+@dataclass(frozen=True, slots=True)
+class HostDoor:
+    """One host and port that may be reached, and the address inside that stands for it."""
+
+    host: str
+    port: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds inside, for whoever names what was stopped."""
+
+    doors: tuple[HostDoor, ...]
+    writable: tuple[str, ...]  # real paths
+    ports: tuple[int, ...] | None  # that TCP may reach on any host; None: only doors may be reached
+    proxy: bool = True  # connect through HTTPS_PROXY where that is set
+    at_end: Callable[[], object] = lambda: None
+
+
+def serve(control: socket.socket, rules: Rules, *, on_stderr: bool) -> NoReturn:
+    """Be the broker until no confined process is left; told lines go over `control`, or to stderr."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # they end the confined process, and that ends this one
+        os.setsid()
+        shut = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, *(() if on_stderr else (2,))):
+            os.dup2(shut, descriptor)
+        start, descriptors, _, _ = socket.recv_fds(control, 1, 253)
+        listener = descriptors.pop() if start == b"y" else None
+        told = _Told(control, on_stderr=on_stderr)
+        if listener is not None:
+            threading.Thread(target=_Watch(listener, rules, told).run, daemon=True).start()
+        else:
+            threading.Thread(target=_leave_with, args=(control,), daemon=True).start()
+        asyncio.run(_keep_doors(rules, [socket.socket(fileno=descriptor) for descriptor in descriptors]))
+    finally:
+        os._exit(0)
+
+
+def _leave_with(control: socket.socket) -> NoReturn:
+    with contextlib.suppress(OSError):
+        while control.recv(1):
+            pass
+    os._exit(0)
+
+
+class _Told:
+    """Tells each thing once."""
+
+    def __init__(self, control: socket.socket, *, on_stderr: bool) -> None:
+        self._control, self._on_stderr = control, on_stderr
+        self._seen: set[tuple[str, str]] = set()
+        control.setblocking(False)  # whoever reads slowly must not hold the confined process
+
+    def __call__(self, level: str, text: str, who: str) -> None:
+        if (level, text) in self._seen or len(self._seen) >= _MAX_TOLD:
+            return
+        self._seen.add((level, text))
+        line = f"{text} ({who})"
+        with contextlib.suppress(OSError):
+            if self._on_stderr:
+                shown = "".join(letter if letter.isprintable() else "?" for letter in line)
+                os.write(2, f"sandbox: {level}: {shown}\n".encode("utf-8", "backslashreplace"))
+            else:
+                self._control.send(json.dumps([level, line]).encode() + b"\n")
+
+
+class _Watch:
+    """Answers the listener of a filter."""
+
+    def __init__(self, listener: int, rules: Rules, told: Callable[[str, str, str], None]) -> None:
+        here = machine()
+        assert here is not None
+        self._listener, self._rules, self._told, self._here = listener, rules, told, here
+        self._doors = {(door.address, door.port) for door in rules.doors}
+        self._names = {door.address: door.host for door in rules.doors}
+
+    def run(self) -> NoReturn:
+        """Answer until no confined process is left."""
+        waiting = select.poll()
+        waiting.register(self._listener, select.POLLIN)
+        while True:
+            (_, event), *_ = waiting.poll()
+            if event & (select.POLLHUP | select.POLLERR):
+                self._rules.at_end()
+                os._exit(0)
+            notification = bytearray(_NOTIFICATION.size)
+            try:
+                fcntl.ioctl(self._listener, _RECEIVE, notification)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.EINTR):  # the caller was killed meanwhile
+                    continue
+                os._exit(1)
+            identity, process, _, number, _, _, *arguments = _NOTIFICATION.unpack(notification)
+            refused = False
+            with contextlib.suppress(OSError, ValueError, UnicodeError):
+                refused = self._is_refused(number, arguments)
+                self._tell(number, process, arguments, refused=refused)
+            answer = (0, -errno.EPERM, 0) if refused else (0, 0, _CONTINUE)
+            with contextlib.suppress(OSError):  # the caller was killed meanwhile
+                fcntl.ioctl(self._listener, _SEND, struct.pack("QqiI", identity, *answer))
+
+    def _is_refused(self, number: int, arguments: Sequence[int]) -> bool:
+        here = self._here
+        if number in here.refused or number in (here.socket, here.socketpair, here.ioctl, here.clone):
+            return True
+        flags = {here.sendto: 3, here.sendmsg: 2, here.sendmmsg: 3}.get(number)
+        return flags is not None and bool(arguments[flags] & 0x20000000)
+
+    def _tell(self, number: int, process: int, arguments: Sequence[int], *, refused: bool) -> None:
+        here = self._here
+        level, text = BLOCKED, ""
+        if number == here.socket:
+            family, kind, protocol = arguments[0], arguments[1] & 0xF, arguments[2]
+            named = {_UNIX: "Unix", 17: "packet", 40: "vsock", 38: "kernel crypto"}.get(
+                family, f"family {family}"
+            )
+            if family in (_INET, _INET6):
+                named = (
+                    "multipath TCP"
+                    if protocol == 262
+                    else {2: "UDP", 3: "raw"}.get(kind, f"protocol {protocol}")
+                )
+            # Name services and runtimes try these by themselves, and do without.
+            tried = family == _UNIX or protocol == 262 or (family in (_INET, _INET6) and kind == 2)
+            level, text = NOTED if tried else BLOCKED, f"make a socket: {named}"
+        elif number in here.refused:
+            name = here.refused[number]
+            level, text = NOTED if name in _PROBED else BLOCKED, f"system call {name}"
+        elif number == here.socketpair:
+            level, text = NOTED, "make a socket: Unix, a pair for datagrams"
+        elif refused:
+            text = {here.ioctl: "type into the terminal", here.clone: "make a user namespace"}.get(
+                number, "connect by TCP fast open"
+            )
+        elif number in (here.connect, here.sendto):
+            text = self._connection(number, process, arguments)
+        else:
+            text = self._file(number, process, arguments)
+        if text:
+            self._told(level, text, _who(process))
+
+    def _connection(self, number: int, process: int, arguments: Sequence[int]) -> str:
+        at, size = (
+            (arguments[1], arguments[2]) if number == self._here.connect else (arguments[4], arguments[5])
+        )
+        raw = _memory(process, at, min(size, _ADDRESS))
+        family, port = int.from_bytes(raw[:2], sys.byteorder), int.from_bytes(raw[2:4], "big")
+        if family == _INET:
+            address = socket.inet_ntop(socket.AF_INET, raw[4:8])
+        elif family == _INET6:
+            address = socket.inet_ntop(socket.AF_INET6, raw[8:24])
+            address = address.removeprefix("::ffff:") if "." in address else address
+        else:
+            return ""
+        if self._rules.ports is not None:
+            return "" if port in self._rules.ports or port == 53 else f"connect to {_shown(address, port)}"
+        if (address, port) in self._doors or port == 0 or _listens(process, port):
+            return ""
+        if address in self._names and not address.startswith("127.0.0."):
+            host = self._names[address]
+            return f'connect to {host}:{port}; to allow it: [guard] allow_hosts = ["{host}:{port}"]'
+        return f"connect to {_shown(address, port)}"
+
+    def _file(self, number: int, process: int, arguments: Sequence[int]) -> str:
+        here = self._here
+        found = here.paths.get(number)
+        if found is None:
+            old = number not in (here.openat, here.openat2)
+            found = PathCall("open", 0) if old else PathCall("openat", 1, 0)
+            if number == here.openat2:
+                flags = int.from_bytes(_memory(process, arguments[2], 8), sys.byteorder)
+                if not flags & 0o1103:
+                    return ""
+        elif self._rules.ports is not None and not found.landlock:
+            return ""  # nothing stops it, so nothing was stopped
+        folder = arguments[found.folder] if found.folder is not None else None
+        path = _path(process, arguments[found.path], folder)
+        if not path or path.startswith(_HARMLESS) or "/__pycache__" in path:
+            return ""
+        if any(
+            path == allowed or path.startswith(allowed.rstrip("/") + "/") for allowed in self._rules.writable
+        ):
+            return ""
+        what = "write" if found.name.startswith(("open", "creat")) else found.name
+        return "" if _fails_everywhere(found, path, process, arguments) else f"{what} {path}"
+
+
+def _fails_everywhere(found: PathCall, path: str, process: int, arguments: Sequence[int]) -> bool:
+    if found.name.startswith(("open", "creat")):
+        return not Path(path).parent.is_dir()
+    if found.name.startswith("rename"):  # its source comes before its target
+        folder = arguments[0] if found.folder is not None else None
+        return not os.path.lexists(_path(process, arguments[found.path // 2], folder))
+    return os.path.lexists(path) == found.name.startswith(("mkdir", "mknod", "link", "symlink"))
+
+
+def _memory(process: int, at: int, size: int) -> bytes:
+    with Path(f"/proc/{process}/mem").open("rb", 0) as memory:
+        memory.seek(at)
+        return memory.read(size) or b""
+
+
+def _path(process: int, at: int, folder: int | None) -> str:
+    raw = b""
+    while b"\0" not in raw and len(raw) < _PATH:  # a page at a time: the next one may not be there
+        raw += _memory(process, at + len(raw), 4_096 - (at + len(raw)) % 4_096)
+    text = os.fsdecode(raw.partition(b"\0")[0])
+    if _OWN.fullmatch(text):
+        return ""
+    if not text.startswith("/"):
+        signed = -1 if folder is None else struct.unpack("i", struct.pack("I", folder & 0xFFFFFFFF))[0]
+        base = f"/proc/{process}/cwd" if signed < 0 else f"/proc/{process}/fd/{signed}"
+        text = str(Path(base).readlink() / text)
+    parent, name = os.path.split(os.path.normpath(text))
+    return os.path.join(os.path.realpath(parent), name)  # noqa: PTH118  of text, and most calls come by here
+
+
+def _listens(process: int, port: int) -> bool:
+    """Whether somebody inside listens there, or it is a datagram socket of theirs."""
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process}/net/{name}").read_text("ascii").splitlines()[1:]:
+                _, local, _, state, *_ = line.split()
+                if int(local.rpartition(":")[2], 16) == port and state in ("0A", "07"):
+                    return True
+    return False
+
+
+def _who(process: int) -> str:
+    name = "a process that has ended"
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{process}/comm").read_text("utf-8", "replace").strip()
+    return f"{name}, process {process}"
+
+
+def _shown(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+async def _keep_doors(rules: Rules, sockets: Sequence[socket.socket]) -> None:
+    from urllib.request import getproxies_environment, proxy_bypass  # heavy, and needed here alone
+
+    proxies = getproxies_environment() if rules.proxy else {}
+    doors = rules.doors if rules.ports is None else ()
+    for door, listening in zip(doors, sockets, strict=True):
+        through = proxies.get("http" if door.port == 80 else "https") if not _is_local(door.host) else None
+        if through and proxy_bypass(f"{door.host}:{door.port}", proxies):
+            through = None
+        await asyncio.start_server(_Joined(door, through).join, sock=listening)
+    await asyncio.Event().wait()
+
+
+def _is_local(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Joins what comes through a door to its host."""
+
+    door: HostDoor
+    proxy: str | None
+
+    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await self._connected()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            writer.transport.abort()  # a reset: as near to "refused" as a connection that stands can come
+            return
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        for end in (writer, far_writer):
+            end.close()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        with contextlib.suppress(ConnectionError):  # the proxy refused
+            if self.proxy is not None:
+                return await self._through(self.proxy)
+        return await asyncio.open_connection(self.door.host, self.door.port)
+
+    async def _through(self, proxy: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        secure = True if parts.scheme == "https" else None
+        reader, writer = await asyncio.open_connection(
+            parts.hostname, parts.port or (443 if secure else 80), ssl=secure
+        )
+        target = _shown(self.door.host, self.door.port)
+        head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
+        if parts.username:
+            key = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+            head += f"Proxy-Authorization: Basic {base64.b64encode(key).decode()}\r\n"
+        writer.write(f"{head}\r\n".encode())
+        answer = (await reader.readuntil(b"\r\n\r\n")).split(None, 2)
+        if len(answer) < 2 or answer[1] != b"200":
+            writer.close()
+            raise ConnectionError("the proxy refused")
+        return reader, writer
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError, RuntimeError):
+        writer.write_eof()
