@@ -139,7 +139,7 @@ def _delete(file: Path) -> None:
 
 
 def _runs(settings: "Settings") -> Iterator[_Part]:
-    """What lies in run directories; a run that goes on now is refused by its lock when it is changed."""
+    """The files of run directories. A run that is still going holds its lock: its files stay."""
     from dreamgym_kit.adapters.stores.factory import open_store, salt_of
     from dreamgym_kit.replay.masking import process_masker
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing

@@ -43,7 +43,7 @@ BENCHES: Mapping[str, str] = {
     "leaks_peers": "The same calls under LangChain's LLMToolEmulator and under StuntDouble.",
     "dos": "Hostile schemas and texts: seconds of the slowest check.",
     "attack": "Generated agents that try to reach a bank's refund: does one run in a dream, unnoticed?",
-    "sandbox": "Ways out of the kernel sandbox, tried; what is told of them; its start and its cost.",
+    "sandbox": "Attempts to leave the kernel sandbox, how many are reported, and what it costs.",
     "crosstalk": "64 dreams next to a real agent in one process: does a call reach another session?",
     "masking": "Secrets: found by masking, taken by mistake; does a wrong password stay wrong in a dream?",
     "upstream": "Public tests of LangChain and LangGraph, with interception and without: different results.",

@@ -213,3 +213,20 @@ def test_masking_twice_is_masking_once(data: object) -> None:
     masker = Masker([SECRET])
     once = masker.plain({"x": data, "password": "p"})
     assert masker.plain(once) == once
+
+
+def test_code_that_says_where_a_secret_is_stays_and_what_only_looks_like_it_does_not() -> None:
+    masker = Masker()
+    for code in (
+        'api_key=os.environ["VLLM_API_KEY"])',
+        "password = get_password()",
+        "token=vault.read('db')",
+    ):
+        assert masker.text(code) == code
+    for secret in (
+        "password=hunter(2",
+        "password=Summer[2026",
+        "password=abc()def99",
+        "api_key=key(9x8y7z6w)",
+    ):
+        assert "<masked" in masker.text(secret), secret

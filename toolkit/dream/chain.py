@@ -103,7 +103,11 @@ def _is_better(program: ProgramAnswer, other: Told | None) -> bool:
 
 
 def chain_over(
-    rows: Sequence[Transition], *, threshold: float, stated: Mapping[str, StatedModel] | None = None
+    rows: Sequence[Transition],
+    *,
+    threshold: float,
+    stated: Mapping[str, StatedModel] | None = None,
+    specs: Mapping[str, ToolSpec] | None = None,
 ) -> ChainedExperience:
     """The chain over these recordings alone."""
 
@@ -113,7 +117,8 @@ def chain_over(
     def of_tenant(tenant: str) -> list[Transition]:
         return [row for row in rows if row.tenant == tenant]
 
-    return ChainedExperience(RecordedExperience(of_world), of_tenant, threshold=threshold, stated=stated)
+    recorded = RecordedExperience(of_world)
+    return ChainedExperience(recorded, of_tenant, threshold=threshold, stated=stated, specs=specs)
 
 
 class FallbackChain:

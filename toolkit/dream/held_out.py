@@ -75,7 +75,7 @@ async def fidelity(
 ) -> Fidelity:
     """Put at most `most` held-out calls to a dream of the others, as many of each tool as can be."""
     seen, apart = held_out_episodes(rows)
-    chain = chain_over(seen, threshold=threshold)
+    chain = chain_over(seen, threshold=threshold, specs=specs)
     dream = finish(chain, seen)
     calls, answered, exact = drawn_calls(_situations(apart, specs), most, seed=0), 0, 0
     for row, situation in calls:
@@ -111,7 +111,7 @@ async def audit_reasoned(
     seen, apart = held_out(rows)
     if not apart or most < 1:
         return []
-    chain = chain_over(seen, threshold=threshold)
+    chain = chain_over(seen, threshold=threshold, specs=specs)
     model = reasoner(seen, chain)
     left = [
         (row, situation)

@@ -105,7 +105,7 @@ _QUOTED = re.compile(
     r"""\\++(["'])((?:(?!\\+\1)[^\n])+)|"((?:[^"\\\n]|\\.)+)|'((?:[^'\\\n]|\\.)+)|`([^`\n]+)""", re.DOTALL
 )
 _BARE_VALUE = re.compile(r"""[^\s"'`&;,<>(){}\[\]$%\\][^\s"'`&;,<>(){}\[\]\\]*+""")
-_CODE = re.compile(r"[A-Za-z_][\w.]*+[\[(]")
+_CODE = re.compile(r"""[A-Za-z_][\w.]*+(?:\[(["'])[\w.-]+\1\]|\((?:(["'])[\w.-]+\2)?\))(?!\w)""")
 """Says where a secret is, and is none: `os.environ["KEY"]`, `get_key()`."""
 _BARE_WORD = re.compile(r"[\w.~+-]++")
 # <add key="Password" value="..."/>, {"name": "DB_PASSWORD", "value": "..."}
