@@ -3,6 +3,7 @@
 import json
 import shlex
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,7 @@ EXAMPLES = (
     "dreamgym-kit buffer migrate dreamgym.db 'weaviate://localhost?tenant=shop'",
     "dreamgym-kit buffer flush --buffer 'weaviate://localhost?tenant=shop'",
     "dreamgym-kit buffer scrub --yes",
+    "dreamgym-kit buffer check --repair --buffer 'weaviate://localhost?tenant=shop'",
 )
 _LISTED = 20
 _WIDE = 100  # characters of an answer that are shown
@@ -41,6 +43,8 @@ Overwrite = Annotated[bool, options.option("--overwrite", "Replace FILE where it
 Words = Annotated[str, typer.Argument(metavar="QUERY", help="Words, numbers or names to search for.")]
 Tool = Annotated[str | None, options.option("--tool", "Only calls of this tool.")]
 SpoolFile = Annotated[Path | None, options.argument("FILE", "Outbox to send (default: next to the runs).")]
+Repair = Annotated[bool, options.option("--repair", "Send rows that cannot be found again.")]
+EveryVector = Annotated[bool, options.option("--all-vectors", "Look for each row's vector, not a sample's.")]
 InWorld = Annotated[str | None, options.option("--environment", "Only this environment.", "NAME[:SEED]")]
 Most = Annotated[int, typer.Option("--k", min=1, max=1000, help="Maximum number of hits.")]
 
@@ -116,7 +120,7 @@ def flush_command(
     from dreamgym_kit.replay.eviction import room_of
 
     settings = options.settings_for(buffer=buffer)
-    address = _address(settings)
+    address = _address(settings, "flush")
     spool = _spool(file, address, settings)
     waiting = len(spool.ids())
     if not spool.waits():
@@ -134,6 +138,33 @@ def flush_command(
     _show_flushed(spool, done, address, waited=waiting, as_json=as_json)
     if done.unreadable:
         raise typer.Exit(2)
+
+
+@app.command("check")
+def check_command(
+    repair: Repair = False,
+    all_vectors: EveryVector = False,
+    buffer: options.Buffer = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find rows that a Weaviate server stores but its indexes miss; --repair restores them."""
+    from dreamgym_kit.adapters.stores.factory import open_store
+
+    settings = options.settings_for(buffer=buffer)
+    address = _address(settings, "check")
+    with closing(open_store(address, settings, read_only=not repair)) as store:
+        from dreamgym_kit.adapters.stores.weaviate_check import check_buffer
+
+        found = check_buffer(store, repair=repair, every_vector=all_vectors)
+    if as_json:
+        say_json(asdict(found))
+    else:
+        lost = f"{found.not_listed} missing from the property indexes, {found.unknown_ids} from the ID index;"
+        say(f"{found.rows} rows of {address}: {lost}")
+        say(f" {found.not_near} of {found.vectors_looked_at} vectors not found by search.")
+        say(f" {found.mended} rows repaired." if repair else " --repair restores missing rows.")
+    if not found.sound:
+        raise typer.Exit(1)
 
 
 @app.command("search")
@@ -238,14 +269,14 @@ def _most(counts: "Mapping[str, int]") -> str:
     return ", ".join([*named, "..."] if len(counts) > _LISTED else named)
 
 
-def _address(settings: "Settings") -> "Address":
+def _address(settings: "Settings", command: str) -> "Address":
     from dreamgym_kit.settings.buffer_url import Address, buffer_of
 
     place = buffer_of(settings)
     if not isinstance(place, Address):
         raise UserError(
-            f"flush: the buffer {place} is a file, and nothing waits for a file; name a server: "
-            "--buffer weaviate://HOST. Nothing was delivered."
+            f"{command}: the buffer {place} is a file, and this command needs a server: "
+            "--buffer weaviate://HOST. Nothing was done."
         )
     return place
 

@@ -16,6 +16,7 @@ from dreamgym_kit.cli.doctor_checks import (
     MAX_NAMED,
     Check,
     Step,
+    buffer_server,
     caught,
     engine,
     experience_models,
@@ -124,6 +125,7 @@ def _checks(given: options.Given, *, tools: bool, verbose: bool) -> Iterator[Che
     yield caught("tasks", partial(_tasks, settings, given, facts))
     yield caught("detectors", partial(_detectors, settings, facts))
     yield caught("recordings", partial(recordings, settings, given.command("record"), facts))
+    yield from buffer_server(settings)
     try:
         yield from masking(settings, facts)
     except (StoreError, UserError) as error:

@@ -64,10 +64,13 @@ def versions() -> Check:
 def recordings(settings: "Settings", command: str, facts: "GraphInspection | None") -> Check:
     """Whether the buffer opens; none at all is an error where no rule and no model could answer instead."""
     from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.dream.programs.rules_files import read_rules
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
+    from dreamgym_kit.settings.load import rules_folder
 
-    place, stated = buffer_of(settings), stated_models(settings)
+    place = buffer_of(settings)
+    stated = stated_models(settings) or read_rules(rules_folder(settings))
     if not is_missing(place):
         with closing(open_store(place, settings)) as store:
             count, missing = store.count(), _not_recorded(store, settings)
@@ -86,6 +89,27 @@ def recordings(settings: "Settings", command: str, facts: "GraphInspection | Non
         return Check("fix", "recordings", f"none yet ({place})", command, step)
     reason = f"none yet ({place}); no tool call would be answered: simulate would be INCONCLUSIVE"
     return Check("stop", "recordings", reason, command, step)
+
+
+def buffer_server(settings: "Settings") -> Iterator[Check]:
+    """Check that a run can use the buffer's server: write, read and remove one row."""
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.settings.buffer_url import Address, buffer_of
+
+    place = buffer_of(settings)
+    if not isinstance(place, Address) or place.scheme == "weaviate+embedded":
+        return
+    try:
+        open_store(place, settings).close()  # makes nothing
+    except StoreError:
+        return  # the check "recordings" covers these
+    from dreamgym_kit.adapters.stores.weaviate_check import check_server
+
+    try:
+        with closing(open_store(place, settings, read_only=False)) as store:
+            yield Check("ok", "buffer server", check_server(store))
+    except StoreError as error:
+        yield Check("fix", "buffer server", f"record could not write there: {error}")
 
 
 def masking(settings: "Settings", facts: "GraphInspection | None") -> Iterator[Check]:

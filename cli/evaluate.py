@@ -248,7 +248,7 @@ def ablate_command(
     """
     settings = given.settings()
     from dreamgym_kit.adapters.langgraph.run.ablation import AblationRequest, ablate, ablated_parts
-    from dreamgym_kit.report.ablation import ROWS, render_ablation
+    from dreamgym_kit.report.evaluation import ROWS, render_ablation
     from dreamgym_kit.rollout.tasks import read_tasks
     from dreamgym_kit.types import Split
 

@@ -127,8 +127,7 @@ def write(target: ReportFile, summary: "RunMetrics", directory: Path, *, data: "
     Raises:
         UserError: it cannot be written there.
     """
-    from dreamgym_kit.report.junit import junit
-    from dreamgym_kit.report.markdown import markdown
+    from dreamgym_kit.report.documents import junit, markdown
 
     if target.format == "html":
         write_page(directory, _file(target))
@@ -193,7 +192,7 @@ def _write_training(directory: "RunDirectory", targets: Sequence[ReportFile]) ->
 
 def _write_spans(directory: "RunDirectory", place: str, headers: str | None) -> None:
     require_extra("otel", needed_by="export -o otel:")
-    from dreamgym_kit.adapters.otel.exporting import export_run
+    from dreamgym_kit.adapters.otel.sinks import export_run
 
     done = export_run(directory, place, headers=headers)
     for warning in done.warnings:

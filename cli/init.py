@@ -28,18 +28,12 @@ EXAMPLES = (
     "dreamgym-kit init --all-settings",
 )
 
-_MAX_MINED = 20_000  # recorded calls; mining more would keep a person waiting
 _MAX_NAMED = 8
 _TASKS = "tasks.jsonl"
 _REFERENCE = "dreamgym.reference.toml"
 _GUESSED = re.compile(r"\s*guessed\s*=\s*true\s*(#.*)?$")
 _TOOLS_HEADER = re.compile(r"\s*\[\s*tools\s*\]\s*(#.*)?$")
 _TOOL_TABLE = re.compile(r"\s*\[\s*tools\s*\.")
-_OFFER = (
-    "# Mined from the recordings; a dream goes by it anyway. To correct a rule, or to keep it whatever is",
-    "# recorded later, remove the # in front of it: what is said here is believed before what is mined.",
-)
-
 
 Spec = Annotated[
     str | None,
@@ -135,11 +129,10 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
     from dreamgym_kit.settings.load import text_of
     from dreamgym_kit.settings.render import render_settings
 
-    offered, described = ([], []) if file.exists() else _offered(settings)
     if file.exists():
         written = _added_to(text_of(file), settings, facts)
     else:
-        written = "\n".join([render_settings(settings, facts.tools, tables=described), *offered])
+        written = render_settings(settings, facts.tools)
     write_atomically(file, written.encode("utf-8"))
     write_lock(file.with_name(LOCK_FILE), str(settings.graph), facts.locked)
     tasks = _first_task(settings, facts)
@@ -149,11 +142,11 @@ def _write(file: Path, settings: "Settings", facts: "GraphInspection", *, as_jso
             for spec in facts.every()
         ]
         record: dict[str, Any] = {"settings": str(file), "tasks": str(tasks) if tasks is not None else None}
-        record |= {"tools": tools, "offered": len(described), "problems": [*facts.problems, *facts.touched]}
+        record |= {"tools": tools, "problems": [*facts.problems, *facts.touched]}
         questions = [{"question": question, "line": line} for question, line in facts.questions()]
         say_json({**record, "warnings": facts.warnings, "questions": questions})
     else:
-        _show(file, tasks, len(described), facts, settings)
+        _show(file, tasks, facts, settings)
 
 
 def _added_to(text: str, settings: "Settings", facts: "GraphInspection") -> str:
@@ -271,26 +264,6 @@ def _before(file: Path, graph: str | None, *, update: bool) -> "Settings":
     return load_settings(file=file, environ={})
 
 
-def _offered(settings: "Settings") -> tuple[list[str], list[str]]:
-    """What recordings show of tools that settings do not describe, as comments to take over; and which."""
-    from dreamgym_kit.cli.rules import recorded, settings_lines
-    from dreamgym_kit.dream.state.mining import mine
-
-    episodes = recorded(settings, needed=False)
-    calls = sum(len(episode.steps) for episode in episodes)
-    if calls > _MAX_MINED:
-        tell(f"{calls} recorded calls are too many to show here. Run: dreamgym-kit rules export")
-    if not 0 < calls <= _MAX_MINED:
-        return [], []
-    models = mine(episodes)
-    modeled = {name for name, tool in settings.tools.items() if tool.model is not None}
-    tools = sorted({tool for tool, _ in models.answers} - modeled)
-    lines = settings_lines(models, episodes, tools)
-    described = [tool for tool in tools if any(line.startswith(f"[tools.{tool}.") for line in lines)]
-    offer = ["", *_OFFER, *(f"# {line}".rstrip() for line in lines), ""] if lines else []
-    return offer, described
-
-
 def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     """The chat model's host has to be let through; it was found in the graph itself."""
     known = settings.guard.allow_hosts
@@ -298,10 +271,8 @@ def _with_hosts(settings: "Settings", facts: "GraphInspection") -> "Settings":
     return replace(settings, guard=replace(settings.guard, allow_hosts=(*known, *new)))
 
 
-def _show(
-    file: Path, first: Path | None, offered: int, facts: "GraphInspection", settings: "Settings"
-) -> None:
-    """Show what was written; `first`: a tasks file, `offered`: tools that recordings show something of."""
+def _show(file: Path, first: Path | None, facts: "GraphInspection", settings: "Settings") -> None:
+    """Show what was written; `first`: a tasks file."""
     say(f" {len(facts.every())} tool{'' if len(facts.every()) == 1 else 's'} found:")
     say(format_effects(facts.every(), written=file.name))
     for problem in (*facts.problems, *facts.touched, *facts.warnings):
@@ -310,10 +281,6 @@ def _show(
         say(fold(f" ? {one_line(question)}", indent=3))
         say(f"     {one_line(line)}")
     say(f"\n Written: {file}")
-    if offered:
-        say(
-            f" At its end, as comments: what the recordings show of {offered} tools. Take over what is right."
-        )
     tasks = settings.tasks or _TASKS
     if first is not None:
         say(f" Written: {first}")

@@ -33,6 +33,7 @@ from dreamgym_kit.cli import (
     demo,
     deploy,
     doctor,
+    environments,
     evaluate,
     experience,
     export,
@@ -153,6 +154,7 @@ _add("serve", serve, SHIP)
 app.add_typer(experience.app, name="experience", rich_help_panel=SHIP)
 app.add_typer(buffer.app, name="buffer", rich_help_panel=DATA)
 _add("crawl", crawling, DATA)
+app.add_typer(environments.app, name="environments", rich_help_panel=DATA)
 app.add_typer(rules.app, name="rules", rich_help_panel=DATA)
 app.add_typer(
     report.runs_app, name="runs", epilog=options.examples(report.RUNS_EXAMPLES), rich_help_panel=DATA

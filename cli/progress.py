@@ -37,6 +37,8 @@ _THEN = {  # what begins with an event
     "evaluated": "rollouts",
 }
 _LINES = {  # of events that need nothing but their facts
+    "imagines": "imagines what nobody recorded: about {questions:,} questions, {tokens:,} tokens, less where "
+    "environments are known; {bound}",
     "executed": "EXECUTED {episode}  {text}",
     "violation": "REFUSED {episode}  {text}",
     "training_started": "step {step} of {steps}",

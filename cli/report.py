@@ -257,7 +257,7 @@ def compare(
 
 
 def _write_page(comparison: "Comparison", target: Path) -> None:
-    from dreamgym_kit.report.page.comparison import comparison_page
+    from dreamgym_kit.report.page.writing import comparison_page
     from dreamgym_kit.rollout.atomic_files import is_folder, write_atomically
 
     if target.suffix != ".html" or is_folder(target) or not is_folder(target.absolute().parent):

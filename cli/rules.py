@@ -3,10 +3,10 @@
 `rules draft` has the endpoint's model describe tools; of a draft is kept what no recording contradicts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,26 +14,26 @@ from dreamgym_kit.cli import options
 from dreamgym_kit.cli.output import say, say_json, say_steps, tell
 from dreamgym_kit.cli.running import inspected, served_model
 from dreamgym_kit.errors import BudgetExceeded, EndpointError, NotSerializable, UnknownName
-from dreamgym_kit.report.sanitize import one_line
+from dreamgym_kit.report.sanitize import clean, one_line
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
+    from dreamgym_kit.dream.programs.experience import Programs
+    from dreamgym_kit.dream.programs.rules_files import ToolRules
     from dreamgym_kit.dream.state.history import RecordedEpisode
-    from dreamgym_kit.dream.state.models import ToolModels
-    from dreamgym_kit.dream.state.wording import RuleLine
+    from dreamgym_kit.dream.state.stated import StatedModel
     from dreamgym_kit.settings.buffer_url import Place
     from dreamgym_kit.settings.schema import Settings
     from dreamgym_kit.settings.tool_models import ToolModelSettings
     from dreamgym_kit.types import ToolSpec
 
 _LISTED = 60
-_TOLERANCE = 0.1  # share of calls that may contradict a mined part which is offered to a person
 _SHOWN = 5  # recorded answers that a shape is made from
 
 EXAMPLES = (
     "dreamgym-kit rules show",
     "dreamgym-kit rules show refund_payment",
-    "dreamgym-kit rules export refund_payment > rules.toml",
+    "dreamgym-kit rules export refund_payment > rules/refund_payment.toml",
     "dreamgym-kit rules draft --with-source refund_payment",
 )
 Tool = Annotated[str | None, options.argument("TOOL", "Only this tool (default: all).")]
@@ -54,18 +54,18 @@ def show(
 ) -> None:
     """Show rules and how often each was right.
 
-    Rules say what tools answer, when they fail, what writes change and what they leave unchanged. They are
-    declared in settings, inferred from recordings, or drafted. An inferred rule is scored on environments
-    that it was not inferred from, the others on all recordings.
+    A tool's rules are a program that predicts the outcome of a call, its answer and what a write changes.
+    Programs are mined from recordings or read from rules/TOOL.toml. Right and wrong count calls in held-out
+    recorded episodes.
     """
     known = _known(buffer, tenant, tool)
-    lines = [line for line in _all_lines(known.models, known.episodes) if line.tool in known.tools]
+    lines = [line for line in known.lines() if line["tool"] in known.tools]
     if as_json:
-        say_json({"transitions": known.models.transitions, "rules": [line.to_json() for line in lines]})
+        say_json({"transitions": known.calls, "rules": lines})
     elif tool is not None:
-        _explain(known.models, lines, tool)
+        _explain(known, lines, tool)
     else:
-        _show(lines, known.path, len(known.episodes))
+        _show(lines, known)
 
 
 @app.command("export")
@@ -75,12 +75,13 @@ def export(
     tenant: options.Tenant = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print inferred rules as TOML.
+    """Print a tool's program in the format of rules/TOOL.toml.
 
-    Prints [tools.NAME.model] sections; copy them into dreamgym.toml and correct them.
+    Save it there and correct it: the file replaces the mined program, unless a recording contradicts it.
     """
     known = _known(buffer, tenant, tool)
-    text = "\n".join(settings_lines(known.models, known.episodes, known.tools))
+    texts = {name: known.file(name) for name in known.tools if name in known.programs.model.tools}
+    text = "\n".join(f"# rules/{name}.toml\n{file}" for name, file in texts.items())
     if as_json:
         say_json({"toml": text})
     else:
@@ -140,29 +141,77 @@ def draft(
     )
 
 
-class _Known(NamedTuple):
-    """What is known of tools, and of which."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The rules of the selected tools, and the recordings behind them."""
 
-    models: "ToolModels"
+    programs: "Programs"
+    written: "Mapping[str, ToolRules]"
+    stated: "Mapping[str, StatedModel]"
     episodes: "list[RecordedEpisode]"
     tools: list[str]
     path: "Place"
 
+    @property
+    def calls(self) -> int:
+        """Number of recorded calls."""
+        return sum(len(episode.steps) for episode in self.episodes)
+
+    def file(self, tool: str) -> str:
+        """Return a tool's program as the text of its rules file."""
+        from dreamgym_kit.dream.programs.rules_files import as_file
+
+        model = self.programs.model
+        known = model.parameters.get(tool)
+        program = model.tools[tool]
+        arguments = sorted(known.names if known is not None else program.heard)
+        return as_file(program, arguments, writes=tool in model.writes)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return a JSON row per program with its held-out counts, and a row per part of each stated model."""
+        from dreamgym_kit.dream.state.evidence import evidence
+        from dreamgym_kit.dream.state.mining import mine
+        from dreamgym_kit.dream.state.stated_wording import stated_lines
+
+        model, trust = self.programs.model, self.programs.trust
+        against = {rejected.tool: rejected.describe() for rejected in self.programs.rejected}
+        lines: list[dict[str, Any]] = []
+        for tool in sorted({*model.tools, *self.written}):
+            program = model.tools.get(tool)
+            right, wrong = trust.of_tool(tool)
+            lines.append(
+                {
+                    "tool": tool,
+                    "kind": "program",
+                    "says": program.summary() if program is not None else "",
+                    "right": right,
+                    "wrong": wrong,
+                    "source": "declared" if tool in model.declared else "mined",
+                    "contradiction": against.get(tool, ""),
+                }
+            )
+        if self.stated:
+            models = mine(self.episodes, self.stated)
+            lines += [line.to_json() for line in stated_lines(models, evidence(models, self.episodes))]
+        return lines
+
 
 def _known(buffer: str | None, tenant: str | None, tool: str | None) -> _Known:
-    from dreamgym_kit.dream.state.mining import mine
+    from dreamgym_kit.dream.programs.experience import learn
+    from dreamgym_kit.dream.programs.rules_files import read_rules
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of
+    from dreamgym_kit.settings.load import rules_folder
 
     settings = options.settings_for(buffer=buffer, tenant=tenant)
     path = buffer_of(settings)
-    stated = stated_models(settings)
-    episodes = recorded(settings, needed=not stated)
-    models = mine(episodes, stated)
-    known = sorted({name for name, _ in models.answers} | set(stated))
+    stated, written = stated_models(settings), read_rules(rules_folder(settings))
+    episodes = recorded(settings, needed=not stated and not written)
+    programs = learn(episodes, {}, rules=written)
+    known = sorted({*programs.model.tools, *stated})
     if tool is not None and tool not in known:
         raise UnknownName("tool", tool, known=known, source=str(path), where="the recordings")
-    return _Known(models, episodes, [tool] if tool is not None else known, path)
+    return _Known(programs, written, stated, episodes, [tool] if tool is not None else known, path)
 
 
 def recorded(settings: "Settings", *, needed: bool = True) -> "list[RecordedEpisode]":
@@ -178,75 +227,40 @@ def recorded(settings: "Settings", *, needed: bool = True) -> "list[RecordedEpis
         return recordings(store.scan(tenant=settings.tenant))
 
 
-def settings_lines(
-    models: "ToolModels", episodes: "Sequence[RecordedEpisode]", tools: Sequence[str]
-) -> list[str]:
-    """What was mined of tools, as tables of dreamgym.toml, each part with its evidence as a comment."""
-    from dreamgym_kit.dream.state.evidence import evidence, uncontradicted
-    from dreamgym_kit.dream.state.stated import StatedModel
-    from dreamgym_kit.dream.state.stating import as_stated
-    from dreamgym_kit.settings.render import render_model
-    from dreamgym_kit.settings.tool_models import as_data
-
-    mined = {tool: model for tool in tools if (model := as_stated(models, tool)) is not None}
-    stated = {tool: StatedModel(tool, model, writes=tool in models.writes) for tool, model in mined.items()}
-    counts = evidence(models, episodes, stated)
-    lines: list[str] = []
-    for tool, model in mined.items():
-        remaining = uncontradicted(model, counts[tool], tolerance=_TOLERANCE)
-        if not as_data(replace(remaining, fresh={}, views={})):
-            continue
-        parts = (f"{part} {row.right} right {row.wrong} wrong" for part, row in sorted(counts[tool].items()))
-        lines.append(f"# {one_line(tool)}, mined: {one_line(', '.join(parts)) or 'no recording tells'}")
-        lines += render_model(tool, remaining)
-    return lines
-
-
-def _all_lines(models: "ToolModels", episodes: "Sequence[RecordedEpisode]") -> "list[RuleLine]":
-    from dreamgym_kit.dream.state.evidence import evidence
-    from dreamgym_kit.dream.state.stated_wording import stated_lines
-    from dreamgym_kit.dream.state.wording import rule_lines
-
-    stated = stated_lines(models, evidence(models, episodes)) if models.stated else []
-    return [*stated, *rule_lines(models)]
-
-
-def _explain(models: "ToolModels", lines: "list[RuleLine]", tool: str) -> None:
-    from dreamgym_kit.dream.state.wording import explain
-
+def _explain(known: _Known, lines: "list[dict[str, Any]]", tool: str) -> None:
     for line in lines:
-        if line.source != "mined":
-            say(one_line(f"{line.source}: {line.kind} {line.says} ({line.right} right, {line.wrong} wrong)"))
-            if line.contradiction:
-                say(f"  but {one_line(line.contradiction)}")
-    for text in explain(models, tool):
-        say(one_line(text))
+        counts = f"({line['right']} right, {line['wrong']} wrong)"
+        say(one_line(f"{line['source']}: {line['kind']} {line['says']} {counts}"))
+        if line["contradiction"]:
+            say(f"  but {one_line(line['contradiction'])}")
+    if tool in known.programs.model.tools:
+        for text in known.file(tool).splitlines():
+            say(f" {clean(text)}")
 
 
-def _show(lines: "list[RuleLine]", path: "Place", episodes: int) -> None:
-    mined = sum(line.source == "mined" for line in lines)
-    others = f", {len(lines) - mined} stated" if mined < len(lines) else ""
-    say(f" {path}: {mined} rules mined from {episodes} episodes{others}")
+def _show(lines: "list[dict[str, Any]]", known: _Known) -> None:
+    mined = sum(line["source"] == "mined" for line in lines)
+    others = f", {len(lines) - mined} written" if mined < len(lines) else ""
+    say(f" {known.path}: programs for {mined} tools mined from {len(known.episodes)} episodes{others}")
     if not lines:
         say(" Fill  dreamgym-kit record")
         return
-    shown = [line for line in lines if line.kind != "keeps" or line.source != "mined"]
-    width = max(len("tool"), *(len(one_line(line.tool)) for line in lines))
-    head = f"{'tool':{width}}  {'source':8}  {'kind':7}  {'right':>5}  {'wrong':>5}  {'worlds':>6}  rule"
-    say(f"\n {head}")
-    for line in shown[:_LISTED]:
-        counts = f"{line.right:5}  {line.wrong:5}  {line.worlds or '-':>6}"
-        source = line.source.partition(" ")[0]
-        text = f"{source:8}  {line.kind:7}  {counts}  {one_line(line.says)}"
-        say(f" {one_line(line.tool):{width}}  {text}")
-    rest = len(lines) - len(shown[:_LISTED])
-    if rest:
-        say(f" and {rest} more, most of them reads that a write leaves alone: --json lists all")
-    wrong = sorted({line.tool for line in lines if line.contradiction and line.source.startswith("declared")})
+    width = max(len("tool"), *(len(one_line(line["tool"])) for line in lines))
+    say(f"\n {'tool':{width}}  {'source':8}  {'kind':7}  {'right':>5}  {'wrong':>5}  rule")
+    for line in lines[:_LISTED]:
+        counts = f"{line['right']:5}  {line['wrong']:5}"
+        source = line["source"].partition(" ")[0]
+        text = f"{source:8}  {line['kind']:7}  {counts}  {one_line(line['says'])}"
+        say(f" {one_line(line['tool']):{width}}  {text}")
+    if len(lines) > _LISTED:
+        say(f" and {len(lines) - _LISTED} more: --json lists all")
+    wrong = sorted(
+        {line["tool"] for line in lines if line["contradiction"] and "drafted" not in line["source"]}
+    )
     if wrong:
         say(f"\n Contradicted by recordings, see rules show TOOL: {one_line(', '.join(wrong))}")
     say("\n One tool  dreamgym-kit rules show TOOL")
-    say(" Correct   dreamgym-kit rules export TOOL   as tables for dreamgym.toml")
+    say(" Correct   dreamgym-kit rules export TOOL > rules/TOOL.toml")
 
 
 def _tools_to_draft(settings: "Settings", specs: "Sequence[ToolSpec]", only: str | None) -> "list[ToolSpec]":

@@ -250,18 +250,27 @@ def look_at(summary: "RunMetrics", directory: Path) -> tuple[str, str, str]:
 def opened_recordings(settings: "Settings") -> "Iterator[TransitionStore | None]":
     """Open a buffer to dream from, for a while; None, said on stderr, where there is none yet."""
     from dreamgym_kit.adapters.stores.factory import holds_secrets, open_store
+    from dreamgym_kit.dream.programs.rules_files import read_rules
     from dreamgym_kit.dream.state.stated import stated_models
     from dreamgym_kit.settings.buffer_url import buffer_of, is_missing
+    from dreamgym_kit.settings.load import rules_folder
 
     place = buffer_of(settings)
     if is_missing(place):
-        stated = stated_models(settings)
+        stated = stated_models(settings) or read_rules(rules_folder(settings))
         known = "goes by what was declared or drafted" if stated else "can answer nothing"
         if settings.experience.urls:
             known = "asks its model alone" if not stated else f"{known}, then asks its model"
+        instead = "dreamgym-kit simulate --imagine"
+        if not (settings.experience.urls or settings.experience.dir):
+            instead = f"name a model in [experience], then {instead}"
+        if settings.simulate.imagine:  # the run says what that takes
+            known, instead = "imagines what nothing else answers", ""
+        else:
+            instead = f"; or have a model invent the answers: {instead}"
         tell(
             f"warning: {place} holds no recordings yet, so the dream {known}; "
-            "make some with: dreamgym-kit record"
+            f"make some with: dreamgym-kit record{instead}"
         )
         yield None
         return

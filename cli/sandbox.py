@@ -108,6 +108,7 @@ def confine(settings: "Settings", *, targets: Sequence[str] = (), resume: Path |
 def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
     """What a run with these settings needs, without a line of the user's, and what [guard] allows."""
     from dreamgym_kit.adapters.stores.factory import salt_at, salt_file
+    from dreamgym_kit.rollout.environment_files import environments_folder
     from dreamgym_kit.rollout.tool_lock import LOCK_FILE
     from dreamgym_kit.sandbox.confining import Plan
     from dreamgym_kit.settings.buffer_url import PORTS, Address, buffer_of
@@ -115,6 +116,7 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
     place = buffer_of(settings)
     runs = settings.resolve(settings.runs)
     embedded = Path(place.path or ".") if isinstance(place, Address) and not place.host else runs
+    fresh = [folder for folder in dict.fromkeys((runs, embedded)) if not folder.exists()]
     with suppress(OSError):  # the run says what is wrong
         for folder in (runs, embedded):
             folder.mkdir(parents=True, exist_ok=True)
@@ -122,6 +124,10 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
     writable = [runs, embedded, *map(settings.resolve, settings.guard.allow_paths), *_caches()]
     delivered = [settings.folder / LOCK_FILE, *(Path(target) for target in targets if "://" not in target)]
     buffer = None
+    if settings.simulate.imagine or any(tool.imagine for tool in settings.tools.values()):
+        folder = environments_folder(settings)
+        folder.mkdir(parents=True, exist_ok=True)
+        writable.append(folder)
     if isinstance(place, Address) and place.host:
         port = place.port or PORTS.get(place.scheme, 443)
         grpc = place.options.get("grpc", "443" if port == 443 else "50051")
@@ -131,7 +137,9 @@ def plan_of(settings: "Settings", targets: Sequence[str] = ()) -> "Plan":
         salt = salt_file(place, settings)
         salt_at(salt)  # no file can be made beside the buffer from inside
         delivered += [place.parent / LOCK_FILE, salt]
-    return Plan(tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(writable)), tuple(delivered), buffer)
+    return Plan(
+        tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(writable)), tuple(delivered), buffer, fresh=fresh
+    )
 
 
 def _addresses(settings: "Settings", targets: Iterable[str]) -> list[str]:

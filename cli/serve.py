@@ -156,7 +156,7 @@ def watch(launch: "Launch", log: Path, key: Path | None, *, within_s: float) -> 
     Raises:
         UserError: it did not get ready, or ended by itself.
     """
-    from dreamgym_kit.adapters.models.vllm.server import VllmServer
+    from dreamgym_kit.adapters.models.vllm.launch import VllmServer
     from dreamgym_kit.rollout.stop import StopSwitch
 
     stop, ready = StopSwitch(), False

@@ -43,7 +43,7 @@ RECORD_CODES = "Exit codes: 0 done; 2 cannot run, or not confirmed; 130 or 143 s
 
 
 @options.keyed(
-    *("tasks", "buffer", "simulate.repeats"),
+    *("tasks", "buffer", "simulate.repeats", "simulate.imagine"),
     *("gate.min_pass_rate", "gate.max_inconclusive", "gate.forbid", "gate.fail_on"),
 )
 def command(

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dreamgym_kit.deployment.model_registry import KEY
+from dreamgym_kit.report.documents import quiet
 from dreamgym_kit.report.evaluation import format_share
-from dreamgym_kit.report.markdown import quiet
 from dreamgym_kit.report.sanitize import one_line
 from dreamgym_kit.rollout.atomic_files import write_atomically
 

@@ -16,16 +16,17 @@ FOLDERS = ("toolkit", "adapters", "recipes", "cli")
 CEILINGS = {
     # what: (ceiling, which issue may raise it)
     # 8,600 lines and 23 files over House II's: programs of tools (4,900; toolkit/dream/state goes in return),
-    # the kernel sandbox (1,500), secrets by maintained rules (1,100), effects by argument (500)
-    "lines": (91_550, "The dream speaks, by which 6,500 go; House II ends at 66,000"),
-    "files": (425, "The dream speaks, by which 42 go; House II ends at 380"),
+    # the kernel sandbox (1,500), secrets by maintained rules (1,100), effects by argument (500); then 4,250:
+    # rules in program form (300), imagined runs (2,300), the LangGraph runtime (1,300), Weaviate (130)
+    "lines": (95_850, "The dream speaks, by which 6,500 go; House II ends at 66,000"),
+    "files": (421, "The dream speaks, by which 42 go; House II ends at 380"),
     "setting_declarations": (0, "none"),
-    "single_importer_modules": (68, "House II ends at 45"),
+    "single_importer_modules": (63, "House II ends at 45"),
     "circles": (0, "none"),
     "longest_function": (90, "none"),
     "shared_class_names": (0, "none"),
     "mechanisms": (1, "none"),
-    "docs_words": (27_000, "none"),
+    "docs_words": (27_900, "Day one, 900"),
 }
 # What marks an implementation of each job, and where another one is meant to be. `mechanisms` is the largest
 # number of modules that one mark is found in.

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.codec import ALWAYS, IF_SET, NEVER, Codec, Count, FilledText, Number, Share
 from dreamgym_kit.errors import NotSerializable
@@ -84,7 +85,7 @@ def test_an_older_schema_and_an_old_name_are_read() -> None:
     assert BOXES.read({"schema": 1, "title": "b", "kind": "plain"}) == Box("b")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"memo": 1}, "memo: no such field; known: name, color"),
@@ -113,7 +114,7 @@ def test_a_wrong_field_is_named_by_its_path(change: dict[str, object], message: 
     assert said(PLAIN, {**PLAIN.write(FULL), **change}).startswith(message)
 
 
-@pytest.mark.parametrize("box", [Box("b", share=1.5), Box("b", counts={"x": 1.5}), Box(3)])
+@each_row("box", [Box("b", share=1.5), Box("b", counts={"x": 1.5}), Box(3)])
 def test_what_could_not_be_read_again_is_not_written(box: Box) -> None:
     with pytest.raises(NotSerializable):
         PLAIN.write(box)
@@ -159,6 +160,6 @@ def test_what_is_computed_is_compared_also_inside() -> None:
     assert shelves.read(inside, compare=False).boxes[0].name == "other"
 
 
-@pytest.mark.parametrize("value", [None, [], "x", 3])
+@each_row("value", [None, [], "x", 3])
 def test_what_is_not_an_object_is_refused(value: object) -> None:
     assert said(PLAIN, value).startswith("this: expected an object, got ")

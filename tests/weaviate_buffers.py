@@ -48,13 +48,14 @@ def on_server(make: Callable[[str], Any]) -> Iterator[Callable[..., Any]]:
         for store in opened:
             store.close()
         server = make("weaviate test")
-        server.ask("cleaning up", lambda client: client.collections.delete(collection))
+        server.ask("cleaning up", lambda client: client.collections.delete(collection), over_http=True)
         server.close()
 
 
 def server_of(address: str, *, key: str = "", timeout_s: float = 120.0) -> Callable[[str], Any]:
     """Makes connections to an address."""
-    from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer, target_of
+    from dreamgym_kit.adapters.stores.weaviate import target_of
+    from dreamgym_kit.adapters.stores.weaviate_server import WeaviateServer
 
     place = place_of(address, Path())
     assert isinstance(place, Address)

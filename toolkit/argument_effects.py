@@ -21,10 +21,10 @@ def of_call(tool: ToolSpec, args: Mapping[str, JsonValue]) -> ToolSpec:
     """The tool with the effect that a call of it with these arguments has."""
     if not tool.effect_when:
         return tool
-    found = [_read(rule, args.get(name)) for name, rule in tool.effect_when.items()]
-    known = [effect for effect in found if effect is not None]
+    effects = [_read(rule, args.get(name)) for name, rule in tool.effect_when.items()]
+    known = [effect for effect in effects if effect is not None]
     worst = max(known, key=_HARM.__getitem__, default=tool.effect)
-    sure = len(known) == len(found)
+    sure = len(known) == len(effects)
     effect = worst if sure else max(worst, tool.effect, key=_HARM.__getitem__)
     return tool if effect is tool.effect else replace(tool, effect=effect)
 
@@ -47,16 +47,16 @@ def guess_effect_when(name: str, description: str, schema: Mapping[str, JsonValu
     fields = schema.get("properties")
     if not isinstance(fields, Mapping):
         return {}
-    told = {
+    words = {
         word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", f"{name} {description[:600]}")
     }
     for argument in fields:
         plain = argument.lower()
-        if plain in ("sql", "sql_query") or (plain in ("query", "statement") and told & _SQL_WORDS):
+        if plain in ("sql", "sql_query") or (plain in ("query", "statement") and words & _SQL_WORDS):
             return {argument: ArgumentReader.SQL}
         if plain in ("method", "http_method", "verb") and fields.keys() & {"url", "uri", "path", "endpoint"}:
             return {argument: ArgumentReader.HTTP}
-        if plain in ("command", "commands", "cmd") and told & _SHELL_WORDS:
+        if plain in ("command", "commands", "cmd") and words & _SHELL_WORDS:
             return {argument: ArgumentReader.SHELL}
     return {}
 
@@ -101,7 +101,7 @@ def _sql(text: str) -> Effect | None:
     words = [
         token.lower()
         for token in _SQL_TOKEN.findall(
-            _SQL_SKIP.sub(lambda found: " " if found[0][0] == "-" else " ~ ", text)
+            _SQL_SKIP.sub(lambda match: " " if match[0][0] == "-" else " ~ ", text)
         )
     ]
     statements: list[list[str]] = [[]]
@@ -152,7 +152,7 @@ _GIT_READS = {"status", "log", "diff", "show", "blame", "ls-files", "rev-parse"}
 
 def _shell(command: str) -> Effect | None:
     """Of a shell's command line: programs that only print, joined by pipes and `&&`; else not known."""
-    live = _SHELL_QUOTED.sub(lambda found: found[1] or "", command)
+    live = _SHELL_QUOTED.sub(lambda match: match[1] or "", command)
     if _SHELL_DOUBT.search(command) or re.search(r"[${]|![^\s=]", live):
         return None
     try:

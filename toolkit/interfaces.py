@@ -76,8 +76,8 @@ class ExperienceModel(Protocol):
         ...
 
 
-TELLING = frozenset(Source) - {Source.UNANSWERED, Source.FAULT}
-"""Answers that say what a tool would say; an abstention or a planned fault says nothing about it."""
+TELLING = frozenset(Source) - {Source.UNANSWERED, Source.FAULT, Source.IMAGINED}
+"""Answers that say what a tool would say; of no answer, a planned fault and fiction nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +357,9 @@ class Checker(Protocol):
     One that has a method `lost(outcome) -> str` is asked it of an episode that ended because the dream could
     not tell an answer: why success is out of reach whatever would have come next, or "" where it may not be.
     Where it is, the episode is a failure, else inconclusive.
+
+    One whose attribute `pure` is True judges by the outcome alone, so it can judge an imagined environment;
+    any other one is not asked there.
     """
 
     def __call__(self, outcome: Outcome) -> Judgement | bool | float:

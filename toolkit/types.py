@@ -38,6 +38,7 @@ class Source(StrEnum):
     DERIVED = "derived"  # from state and rules
     ANALOGOUS = "analogous"  # the same call in other environments
     MODEL = "model"  # a model decided, and code checked it against what is known
+    IMAGINED = "imagined"  # a model invented it: consistent, and evidence of nothing
     SCRIPTED = "scripted"  # the test or the caller gave it
     FAULT = "fault"  # a planned failure
     UNANSWERED = "unanswered"  # no source was sure enough
@@ -150,6 +151,9 @@ class Task:
     replies: tuple[JsonValue, ...] = ()  # answers to the graph's interrupts, in order
     split: Split = Split.TRAIN
     meta: Mapping[str, JsonValue] = field(default_factory=dict)
+    context: Mapping[str, JsonValue] = field(
+        default_factory=dict, metadata=IF_SET
+    )  # the graph's, at run time
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +249,12 @@ class Answer:
         """Whether no source was sure enough of what the tool would answer."""
         return self.source is Source.UNANSWERED
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether the error leaves open what happened: a write may have taken effect."""
+        text = "" if self.error is None else f"{self.error_type} {self.error}".lower()
+        return any(mark in text for mark in ("timeout", "time-out", "timed out", "no answer", "504"))
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:
@@ -266,6 +276,7 @@ class Transition:
     split: Split = Split.TRAIN
     elapsed_s: float = 0.0
     recorded_at: float = 0.0  # Unix time, seconds
+    within: int = field(default=0, metadata=IF_SET)  # step of the call whose body made it; 0: the agent did
     schema: int = SCHEMA_VERSION
     _id: str | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -293,8 +304,14 @@ class Transition:
                 [answer.content, answer.artifact, answer.error, answer.error_type],
                 [dict(answer.update) if answer.update is not None else None, answer.source.on_disk],
                 self.schema,
+                *([self.within] if self.within else []),
             ]
         )
+
+    @property
+    def writes(self) -> bool:
+        """Whether later calls of its episode meet another state; a call within another is part of that."""
+        return self.effect.changes_environment and not self.within
 
     def _replies(self) -> list[JsonValue]:
         """Nothing for a call without replies, so that ids from before there were any still hold."""
@@ -447,6 +464,24 @@ def format_executed(calls: Sequence[Executed]) -> str:
     return f"{count} real call{'s'[: count != 1]} executed: {', '.join(map(str, calls))}"
 
 
+class Blame(StrEnum):
+    """Whose doing it is that an episode did not pass."""
+
+    AGENT = "agent"  # what it did, or its own code's exception
+    SETUP = "set-up"  # tasks, recordings, settings, environment, model's endpoint
+    KIT = "kit"  # dreamgym-kit: please report it
+
+    @classmethod
+    def usual(cls, verdict: Verdict) -> "Blame":
+        """Of most episodes with this verdict."""
+        return cls.AGENT if verdict is Verdict.FAILED else cls.SETUP
+
+
+KIT_FAILED = "dreamgym-kit failed, please report it"
+TIME_IS_UP = "the episode's time limit"
+_OF_SETUP = frozenset({"abstained", "interrupted", "violation", "budget", "refused"})
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One run of the graph on one task: everything that a report or a learner needs later."""
@@ -475,6 +510,26 @@ class Episode:
     user_turns: tuple[UserTurn, ...] = ()  # in order; none in runs of versions that did not keep them
     executed: tuple[Executed, ...] = ()  # real calls that ran; `violations` are those that were refused
     traceback: tuple[str, ...] = ()  # of an exception that ended it: the agent's own lines, outermost first
+    would: Verdict | None = field(default=None, metadata=IF_SET)  # had its imagined answers counted
+
+    @property
+    def blame(self) -> Blame | None:
+        """Whose doing it is that it did not pass, by how it ended; None where it passed.
+
+        A real call that ran in a dream is the kit's: it should have stopped it. One that was blocked is the
+        set-up's, which did not name it. A limit of steps is reached by an agent, one of time by its set-up.
+        What was done wrong before the dream could not go on is the agent's.
+        """
+        if self.verdict is Verdict.PASSED:
+            return None
+        if self.executed or self.stop == "executed" or (self.stop == "error" and KIT_FAILED in self.reason):
+            return Blame.KIT
+        if self.stop == "limit":
+            return Blame.SETUP if TIME_IS_UP in self.reason else Blame.AGENT
+        lost = self.verdict is Verdict.FAILED and self.stop == "abstained"
+        if self.stop in _OF_SETUP and not lost:
+            return Blame.SETUP
+        return Blame.usual(self.verdict)
 
     @property
     def digest(self) -> str:

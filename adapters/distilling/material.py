@@ -25,9 +25,9 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.codec import Codec, on_disk
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.state.entities import records
 from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.errors import NotSerializable, UnknownName, UserError
 from dreamgym_kit.interfaces import TransitionStore
@@ -132,9 +132,10 @@ class Material:
         def of_tenant(tenant: str) -> list[Transition]:
             return [row for row in rows if row.tenant == tenant]
 
-        following = StateTracker(of_tenant, stated=stated_models(self.settings), calibrated=False)
+        following = StateTracker(of_tenant, calibrated=False)
         following.keep_known()
-        return Sight(recorded.examples, recorded.schema, following)
+        programs = ProgramTracker(of_tenant, {}, measured=False)
+        return Sight(recorded.examples, recorded.schema, following, programs)
 
 
 def steps_of(seen: Sequence[Trajectory]) -> list[Transition]:

@@ -19,7 +19,6 @@ from dreamgym_kit.dream.chain import ChainedExperience, chain_over
 from dreamgym_kit.dream.held_out import RecordedCall, as_seen, drawn_calls, situation_of
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.state.observed import failed, observation
-from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ChatEndpoint, Situation
 from dreamgym_kit.rollout.atomic_files import read_whole
@@ -246,7 +245,7 @@ async def held_out_calls(
     seen = steps_of(material.sides.taught)
 
     settings = material.settings
-    chain = chain_over(seen, threshold=settings.simulate.min_confidence, stated=stated_models(settings))
+    chain = chain_over(seen, threshold=settings.simulate.min_confidence)
     model = None
     if chat is not None:
         shown = frozenset(row.id for row in seen)
@@ -272,11 +271,11 @@ async def _measured(
     chain: ChainedExperience,
     model: ReasonedExperience | None,
 ) -> HeldOutCall:
-    models = chain.following.knowledge(row.tenant).models
-    wanted = as_seen(row.answer, row.call.tool, models)
+    model_of_tools = chain.programs.programs(row.tenant).model
+    wanted = as_seen(row.answer, row.call.tool, model_of_tools)
 
     def exact(answer: Answer) -> bool | None:
-        return None if answer.unanswered else as_seen(answer, row.call.tool, models) == wanted
+        return None if answer.unanswered else as_seen(answer, row.call.tool, model_of_tools) == wanted
 
     call = HeldOutCall(
         tool=row.call.tool,

@@ -68,10 +68,19 @@ class FileEmbedder:
         path: the file (or the address of another kind of buffer), for messages.
         given: the embedder that the caller wants; None leaves it to the file.
         saved: reads whose vectors the file keeps; None: nobody's yet.
+        instead: what to do for those of another embedder.
     """
 
-    def __init__(self, path: Path | str, given: Embedder | None, saved: Callable[[], Named | None]) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        given: Embedder | None,
+        saved: Callable[[], Named | None],
+        *,
+        instead: str = "export it and import the rows into a new buffer",
+    ) -> None:
         self._path = path
+        self._instead = instead
         self._given = given
         self._saved = saved
         self._chosen = given
@@ -121,5 +130,5 @@ class FileEmbedder:
     def _another(self, saved: Named, given: str) -> StoreError:
         return StoreError(
             f"{self._path}: its vectors are of embedder '{saved[0]}' ({saved[1]} numbers), not {given}; open "
-            "it with that one (setting replay.embedder), or export it and import the rows into a new buffer"
+            f"it with that one (setting replay.embedder), or {self._instead}"
         )

@@ -19,8 +19,7 @@ from dreamgym_kit.adapters.langgraph.run.api import recording, settings_of
 from dreamgym_kit.adapters.langgraph.run.directory import run_label
 from dreamgym_kit.adapters.langgraph.run.evaluation import evaluation_between
 from dreamgym_kit.adapters.langgraph.run.request import Tasks, tasks_of
-from dreamgym_kit.deployment.card import CardFacts, rendered, untested
-from dreamgym_kit.deployment.evidence import DeployCandidate, candidate_of, gaps
+from dreamgym_kit.deployment.card import CardFacts, DeployCandidate, candidate_of, gaps, rendered, untested
 from dreamgym_kit.deployment.model_files import ADAPTER, CARD, model_files
 from dreamgym_kit.deployment.model_registry import (
     EVENTS,
@@ -39,7 +38,7 @@ from dreamgym_kit.replay.masking import process_masker
 from dreamgym_kit.report.evaluation import Evaluation, beating_to_json
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import Settings
-from dreamgym_kit.trust.promotion import Promotion, promotion
+from dreamgym_kit.trust.comparison import Promotion, promotion
 from dreamgym_kit.types import Environment, Task
 
 SHELF = "deployed"  # default directory of the registry

@@ -23,7 +23,7 @@ from dreamgym_kit.dream.matching import MISSING
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.replay.masking import Masker
-from dreamgym_kit.report.differences import changes, format_nearest, shown, shown_call
+from dreamgym_kit.report.episode import changes, format_nearest, shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.serialization import JsonValue, to_json
 from dreamgym_kit.types import Answer, Call, Environment, Source, Transition

@@ -33,8 +33,8 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.interfaces import ExperienceModel
 from dreamgym_kit.replay.masking import process_masker
-from dreamgym_kit.report.differences import shown
-from dreamgym_kit.report.executed import executed_line, what_to_do
+from dreamgym_kit.report.episode import shown
+from dreamgym_kit.report.gate_rules import executed_line, what_to_do
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.process import awake

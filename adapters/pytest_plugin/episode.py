@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dreamgym_kit.dream.faults import took_effect
-from dreamgym_kit.report.differences import shown, shown_call
+from dreamgym_kit.report.episode import shown, shown_call
 from dreamgym_kit.report.sanitize import clean
 from dreamgym_kit.rollout.journal import episode_to_record
 from dreamgym_kit.serialization import JsonValue

@@ -307,7 +307,7 @@ def masked_rows(episode: Sequence[Transition], masker: Masker) -> list[Transitio
         met = states.get(row.after, row.after)
         same = call is row.call and answer is row.answer and met == row.after
         rows.append(row if same else replace(row, call=call, answer=answer, after=met))
-        if row.effect.changes_environment and took_effect(row.answer):
+        if row.writes and took_effect(row.answer):
             before.append(row.call.key)
             after.append(call.key)
             states[history_digest(before)] = history_digest(after)

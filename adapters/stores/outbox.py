@@ -103,12 +103,14 @@ class Spool:
         if not self.waits():
             return Delivered()
         with RunLock(self.path.with_suffix(".delivering")):
+            # An interrupted put can leave rows that the store's indexes miss, so resend rows even if known.
+            put: Callable[[Sequence[Transition]], int] = getattr(store, "put_again", store.put)
             sent = new = done = 0  # `done`: offset up to which all was acknowledged, or cannot be read
             unreadable: list[_Line] = []
             try:
                 for lines in batches(((line, len(line.raw)) for line in self._lines()), _BATCH_ROWS):
                     rows = [line.row for line in lines if isinstance(line.row, Transition)]
-                    new += store.put(rows) if rows else 0
+                    new += put(rows) if rows else 0
                     sent += len(rows)
                     unreadable += [line for line in lines if not isinstance(line.row, Transition)]
                     done = lines[-1].end

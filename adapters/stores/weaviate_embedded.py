@@ -1,21 +1,28 @@
-"""A Weaviate server of one's own: its binary, started for one buffer and stopped with it.
+"""A local Weaviate server: its binary, started for one buffer and stopped with it.
 
-Nothing is downloaded: the binary has to be there. It listens on free ports, for REST on this machine alone
-(for gRPC it knows no such choice), takes no one without the key that is drawn for this start, and sends no
-telemetry. The folder of its data is locked while it runs: two servers over one folder destroy it.
+Nothing is downloaded: the binary must be installed. The server listens on free ports: REST on localhost only,
+gRPC and cluster ports on all addresses, since these cannot be restricted. It accepts only a key generated for
+this start and sends no telemetry. Its data folder is locked while it runs, since two servers on one folder
+destroy it. The server ends with its parent process; if it does not, the next start on the folder stops it.
 """
 
+import atexit
+import ctypes
+import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import NamedTuple
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
@@ -27,33 +34,29 @@ from dreamgym_kit.settings.buffer_url import Address
 
 _HOST = "127.0.0.1"
 _NAMES = ("weaviate", "weaviate-server")
-_START_S = 60.0
-_STOP_S = 15.0
-_PASSED_ON = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")  # no keys of the person's environment
-_TRIES = 3
-_LOG_BYTES = 2**20  # of what a start has said
-_MORE_PORTS = 3  # besides HTTP and gRPC; the server wants the data port right after the gossip port
+_START_S, _STOP_S = 60.0, 15.0
+_PASSED_ON = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")  # never keys of the user's environment
+_PARENT = "DREAMGYM_SERVER_OF"  # in the server's environment: ID of its parent process
+_PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A started server."""
+class Running(NamedTuple):
+    """A started server; `ended` returns why it ended, None while it runs."""
 
     target: ServerTarget
     key: ApiKey
     stop: Callable[[], None]
+    ended: Callable[[], str | None]
 
 
 def start_embedded(address: Address, *, binary: str | None) -> Running:
-    """Start a server over the folder of an address.
+    """Start a server on the folder of an address.
 
-    Args:
-        address: whose path is the folder of the data; `weaviate` where it names none.
-        binary: the program; else $WEAVIATE_BINARY, else `weaviate` of the path.
+    The binary is `binary`, else $WEAVIATE_BINARY, else `weaviate` on the PATH.
 
     Raises:
-        StoreError: no binary, or its folder is in use.
-        StoreUnavailable: it did not start in time; its log says why.
+        StoreError: there is no binary, or the folder is in use.
+        StoreUnavailable: the server did not start in time; its log says why.
     """
     program = _program(address, binary)
     folder = Path(address.path or "weaviate").absolute()
@@ -62,63 +65,64 @@ def start_embedded(address: Address, *, binary: str | None) -> Running:
         lock = _locked(address, folder)
         undo.callback(lock.close)
         token = secrets.token_urlsafe(24)
-        process, target = _ready(address, program, folder, token, lock)
+        process, target = _started(address, program, folder, token, lock)
         undo.callback(_stop, process)
-        return Running(target, ApiKey(token), undo.pop_all().close)
+        stop = undo.pop_all().close
+        atexit.register(stop)
 
+        def ended() -> str | None:
+            code = process.poll()
+            return (
+                None
+                if code is None
+                else f"its server ended (code {code}); its log says why: {folder}/server.log"
+            )
 
-class _PortTaken(StoreUnavailable):
-    """A port that was free went to another process before the server had it."""
+        def stopped() -> None:
+            atexit.unregister(stop)
+            stop()
 
-
-def _ready(
-    address: Address, program: str, folder: Path, token: str, lock: RunLock
-) -> "tuple[subprocess.Popen[bytes], ServerTarget]":
-    """A server that answers, and where; started anew where others were given its ports."""
-    for _ in range(_TRIES - 1):
-        with suppress(_PortTaken):
-            return _started(address, program, folder, token, lock)
-    return _started(address, program, folder, token, lock)
+        return Running(target, ApiKey(token), stopped, ended)
 
 
 def _started(
     address: Address, program: str, folder: Path, token: str, lock: RunLock
 ) -> "tuple[subprocess.Popen[bytes], ServerTarget]":
-    http, grpc, *more = _free_ports(2 + _MORE_PORTS)
+    http, grpc, gossip, raft = _free_ports()
     log = folder / "server.log"
     with log.open("ab") as says:
-        said_before = says.tell()
         process = subprocess.Popen(  # noqa: S603  # the program that the person named
             [program, "--host", _HOST, "--port", str(http), "--scheme", "http"],
-            env=_environment(folder, token, grpc, more),
+            env=_environment(folder, token, grpc, gossip, raft),
             stdin=subprocess.DEVNULL,
             stdout=says,
             stderr=says,
-            pass_fds=(lock.descriptor,),  # it may outlive us, where we are killed
-            start_new_session=True,  # Ctrl-C is for us: it is stopped when the buffer was closed
+            pass_fds=(lock.descriptor,),  # the server may outlive this process if it is killed
+            start_new_session=True,  # Ctrl-C must not reach the server: it stops after the buffer closes
+            preexec_fn=_ends_with_parent(),  # one system call, looked up before
         )
     try:
         lock.sign(process.pid)
         _wait(address, process, http, grpc, log)
-    except BaseException as error:
+    except BaseException:
         _stop(process)
-        if isinstance(error, StoreUnavailable) and _met_another(log, said_before):
-            raise _PortTaken(str(error)) from None
         raise
     return process, ServerTarget(_HOST, http, _HOST, grpc)
 
 
-def _met_another(log: Path, offset: int) -> bool:
-    with log.open("rb") as stream:
-        stream.seek(offset)
-        return b"address already in use" in stream.read(_LOG_BYTES).lower()
+def _ends_with_parent() -> Callable[[], None] | None:
+    """Run in the child. Linux ends it with the thread that started it, so only the main thread uses this."""
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _program(address: Address, binary: str | None) -> str:
     named = binary or os.environ.get("WEAVIATE_BINARY")
     if named:
         if not (Path(named).is_file() and os.access(named, os.X_OK)):
-            raise StoreError(f"{address}: {named} is no program; name Weaviate's binary by binary=")
+            raise StoreError(f"{address}: {named} is not executable; set binary= to the Weaviate binary")
         return named
     program = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if program is None:
@@ -130,33 +134,64 @@ def _program(address: Address, binary: str | None) -> str:
 
 
 def _locked(address: Address, folder: Path) -> RunLock:
-    """Held by this process and by the server that it starts, until both are gone."""
+    """Lock the folder for this process and its server, until both have ended."""
+    ends = time.monotonic() + _STOP_S
+    while True:
+        try:
+            return RunLock(folder / "server.lock")
+        except RunDirectoryError as error:
+            if not _stop_orphan(folder) or time.monotonic() > ends:
+                raise StoreError(
+                    f"{address}: a server runs over {folder} already: {error} Or run one server for all and "
+                    "use weaviate://HOST"
+                ) from None
+            time.sleep(0.1)
+
+
+def _stop_orphan(folder: Path) -> bool:
+    """Stop a server that holds the folder after its parent process ended."""
     try:
-        return RunLock(folder / "server.lock")
-    except RunDirectoryError as error:
-        raise StoreError(
-            f"{address}: a server runs over {folder} already: {error} Or run one server for all and use "
-            "weaviate://HOST"
-        ) from None
+        process = Path("/proc", str(int(json.loads((folder / "server.lock").read_bytes())["pid"])))
+        variables = dict(
+            part.split("=", 1) for part in (process / "environ").read_text().split("\0") if "=" in part
+        )
+        parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    if (
+        variables.get("PERSISTENCE_DATA_PATH") != str(folder / "data")
+        or variables.get(_PARENT, parent) == parent
+    ):
+        return False  # not a server of this folder, or its parent lives (an orphan would have a new parent)
+    with suppress(ProcessLookupError):
+        os.kill(int(process.name), signal.SIGTERM)
+    return True
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        ports = []
-        for _ in range(count):
-            taken = held.enter_context(socket.socket())
-            taken.bind((_HOST, 0))
-            ports.append(int(taken.getsockname()[1]))
-        return ports
+def _free_ports() -> list[int]:
+    """Return free ports for HTTP, gRPC, gossip and Raft; the port after each of the last two is free too."""
+    for _ in range(100):
+        with ExitStack() as held, suppress(OSError, OverflowError):
+            found = list[int]()
+            for pair in (False, False, True, True):
+                for port in (0, 1)[: 1 + pair]:
+                    taken = held.enter_context(socket.socket())
+                    taken.bind((_HOST, port and found[-1] + 1))
+                    if not port:
+                        found.append(int(taken.getsockname()[1]))
+            return found
+    raise StoreUnavailable("this machine has no free ports for a Weaviate server")
 
 
-def _environment(folder: Path, token: str, grpc: int, more: list[int]) -> dict[str, str]:
-    gossip, raft, raft_rpc = more
+def _environment(folder: Path, token: str, grpc: int, gossip: int, raft: int) -> dict[str, str]:
     return {
         **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        _PARENT: str(os.getpid()),
         "PERSISTENCE_DATA_PATH": str(folder / "data"),
         "GRPC_PORT": str(grpc),
         "DISABLE_TELEMETRY": "true",
+        "AUTOSCHEMA_ENABLED": "false",
+        "API_BASED_MODULES_DISABLED": "true",  # they call other companies' services
         "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": "false",
         "AUTHENTICATION_APIKEY_ENABLED": "true",
         "AUTHENTICATION_APIKEY_ALLOWED_KEYS": token,
@@ -171,7 +206,7 @@ def _environment(folder: Path, token: str, grpc: int, more: list[int]) -> dict[s
         "CLUSTER_GOSSIP_BIND_PORT": str(gossip),
         "CLUSTER_DATA_BIND_PORT": str(gossip + 1),
         "RAFT_PORT": str(raft),
-        "RAFT_INTERNAL_RPC_PORT": str(raft_rpc),
+        "RAFT_INTERNAL_RPC_PORT": str(raft + 1),
         "RAFT_BOOTSTRAP_EXPECT": "1",
         "RAFT_JOIN": f"dreamgym:{raft}",
         "GO_PROFILING_DISABLE": "true",  # it would listen on every address

@@ -1,29 +1,34 @@
-"""How a transition is spelled as an object of Weaviate, how it is asked for, and how one is read back.
+"""Serialize transitions as Weaviate objects, filter for them, and parse them back.
 
-What a row says is its payload, text with a checksum. Names that rows are found by are JSON strings, quotes
-and all: the server trims what it filters by, is given UTF-8 only, and so no name meets another, whatever is
-in it. Words are split here (`terms_of`), with blanks between them: the server splits at blanks and does
-nothing else. What search may not find has neither words nor a vector.
+A row's content is its payload, text with a checksum. Names to filter by are stored as JSON strings with their
+quotes: the server trims filter values and takes only UTF-8, and this way different names never match. Words
+are split here (`terms_of`) and joined with blanks: the server only splits at blanks. Rows that search must
+not return have neither words nor a vector.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable, StoreError
-from dreamgym_kit.interfaces import HybridQuery
 from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
-from dreamgym_kit.replay.retrieval import fits, may_be_found, search_text, terms_of
+from dreamgym_kit.replay.retrieval import may_be_found, search_text, terms_of
 from dreamgym_kit.types import Environment, Source, Split, Transition
 
-VECTOR = "text"  # the name of the vector, after what it is made of
-READ = ("payload", "checksum", "order")  # properties that make a transition
-EVERY_SPLIT = tuple(str(split) for split in Split)
-_LONG = 200  # characters of a name as it is filtered by
+VECTOR = "text"  # the name of the vector, after its source
+VERSION = 1
+READ = ("payload", "checksum", "order")  # properties needed to build a transition
+_TITLE = "Transitions of dreamgym-kit; it reads this: "
+_LONG = 200  # maximum characters of a name to filter by; longer names are hashed
+_FILTERED = ("tenant", "world", "tool", "key", "episode", "split", "provenance")
 _spell = json.JSONEncoder().encode
 
 
@@ -32,23 +37,13 @@ class Row:
     """A transition, ready to be sent."""
 
     id: str
-    size: int  # characters of its payload
-    text: str  # that its vector is made of; "" where search may not find it
+    text: str  # source of its vector; "" if search must not return the row
     properties: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A transition that the server gave."""
-
-    number: int  # rising in the order recorded, never that of another row
-    order: int
-    transition: Transition
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
-    """What rows have to be; None: anything."""
+    """Conditions on rows; None means any value."""
 
     tenant: str | None = None
     environment: Environment | None = None
@@ -62,7 +57,7 @@ class Asked:
         return {name: named(value) for name, value in values.items() if value is not None}
 
     def fits(self, row: Transition) -> bool:
-        """Whether a row is what was asked for: the server's word is not taken for it."""
+        """Whether a row meets the conditions, whatever the server claims."""
         return (
             self.tenant in (None, row.tenant)
             and self.environment in (None, row.environment)
@@ -72,17 +67,14 @@ class Asked:
 
 
 def row_of(transition: Transition, *, lifetime_s: float | None) -> Row:
-    """Spell a transition.
+    """Serialize a transition.
 
-    Args:
-        transition: what is to be stored.
-        lifetime_s: after which an answer that no real tool gave may be deleted by the server.
+    The server may delete a simulated answer after `lifetime_s` seconds.
 
     Raises:
         NotSerializable: it has no JSON form.
     """
-    record = transition_to_record(transition)
-    payload = dump_record(record)
+    payload = dump_record(transition_to_record(transition))
     text = search_text(transition) if may_be_found(transition) else ""
     properties: dict[str, object] = {
         "payload": payload,
@@ -98,87 +90,132 @@ def row_of(transition: Transition, *, lifetime_s: float | None) -> Row:
         "terms": " ".join(terms_of(text)),
     }
     expires = _expires(transition, lifetime_s)
-    if expires is not None:
-        properties["expires"] = expires
-    return Row(transition.id, len(payload), text, properties)
-
-
-def search_text_of(row: Found) -> str:
-    """The text that a row's vector is made of."""
-    return search_text(row.transition)
+    return Row(transition.id, text, properties if expires is None else {**properties, "expires": expires})
 
 
 def named(name: str) -> str:
-    """Spell any text so that just this text is found by it; plain names stay readable."""
+    """Encode any text so that a filter matches exactly this text; plain names stay readable."""
     spelled = _spell(name)
     if len(spelled) <= _LONG:
         return spelled
     return "#" + hashlib.blake2b(spelled.encode(), digest_size=32).hexdigest()
 
 
-def read_object(place: str, item: Any, wanted: Asked) -> Found:
-    """Turn an object with the properties `READ` into its transition.
+def read_object(place: str, item: Any) -> Transition:
+    """Parse an object with the properties `READ` into its transition.
 
     Raises:
-        StoreError: it is not what was written, or not what was asked for.
+        StoreError: its content differs from what was written.
     """
-    payload, stored, order = (item.properties.get(name) for name in READ)
-    if not isinstance(payload, str) or not isinstance(order, int) or _checksum(payload) != stored:
-        raise _damaged(place, item, "its content is not what was written")
+    payload, stored = (item.properties.get(name) for name in READ[:2])
+    if not isinstance(payload, str) or _checksum(payload) != stored:
+        raise damaged(place, item, "its content is not what was written")
     try:
         record = read_json(payload, checked=True)
         transition = transition_from_record(record, checked=True)
     except NotSerializable as error:
-        raise _damaged(place, item, str(error)) from error
-    if record.get("id") != str(item.uuid) or not wanted.fits(transition):
-        raise _damaged(place, item, "it was found by something else than its content says")
-    return Found((order << 128) | item.uuid.int, order, transition)
+        raise damaged(place, item, str(error)) from error
+    if record.get("id") != str(item.uuid):
+        raise damaged(place, item, "its content is another row's")
+    return transition
 
 
-def check_match(place: str, match: Found, query: HybridQuery) -> None:
-    """Compare a hit with what was asked: what is filtered out is never given, whatever the server says.
+def number_of_object(item: Any) -> int:
+    """Return a row's unique number, rising in recording order; it needs less memory than the object."""
+    order: int = item.properties["order"]
+    number: int = item.uuid.int
+    return (order << 128) | number
 
-    Raises:
-        StoreError: it does not fit.
-    """
-    row = match.transition
-    if not fits(row, query):
-        raise StoreError(
-            f"{place}: row {row.id} is damaged: its properties say something else than its content"
-        )
+
+def uuid_of(number: int) -> UUID:
+    """Return the ID of the row with this number."""
+    return UUID(int=number & (2**128 - 1))
+
+
+def damaged(place: str, item: Any, problem: str) -> StoreError:
+    """Return the error for a damaged row."""
+    return StoreError(f"{place}: row {item.uuid} is damaged: {problem}; delete it there and import it again")
+
+
+def object_of(name: str, properties: Mapping[str, object], vector: NDArray[np.float32] | None) -> Any:
+    """Build the client's object for a row."""
+    from weaviate.classes.data import DataObject
+
+    return DataObject(
+        properties={key: value for key, value in properties.items() if value is not None},
+        uuid=UUID(name),
+        vector=None if vector is None else {VECTOR: vector.astype(np.float32).tolist()},
+    )
 
 
 def filter_of(names: Mapping[str, str], *more: Any) -> Any:
-    """The filter for rows with these properties that meet `more`; every row where both are none."""
+    """Build the filter for rows with these properties that meet `more`; every row if both are empty."""
     from weaviate.classes.query import Filter
 
     each = [Filter.by_property(name).equal(value) for name, value in names.items()]
-    return Filter.all_of([*each, *more] or [Filter.by_property("split").contains_any(list(EVERY_SPLIT))])
+    every = Filter.by_property("split").contains_any([str(split) for split in Split])
+    return Filter.all_of([*each, *more] or [every])
 
 
-def query_filter(query: HybridQuery, sources: frozenset[Source]) -> Any:
-    """The filter for rows that a search may find."""
-    from weaviate.classes.query import Filter
-
-    names = Asked(tenant=query.tenant, environment=query.environment, tool=query.tool).names()
-    made = Filter.by_property("provenance").contains_any(sorted(source.on_disk for source in sources))
-    more = [made]
-    if query.not_episode is not None:
-        more.append(Filter.by_property("episode").not_equal(named(query.not_episode)))
-    return filter_of({**names, "split": str(Split.TRAIN)}, *more)
+def title(embedder: str | None, dimension: int | None) -> str:
+    """Return the collection's description: its schema version, and the embedder of its vectors."""
+    return _TITLE + json.dumps({"schema": VERSION, "embedder": embedder, "dimension": dimension})
 
 
-def chunks(rows: Sequence[Row], *, most: int, most_size: int) -> list[list[Row]]:
-    """Rows in parts that a message holds: at most so many, of at most so many characters, or one."""
-    parts: list[list[Row]] = []
-    size = 0
-    for row in rows:
-        if not parts or len(parts[-1]) >= most or size + row.size > most_size:
-            parts.append([])
-            size = 0
-        parts[-1].append(row)
-        size += row.size
-    return parts
+def read_title(text: str) -> tuple[int, tuple[str, int] | None]:
+    """Parse a description into version, and embedder with dimension; None if there are no vectors yet.
+
+    Raises:
+        ValueError: it is none of ours.
+    """
+    try:
+        said = json.loads(text.removeprefix(_TITLE)) if text.startswith(_TITLE) else {}
+        version, embedder, dimension = int(said["schema"]), said["embedder"], said["dimension"]
+    except (KeyError, TypeError):
+        raise ValueError(text) from None
+    return version, None if embedder is None else (embedder, dimension)
+
+
+def collection_of(name: str, *, replicas: int, flat: bool, lifetimes: bool) -> dict[str, Any]:
+    """The server's own form of a new collection; what is left out is as the server has it."""
+
+    def text(name: str, *, filtered: bool = False, searched: bool = False) -> dict[str, Any]:
+        how = {"tokenization": "whitespace" if searched else "field", "indexSearchable": searched}
+        return {"name": name, "dataType": ["text"], "indexFilterable": filtered, **how}
+
+    def ranged(name: str, kind: str) -> dict[str, Any]:
+        return {"name": name, "dataType": [kind], "indexFilterable": True, "indexRangeFilters": True}
+
+    hnsw = {"distance": "cosine", "filterStrategy": "acorn", "skipDefaultQuantization": True}
+    made: dict[str, Any] = {
+        "class": name,
+        "description": title(None, None),
+        "properties": [
+            text("payload"),
+            text("checksum"),
+            *(text(each, filtered=True) for each in _FILTERED),
+            ranged("order", "int"),
+            ranged("recorded_at", "number"),
+            ranged("expires", "date"),
+            {"name": "embedded", "dataType": ["boolean"], "indexFilterable": True},
+            text("terms", searched=True),
+        ],
+        "vectorConfig": {
+            VECTOR: {
+                "vectorizer": {"none": {}},
+                "vectorIndexType": "flat" if flat else "hnsw",
+                "vectorIndexConfig": {"distance": "cosine"} if flat else hnsw,
+            }
+        },
+        "invertedIndexConfig": {"stopwords": {"preset": "none"}},
+        "multiTenancyConfig": {"enabled": True, "autoTenantCreation": False, "autoTenantActivation": True},
+        "replicationConfig": {"factor": replicas, "deletionStrategy": "TimeBasedResolution"},
+    }
+    if replicas > 1:
+        made["replicationConfig"]["asyncEnabled"] = True
+    if lifetimes:
+        made["objectTtlConfig"] = {"enabled": True, "deleteOn": "expires", "defaultTtl": 0}
+    return made
 
 
 def _expires(transition: Transition, lifetime_s: float | None) -> datetime | None:
@@ -193,7 +230,3 @@ def _expires(transition: Transition, lifetime_s: float | None) -> datetime | Non
 
 def _checksum(payload: str) -> str:
     return hashlib.blake2b(payload.encode(), digest_size=16).hexdigest()
-
-
-def _damaged(place: str, item: Any, problem: str) -> StoreError:
-    return StoreError(f"{place}: row {item.uuid} is damaged: {problem}; delete it there and import it again")

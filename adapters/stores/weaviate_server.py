@@ -1,40 +1,75 @@
-"""The way to one Weaviate server: its address, its key, and a deadline around everything that is asked.
+"""The connection to a Weaviate server: one deadline for each request, and the meaning of its errors.
 
-The official client tries again for up to 63 seconds whatever timeout it is given, and its blocking form
-cannot be interrupted in that. So its asynchronous form is used, on one event loop in a thread of its own:
-what takes longer than the deadline is cancelled, tries and all. Nothing is asked of the package index.
+The official client retries for up to 63 seconds, whatever its timeout, can silently send a batch twice, and
+drops the status of most answers. So its gRPC stub is wrapped (`_OneTry`): each call gets the rest of the
+deadline; reads are repeated while the server is unreachable, writes never are.
+
+A starting server answers before it has loaded its collections. So nothing is reported missing until the
+server is ready. An unknown error counts as temporary: waiting loses no row.
 """
 
-import asyncio
 import logging
+import socket
+import sys
 import threading
+import time
 import warnings
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import nullcontext
-from contextvars import copy_context
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from dreamgym_kit.adapters.models.addresses import ApiKey, Resolver, is_metadata, read_host
-from dreamgym_kit.adapters.stores.weaviate_errors import store_error
-from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable, UserError
+from dreamgym_kit.adapters.models.addresses import ApiKey, Resolver
+from dreamgym_kit.errors import EndpointError, StoreError, StoreUnavailable
 from dreamgym_kit.guard import egress
 from dreamgym_kit.guard.connections import of_the_kit
-from dreamgym_kit.settings.buffer_url import PORTS, Address
 
 TIMEOUT_S = 20.0
-_GRACE_S = 5.0  # for the loop's own turn, beyond the deadline
-_CLOUD = ".weaviate.cloud"
-_OLD_CLOUD = ".weaviate.network"
-_FORM = "weaviate://HOST[:PORT], and grpc=[HOST:]PORT where gRPC is elsewhere"
+TOO_LARGE = "larger than max"  # part of an error that smaller batches may avoid
+_STILL_S = 3.0  # seconds without an answer before a line reports it
+_PAUSE_S = 0.2
+_CONNECT_S = 2.0
+_WRITES = ("BatchObjects", "BatchDelete")
 _CHANNEL = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1_000),  # by default a server that is back is not seen for two minutes
-    ("grpc.enable_http_proxy", 0),  # as REST: proxies of the environment are not used
 ]
+_NOT_NOW = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "INTERNAL")  # statuses of gRPC
+_NOT_NOW_HTTP = ("408", "425", "429", "500", "502", "503", "504")
+_GONE = "gone: "  # prefix of advice that a starting server may trigger by mistake
+# Substrings of the server's message or status (alternatives separated by |), and advice; the first match
+# counts. The status follows the message in angle brackets, so that "401" does not match a number of bytes.
+_STAYS = {
+    "count limit of|usage_limit_exceeded": "a limit of the server is reached; raise it, or delete there",
+    "query maximum results": "the server limits results too low; set QUERY_MAXIMUM_RESULTS to 10000 there",
+    "trying to send message larger": "the answer is above GRPC_MAX_MESSAGE_SIZE; raise it, or ask for less",
+    TOO_LARGE: "a row exceeds the server's message size; raise GRPC_MAX_MESSAGE_SIZE there",
+    "illegal request line|unknown service|<unimplemented>": "the ports of HTTP and gRPC are wrong or "
+    "swapped: the HTTP port follows the host, the gRPC port goes in grpc=",
+    "wrong_version_number|record layer failure": "there is no TLS at this port; write weaviate://",
+    "cloud's metadata service": "it is never asked",
+    "certificate_verify_failed": "this machine does not trust its certificate",
+    "no authentication scheme is configured": "the server takes no key; unset {key}",
+    "unauthenticated|unauthorized|invalid api key|anonymous access not enabled|<401>": "the server takes no "
+    "such key; {key} has to hold the right one",
+    "forbidden|insufficient permissions|<permission_denied>|<403>": "the key of {key} has no right to do "
+    "that; give its user rights on the collection and its tenants",
+    "tenant not active": "its tenant is not active; activate it on the server",
+    "multi-tenancy is not enabled|check if tenant exists": "its collection has no tenants, so it is none of "
+    "dreamgym-kit's; name another in the address: /Collection after the host",
+    "tenant not found": _GONE + "its tenant is gone; name another, or open it to write, which makes it",
+    "could not find class|non-existing index|find index for class|no read replica found|class not found|"
+    "not have configuration for vector text": _GONE
+    + "its collection is gone; open it to write, which makes one",
+    "weaviate nodes for replication|minimum replication factor": "the server wants another number of "
+    "copies of each row; say it in the address: replicas=3",
+    "is not supported. please use": "the server is too old; use Weaviate 1.29 or newer",
+    "no such prop|invalid|not a valid|vector length|<invalid_argument>|<400>|<404>|<405>|<409>|<422>": "the "
+    "server refused it",
+}
+_LIMITS = tuple(_STAYS.values())[:4]  # permanent, whatever the status
 
 _T = TypeVar("_T")
 
@@ -49,218 +84,326 @@ class ServerTarget:
     grpc_port: int
     secure: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.http_host}:{self.http_port} and gRPC {self.grpc_host}:{self.grpc_port}"
 
-def target_of(address: Address) -> ServerTarget:
-    """Where the server of an address listens; `grpc` says a port or `host:port`.
 
-    Raises:
-        UserError: no port where one has to be, or a host that is none or a cloud's metadata service.
+class Refused(Exception):
+    """A server's message and status; never an error that the client retries."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(status, text)
+        self.status, self.text = status, text
+
+
+def meaning(status: str, text: str) -> str | None:
+    """Return the advice for a permanent error; None if the request may succeed later.
+
+    `status` is a gRPC status name or an HTTP status number; "" if there is none, as for single rows.
     """
-    secure = address.scheme == "weaviates"
-    host = read_host(address.host, source=str(address), form=_FORM)
-    cloud = secure and host.endswith((_CLOUD, _OLD_CLOUD))
-    grpc_host, grpc_port = (_grpc_of_cloud(host), 443) if cloud else (host, 50051)
-    grpc = address.options.get("grpc")
-    if grpc:
-        named, colon, port = grpc.rpartition(":")
-        if not port.isdecimal() or int(port) > 65535 or (colon and not named):
-            raise UserError(f"{address}: grpc is no port and no HOST:PORT")
-        if named:
-            named = read_host(named.removeprefix("[").removesuffix("]"), source=str(address), form=_FORM)
-        grpc_host, grpc_port = named or host, int(port)
-    http_port = address.port or PORTS[address.scheme]
-    if (host, http_port) == (grpc_host, grpc_port):
-        raise UserError(f"{address}: HTTP and gRPC cannot share port {http_port}; say the other one by grpc=")
-    return ServerTarget(host, http_port, grpc_host, grpc_port, secure)
+    low = f"{text} <{status}>".lower()
+    words = next(
+        (words for signs, words in _STAYS.items() if any(sign in low for sign in signs.split("|"))), None
+    )
+    return None if status in _NOT_NOW + _NOT_NOW_HTTP and words not in _LIMITS else words
 
 
-def _grpc_of_cloud(host: str) -> str:
-    """Where Weaviate Cloud listens for gRPC."""
-    if host.endswith(_OLD_CLOUD):
-        cluster, _, domain = host.partition(".")
-        return f"{cluster}.grpc.{domain}"
-    return f"grpc-{host}"
+class _OneTry:
+    """The client's stub, whose calls get the rest of the deadline, whatever timeout the client sets."""
 
+    def __init__(self, stub: Any, server: "WeaviateServer") -> None:
+        self._stub, self._server = stub, server
 
-class _InContext(ThreadPoolExecutor):
-    """Looks names up in the context of who asks: a dream lets its own buffer's requests pass, by context."""
+    def __getattr__(self, name: str) -> Any:
+        import grpc
 
-    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> "Future[_T]":
-        return super().submit(copy_context().run, fn, *args, **kwargs)
+        call, server, writes = getattr(self._stub, name), self._server, name in _WRITES
 
+        def asked(*what: Any, **how: Any) -> Any:
+            still = time.monotonic() + _STILL_S
+            while True:
+                left = server.left_s()
+                quiet = not writes and left > _STILL_S and time.monotonic() < still
+                how |= {"timeout": _STILL_S if quiet else left, "wait_for_ready": True}
+                try:
+                    return call(*what, **how)
+                except grpc.RpcError as error:
+                    status, text = error.code().name, error.details() or ""
+                server.check_alive()
+                if quiet and status == "DEADLINE_EXCEEDED" and time.monotonic() > still - _PAUSE_S:
+                    server.stands_still()
+                    still = 0.0
+                elif (
+                    writes
+                    or status != "UNAVAILABLE"
+                    or "not allowed" in text
+                    or server.left_s() < 2 * _PAUSE_S
+                ):
+                    raise Refused(status, text) from None
+                else:
+                    time.sleep(_PAUSE_S)
 
-class GuardedLoop(asyncio.SelectorEventLoop):
-    """Connects to no metadata service, whatever a name leads to by the time it is connected."""
-
-    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
-        """See `asyncio`."""
-        entries = await super().getaddrinfo(host, port, **how)
-        if any(is_metadata(str(entry[4][0])) for entry in entries):
-            raise OSError(f"{host} leads to a cloud's metadata service; it was not asked")
-        return entries
-
-
-class _Loop:
-    """One event loop for all servers of this process: gRPC wants its calls on one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def submit(self, work: Awaitable[_T]) -> "Future[_T]":
-        with self._lock:
-            if self._loop is None:
-                self._loop = GuardedLoop()
-                self._loop.set_default_executor(_InContext(max_workers=4))
-                threading.Thread(target=self._loop.run_forever, name="dreamgym-weaviate", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(_awaited(work), self._loop)
-
-
-async def _awaited(work: Awaitable[_T]) -> _T:
-    return await work
-
-
-LOOP = _Loop()
+        return asked
 
 
 class WeaviateServer:
-    """A server, connected when it is first asked; threads may share it.
+    """A server, connected at the first request. Thread-safe.
 
-    Args:
-        place: the buffer as a person named it, for messages.
-        target: where it listens.
-        key: sent with every request.
-        key_name: the environment variable or the file that holds the key, for messages.
-        timeout_s: how long a request may take in all, connecting and the client's own tries included.
+    `key_name` is the environment variable or the file that holds the key; `timeout_s` limits a request,
+    including connecting and waiting. With `proxy`, requests use the environment's proxies. `ended` returns
+    why a local server ended, None while it runs.
     """
 
     def __init__(
-        self, place: str, target: ServerTarget, key: ApiKey, *, key_name: str, timeout_s: float = TIMEOUT_S
+        self,
+        place: str,
+        target: ServerTarget,
+        key: ApiKey,
+        *,
+        key_name: str,
+        timeout_s: float = TIMEOUT_S,
+        proxy: bool = False,
+        ended: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.place = place
-        self._target = target
-        self._key = key
-        self._key_name = key_name
-        self._timeout_s = timeout_s
+        self._target, self._proxy, self._ended, self._timeout_s = target, proxy, ended, timeout_s
+        self._key, self._key_name = key, key_name
         self._client: Any = None
-        self._connecting = asyncio.Lock()
-        self._resolver = Resolver()
+        self._connecting = threading.Lock()
+        self._deadline = threading.local()
+        self._settled = False  # since when nothing is connected anew
+        self._again = False  # whether the name is to be looked up again before the next question
+        self._grpc_at = ""  # what is connected to, as gRPC names it: "ipv4:10.0.0.5:50051"
         self._closed = False
 
-    def ask(self, doing: str, question: Callable[[Any], Awaitable[_T]]) -> _T:
-        """Ask the server, which ends within the deadline one way or the other.
-
-        Args:
-            doing: for messages, "reading rows".
-            question: given the client, what to await.
+    def ask(self, doing: str, question: Callable[[Any], _T], *, over_http: bool = False) -> _T:
+        """Send a request within the deadline; a request `over_http` may open a connection.
 
         Raises:
-            StoreUnavailable: no answer in time, or one that says: not now.
+            StoreUnavailable: no answer in time, or a temporary error.
             StoreError: the server refused.
         """
         if self._closed:
             raise StoreError(f"{self.place}: this store was closed; open it again")
-        future = LOOP.submit(self._answered(doing, question))
-        try:
-            return future.result(self._timeout_s + _GRACE_S)
-        except FutureTimeout:
-            raise self._too_late(doing) from None
-        finally:
-            future.cancel()  # Ctrl-C while waiting: nobody is left to hear the answer
+        self._deadline.ends = time.monotonic() + self._timeout_s
+        was_ready = False
+        while True:
+            try:
+                self.check_alive()
+                with self._seen_by_guard(over_http):
+                    answer = question(self._connected())
+                    self._settled = True
+                    return answer
+            except Exception as error:
+                if not _is_theirs(error):
+                    raise  # a bug here, not an error of the server
+                self._settled, self._again = False, True
+                status, text = _said(error)
+            words = meaning(status, text)
+            if not (words and words.startswith(_GONE)) or was_ready or self._client is None:
+                raise self.told(doing, status, text) from None
+            was_ready = self._wait_until_ready(doing)
+
+    def told(self, doing: str, status: str, text: str) -> StoreError:
+        """Convert a server error to ours: one table for requests and for single rows."""
+        words = meaning(status, text)
+        say = (words or "the server cannot do it now; try again later").removeprefix(_GONE)
+        if words is None and "deadline exceeded" in text.lower():
+            say = (
+                f"no answer within {self._timeout_s:g} s from {self._target}; see whether both can be reached"
+            )
+        elif words is None and "[errno 111]" in text.lower():
+            say = f"nothing listens at {self._target}; see whether it is up, or try again later"
+        say = say.replace("{key}", self._key_name)
+        line = self._key.mask(f"{self.place}: {doing}: {say} ({' '.join(text.split())[:300]})")
+        return StoreUnavailable(line) if words is None else StoreError(line)
+
+    def left_s(self) -> float:
+        """Return the seconds until the deadline of this thread's request."""
+        ends: float = self._deadline.ends
+        return max(ends - time.monotonic(), 0.01)
+
+    def stands_still(self) -> None:
+        """Report on stderr that the run waits for its server."""
+        sys.stderr.write(f"{self.place}: no answer for {_STILL_S:g} s; waiting {self.left_s():.0f} s more\n")
+
+    def check_alive(self) -> None:
+        """Refuse to wait for a server that was started here and has ended."""
+        why = self._ended()
+        if why:
+            raise StoreUnavailable(f"{self.place}: {why}")
 
     def close(self) -> None:
-        """Let the connection go; what is asked afterwards is refused."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._client is not None:
-            try:
-                LOOP.submit(self._client.close()).result(_GRACE_S)
-            except (FutureTimeout, RuntimeError, OSError):
-                return  # it is gone anyway
+        """Close the connection; later requests are refused."""
+        if not self._closed:
+            self._closed = True
+            if self._client is not None:
+                with suppress(RuntimeError, OSError):  # it is gone anyway
+                    self._client.close()
 
-    async def _answered(self, doing: str, question: Callable[[Any], Awaitable[_T]]) -> _T:
+    @contextmanager
+    def _seen_by_guard(self, over_http: bool) -> Iterator[None]:
+        """Show the guard new connections. Scanning open files is slow: only around requests that connect."""
+        ports = (self._target.http_port, self._target.grpc_port)
+        new = (over_http or not self._settled) and not egress.armed()
+        with of_the_kit(ports) if new else nullcontext():
+            yield
+
+    def _wait_until_ready(self, doing: str) -> bool:
+        """Wait for a starting server; True once it is ready.
+
+        Raises:
+            StoreUnavailable: it is not ready by the deadline.
+        """
+        still = time.monotonic() + _STILL_S
+        while not self._is_ready():
+            self.check_alive()
+            if self.left_s() < 2 * _PAUSE_S:
+                raise StoreUnavailable(f"{self.place}: {doing}: the server is starting; try again later")
+            if time.monotonic() > still:
+                self.stands_still()
+                still = float("inf")
+            time.sleep(_PAUSE_S)
+        return True
+
+    def _is_ready(self) -> bool:
+        """Return what the client's `is_ready` would, without printing errors."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                ports = (self._target.http_port, self._target.grpc_port)
-                # gRPC connects at its first question; under the guard nobody looks for open doors any more
-                with of_the_kit(ports) if not egress.armed() else nullcontext():
-                    return await question(await self._connected())
-        except TimeoutError:
-            raise self._too_late(doing) from None
-        except StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the boundary: whatever the client raises is told as ours
-            refusal = store_error(self.place, doing, error, key=self._key_name)
-            raise type(refusal)(self._key.mask(str(refusal))) from None
+            answer = self._client._connection.get("/.well-known/ready", check_is_connected=False)
+        except Exception as error:
+            if not _is_theirs(error):
+                raise
+            return False
+        return bool(answer.status_code == 200)
 
-    async def _connected(self) -> Any:
-        async with self._connecting:
+    def _connected(self) -> Any:
+        with self._connecting:
+            if self._client is None or self._again:
+                grpc_at = self._look_up()
+                if self._client is not None and grpc_at != self._grpc_at:  # it has moved
+                    self._client.close()
+                    self._client = None
+                self._grpc_at, self._again = grpc_at, False
             if self._client is None:
-                await self._looked_up()
                 client = self._made()
-                try:
-                    await client.connect()
-                except BaseException:
-                    await client.close()
-                    raise
+                connection = client._connection  # guarded by a test, and by the pin of the client
+                connection._make_client = partial(_looked_up, connection._make_client)
                 self._client = client
+                try:
+                    client.connect()
+                    self._wait_until_ready("connecting")
+                except BaseException:
+                    self._client = None
+                    client.close()
+                    raise
+                connection._grpc_stub = _OneTry(connection._grpc_stub, self)
         return self._client
 
-    async def _looked_up(self) -> None:
-        """Refuse names that lead to a cloud's metadata service, whatever settings call them."""
-        at, loop = self._target, asyncio.get_running_loop()
-        for host, port in ((at.http_host, at.http_port), (at.grpc_host, at.grpc_port)):
-            try:
-                await loop.run_in_executor(None, self._resolver.resolve, host, port)
-            except EndpointError as error:
-                kind = StoreUnavailable if error.retryable else StoreError
-                raise kind(f"{self.place}: {error}") from None
+    def _look_up(self) -> str:
+        """Look the names up, once for a connection; gives what gRPC connects to, which looks nothing up.
+
+        Raises:
+            StoreError: a name leads to a cloud's metadata service; one port for both, by whatever name.
+        """
+        at, resolver = self._target, Resolver()
+        if self._proxy:  # it looks names up
+            return f"{_in_url(at.grpc_host)}:{at.grpc_port}"
+        try:
+            http = resolver.resolve(at.http_host, at.http_port)
+            grpc = resolver.resolve(at.grpc_host, at.grpc_port)
+        except EndpointError as error:
+            kind = StoreUnavailable if error.retryable else StoreError
+            raise kind(f"{self.place}: {error}") from None
+        if at.http_port == at.grpc_port and set(http) & set(grpc):
+            raise StoreError(
+                f"{self.place}: HTTP and gRPC cannot share port {at.http_port}; say the other by grpc="
+            )
+        chosen = grpc[0]
+        for address in grpc if len(grpc) > 1 else ():  # localhost has two, and a server may listen at one
+            with suppress(OSError), socket.create_connection((address, at.grpc_port), _CONNECT_S):
+                chosen = address
+                break
+        return f"{'ipv6' if ':' in chosen else 'ipv4'}:{_in_url(chosen)}:{at.grpc_port}"
 
     def _made(self) -> Any:
-        weaviate = imported()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of packages that it imports
+            import weaviate
         from weaviate.classes.init import AdditionalConfig, Auth, Timeout
         from weaviate.config import GrpcConfig
+        from weaviate.connect import ConnectionParams
 
-        at, waits = self._target, self._timeout_s
+        logging.getLogger("weaviate-client").addFilter(lambda record: isinstance(record.msg, str))  # no rows
+
+        # By its names for TLS, and connected where they led to when they were looked at.
+        pinned: Any = type("Pinned", (ConnectionParams,), {"_grpc_target": property(lambda _: grpc_at)})
+        at, waits, grpc_at = self._target, self._timeout_s, self._grpc_at
         token = self._key.headers().get("authorization", "").removeprefix("Bearer ")
-        return weaviate.use_async_with_custom(
-            http_host=_bracketed(at.http_host),
-            http_port=at.http_port,
-            http_secure=at.secure,
-            grpc_host=_bracketed(at.grpc_host),
-            grpc_port=at.grpc_port,
-            grpc_secure=at.secure,
-            auth_credentials=Auth.api_key(token) if token else None,
+        return weaviate.WeaviateClient(
+            pinned.from_params(
+                http_host=_in_url(at.http_host),
+                http_port=at.http_port,
+                http_secure=at.secure,
+                grpc_host=_in_url(at.grpc_host),
+                grpc_port=at.grpc_port,
+                grpc_secure=at.secure,
+            ),
+            auth_client_secret=Auth.api_key(token) if token else None,
             skip_init_checks=True,  # they ask the public package index
             additional_config=AdditionalConfig(
                 timeout=Timeout(init=waits, query=waits, insert=waits),
-                grpc_config=GrpcConfig(channel_options=_CHANNEL),
+                grpc_config=GrpcConfig(
+                    channel_options=[*_CHANNEL, ("grpc.enable_http_proxy", int(self._proxy))]
+                ),
+                trust_env=self._proxy,
             ),
         )
 
-    def _too_late(self, doing: str) -> StoreUnavailable:
-        at = self._target
-        ports = f"{at.http_host}:{at.http_port} and gRPC {at.grpc_host}:{at.grpc_port}"
-        return StoreUnavailable(
-            f"{self.place}: {doing}: no answer within {self._timeout_s:g} s from {ports}; see whether it is "
-            "up and both can be reached"
-        )
+
+def _looked_up(make: Callable[[Any], Any], colour: str) -> Any:
+    """The client's own HTTP client, which then connects to addresses that were looked at."""
+    import httpcore
+
+    class Backend(httpcore.SyncBackend):
+        def connect_tcp(self, host: str, port: int, *args: Any, **how: Any) -> httpcore.NetworkStream:
+            refused: Exception = httpcore.ConnectError(f"{host} has no address")
+            try:
+                addresses = Resolver().resolve(host, port)
+            except EndpointError as error:
+                raise httpcore.ConnectError(str(error)) from None
+            for address in addresses:
+                try:
+                    return super().connect_tcp(address, port, *args, **how)
+                except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                    refused = error
+            raise refused
+
+    client = make(colour)
+    client._transport._pool._network_backend = Backend()
+    return client
 
 
-def _bracketed(host: str) -> str:
-    """As the client wants it, who puts a port behind it."""
+def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def imported() -> Any:
-    """The client's package; it logs whole rows where the server refuses them, which is kept out of logs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of packages that it imports
-        import weaviate
-    logging.getLogger("weaviate-client").addFilter(_no_rows)
-    return weaviate
+def _is_theirs(error: Exception) -> bool:
+    """Whether the client, its transport or the network raised it."""
+    theirs = type(error).__module__.split(".")[0] in ("weaviate", "httpx", "httpcore", "grpc")
+    return theirs or isinstance(error, Refused | OSError)
 
 
-def _no_rows(record: logging.LogRecord) -> bool:
-    return isinstance(record.msg, str)
+def _said(error: Exception) -> tuple[str, str]:
+    """Status and words of the last answer: of a chain of errors, those of the innermost that has any."""
+    import httpcore
+
+    if isinstance(error, Refused):
+        return error.status, error.text
+    status, text = getattr(error, "status_code", None), str(getattr(error, "message", "") or error)
+    if status is None or status < 100:
+        each: BaseException | None = error
+        while each is not None:
+            if str(each) not in text and isinstance(each, OSError | httpcore.ConnectError):
+                text = f"{text} {each}"
+            each = each.__cause__ or each.__context__
+    return str(status or ""), text or type(error).__name__

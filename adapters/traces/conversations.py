@@ -13,8 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, TraceRecord
-from dreamgym_kit.adapters.traces.values import ParsedReply, answer, arguments, decoded, reply, text_of
+from dreamgym_kit.adapters.traces.seen import (
+    Item,
+    ParsedReply,
+    Passed,
+    SeenCall,
+    TraceRecord,
+    answer,
+    arguments,
+    decoded,
+    reply,
+    text_of,
+)
 from dreamgym_kit.canonical import digest
 from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue, escaped

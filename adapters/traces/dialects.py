@@ -17,16 +17,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dreamgym_kit.adapters.traces.seen import Item, Passed, RequestedCall, SeenCall, SeenTurn, TraceRecord
-from dreamgym_kit.adapters.traces.spans import Span, object_of, read_span, seen_call
-from dreamgym_kit.adapters.traces.values import (
+from dreamgym_kit.adapters.traces.seen import (
+    Item,
     ParsedReply,
+    Passed,
+    RequestedCall,
+    SeenCall,
+    SeenTurn,
+    TraceRecord,
     arguments,
     decoded,
     reply,
     text_of,
     tool_message,
 )
+from dreamgym_kit.adapters.traces.spans import Span, object_of, read_span, seen_call
 from dreamgym_kit.replay import own_spans
 from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue

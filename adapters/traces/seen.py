@@ -5,19 +5,238 @@ name of the state that each call met. Calls of one turn of the model do not see 
 Where a format tells turns, they hold; else a turn ends where a model call of that trace ends; else calls that
 overlap in time are one turn. A call that nobody answered may have changed the world, so it counts among the
 writes, and gives no transition.
+
+Traces wrap arguments and answers: JSON as text, Python's spelling of a dict, LangChain's ToolMessage (flat
+or a constructor), an MCP result, `{"input": {...}}`. Here they become what the tool was called with and what
+the agent saw. Text stays text unless its format says that it is JSON.
 """
 
+import ast
+import re
+import warnings
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import groupby
 
+from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.call_log import CallPosition, WriteLog
+from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.routing.effects import guess_effect
-from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.serialization import JsonValue, escaped, to_json
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
+
+_MAX_LITERAL = 200_000  # characters of a Python dict in text
+_MAX_BRACKETS = 2_000
+_MAX_DEEP = 50
+_BRACKET = re.compile(r"[\[\]{}()]")
+_SIGNS = re.compile(r"(?:[-+~]\s*){20}")  # each one a level for the parser
+_KIND = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt))\(")
+
+
+def decoded(text: JsonValue) -> JsonValue:
+    """A list or object that is written as JSON text, or as Python would print it; else the value itself."""
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return read_json(text)
+    except NotSerializable:
+        return _literal(text)
+
+
+def _literal(text: str) -> JsonValue:
+    """Python's spelling of a list or dict, read without running it; the text itself if it is none."""
+    if len(text) > _MAX_LITERAL or not _shallow(text):
+        return text
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd escape in somebody else's text
+            return to_json(ast.literal_eval(text.strip()))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def _shallow(text: str) -> bool:
+    """Whether Python's parser can be given this text: it has no bounds of its own."""
+    depth = 0
+    brackets = _BRACKET.findall(text)
+    for bracket in brackets:
+        depth += 1 if bracket in "[{(" else -1
+        if depth > _MAX_DEEP:
+            return False
+    return len(brackets) <= _MAX_BRACKETS and _SIGNS.search(text) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a tool was called with; `bare` when it was one value whose name the trace does not tell."""
+
+    args: Mapping[str, JsonValue]
+    bare: bool = False
+
+
+def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
+    """Read arguments.
+
+    Args:
+        value: an object, JSON or Python text of one, or one bare value.
+        names: the tool's parameters in order, where the trace tells them: names for positional values.
+    """
+    content = decoded(value)
+    if content is None or content == "":
+        return Arguments({})
+    if not isinstance(content, dict):
+        return Arguments({names[0] if len(names) == 1 else "input": to_json(content)}, bare=len(names) != 1)
+    if "input_str" in content:  # OpenLLMetry over LangChain
+        inner = content.get("inputs")
+        return arguments(inner if isinstance(inner, dict) else content["input_str"], names=names)
+    if isinstance(content.get("args"), list) and isinstance(content.get("kwargs"), dict):  # smolagents
+        positional = {
+            names[place] if place < len(names) else f"arg{place}": item
+            for place, item in enumerate(content["args"])
+        }
+        return Arguments(to_json({**positional, **content["kwargs"]}), bare=len(names) < len(positional))
+    if list(content) == ["input"] and isinstance(inner := decoded(content["input"]), dict):  # LangSmith
+        return Arguments(to_json(inner))
+    return Arguments(to_json(content))
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """An answer as the agent saw it, and what its wrapping told besides."""
+
+    content: JsonValue
+    error: str | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    artifact: JsonValue = None
+
+
+def reply(value: JsonValue, *, is_json: bool = False) -> ParsedReply:
+    """Unwrap an answer.
+
+    Args:
+        value: what the trace holds.
+        is_json: the trace says that text in it is JSON; else only a wrapping is undone, and text stays text.
+    """
+    content = decoded(value)
+    if isinstance(content, dict):
+        if (message := tool_message(content)) is not None:
+            return _from_message(message)
+        if _is_mcp(content):
+            text = _blocks(content["content"])
+            failed = content.get("isError") is True or content.get("is_error") is True
+            return ParsedReply(text, error=_as_text(text) if failed else None)
+    if is_json or not isinstance(value, str):
+        return ParsedReply(to_json(_blocks(content)))
+    return ParsedReply(to_json(value))
+
+
+def tool_message(fields: JsonValue) -> Mapping[str, JsonValue] | None:
+    """The fields of a ToolMessage in any of its spellings, or None."""
+    for _ in range(4):
+        if not isinstance(fields, dict):
+            return None
+        if "tool_call_id" in fields and "content" in fields:
+            return fields
+        if fields.get("type") == "constructor" and isinstance(fields.get("kwargs"), dict):
+            fields = fields["kwargs"]
+        elif isinstance(fields.get("data"), dict) and fields.get("type") == "tool":
+            fields = fields["data"]
+        elif "output" in fields and set(fields) <= {"output", "kwargs"}:
+            fields = decoded(fields["output"])
+        else:
+            return None
+    return None
+
+
+def _from_message(message: Mapping[str, JsonValue]) -> ParsedReply:
+    content = to_json(_blocks(message["content"]))
+    failed = message.get("status") == "error"
+    call_id, name = message.get("tool_call_id"), message.get("name")
+    return ParsedReply(
+        content,
+        error=_as_text(content) if failed else None,
+        call_id=call_id if isinstance(call_id, str) else None,
+        tool=name if isinstance(name, str) else None,
+        artifact=to_json(message.get("artifact")),
+    )
+
+
+def _is_mcp(fields: Mapping[str, JsonValue]) -> bool:
+    content = fields.get("content")
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(block, dict) and "type" in block for block in content)
+        and set(fields) <= {"content", "isError", "is_error", "structuredContent", "_meta", "meta"}
+    )
+
+
+def _blocks(content: JsonValue) -> JsonValue:
+    """The text of content that is one block of text; else the content as it is."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        block = content[0]
+        text = block.get("text")
+        if isinstance(text, str) and (set(block) == {"text"} or block.get("type") == "text"):
+            return text
+    return content
+
+
+def _as_text(content: JsonValue) -> str:
+    return content if isinstance(content, str) and content else "the tool failed"
+
+
+def answer(
+    result: ParsedReply | None, *, error: str | None = None, error_type: str | None = None
+) -> Answer | None:
+    """An answer with its failure, beside it or in its wrapping; None where the trace tells neither."""
+    if result is None and error is None:
+        return None
+    result = result or ParsedReply(None)
+    reason = error if error is not None else result.error
+    return Answer(
+        escaped(result.content),
+        artifact=escaped(result.artifact),
+        error=None if reason is None else reason[:10_000],
+        error_type=None if reason is None else (error_type or "ToolException"),
+    )
+
+
+def failure(text: str) -> tuple[str, str | None]:
+    """A message and its class out of an exception's text: "ValueError('too much')Traceback ..."."""
+    head = text.split("Traceback (most recent call last)", 1)[0].strip() or text.strip()
+    kind = _KIND.match(head)
+    if kind is None or not head.endswith(")"):
+        return head, None
+    inner = decoded(f"[{head[kind.end() : -1]}]")
+    only = inner[0] if isinstance(inner, list) and len(inner) == 1 else None
+    return (only if isinstance(only, str) else head), kind[1].rpartition(".")[2]
+
+
+def seconds(stamp: JsonValue) -> float:
+    """Unix time in seconds of a time stamp in any usual unit, or of an ISO text; 0.0 where there is none."""
+    if isinstance(stamp, str):
+        if stamp.isdigit() and len(stamp) < 30:
+            return seconds(int(stamp))
+        try:
+            return datetime.fromisoformat(stamp).timestamp()
+        except (ValueError, OverflowError):
+            return 0.0
+    if isinstance(stamp, bool) or not isinstance(stamp, (int, float)) or not 0 < stamp < 1e22:
+        return 0.0
+    for least, unit in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
+        if stamp > least:
+            return stamp / unit
+    return float(stamp)
+
+
+def text_of(value: JsonValue) -> str | None:
+    """A text that is there and not empty, else None."""
+    return value if isinstance(value, str) and value else None
 
 
 @dataclass(frozen=True, slots=True)

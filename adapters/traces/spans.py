@@ -15,10 +15,14 @@ tools as SPAN, the node is "tools", the output a ToolMessage. Others name the to
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dreamgym_kit.adapters.traces.seen import Item, Passed, SeenCall, SeenTurn, TraceRecord
-from dreamgym_kit.adapters.traces.values import (
+from dreamgym_kit.adapters.traces.seen import (
     Arguments,
+    Item,
     ParsedReply,
+    Passed,
+    SeenCall,
+    SeenTurn,
+    TraceRecord,
     answer,
     arguments,
     decoded,

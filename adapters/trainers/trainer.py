@@ -28,7 +28,7 @@ from dreamgym_kit.adapters.trainers.options import GrpoOptions, held_dtype
 from dreamgym_kit.adapters.trainers.ranks import in_touch, processes
 from dreamgym_kit.deployment.model_files import ADAPTER, digest_of_folder
 from dreamgym_kit.errors import TrainingStopped, UserError
-from dreamgym_kit.report.markdown import quiet
+from dreamgym_kit.report.documents import quiet
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.turns import Batch, UpdateFacts
 

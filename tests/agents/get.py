@@ -1,11 +1,14 @@
 """Fetches the public agents of agents.lock: `get.py FOLDER [--mirror DIR]`, for DREAMGYM_AGENTS=FOLDER.
 
-Each repository is checked out at its pinned commit as FOLDER/OWNER+NAME. `--mirror`: where there is no way to
-github.com, a folder of git directories DIR/OWNER+NAME/repo. Nothing of a repository is run.
+Each repository is checked out at its pinned commit as FOLDER/OWNER+NAME, and compared with its digest.
+Packages that agents import go to FOLDER/site. `--mirror`: where there is no way to github.com, a folder of
+git directories DIR/OWNER+NAME/repo. Nothing of a repository is run.
 """
 
 import argparse
+import hashlib
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,15 @@ def main() -> None:
                 source = str(asked.mirror / place.name / "repo")
             subprocess.run(["git", "clone", "--quiet", "--no-checkout", source, str(place)], check=True)
         subprocess.run(["git", "-C", str(place), "checkout", "--quiet", agent["commit"]], check=True)
+        listed = ["git", "-C", str(place), "ls-tree", "-r", agent["commit"], "--", agent["folder"]]
+        tree = subprocess.run(listed, check=True, capture_output=True).stdout
+        if hashlib.sha256(tree).hexdigest() != agent["sha256"]:
+            raise SystemExit(f"{agent['name']}: {place} is not what agents.lock names")
         print(f"{agent['name']}: {place} at {agent['commit'][:12]}")
+    packages = tomllib.loads(LOCK.read_text(encoding="utf-8"))["packages"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    if not (asked.folder / "site").exists():
+        subprocess.run([*pip, str(asked.folder / "site"), *packages], check=True)
 
 
 if __name__ == "__main__":

@@ -22,14 +22,15 @@ from dreamgym_kit.rollout.rundir import RunDirectory
 
 pytestmark = pytest.mark.slow
 FILES = sorted((Path(__file__).parent / "old_files").iterdir())
-EXPECTED = Path(__file__).parents[1] / "golden" / "expected"
+GOLDEN = Path(__file__).parents[1] / "golden"
 versions = pytest.mark.parametrize("files", FILES, ids=lambda path: path.name)
 
 
 @pytest.fixture
 def project(files: Path, tmp_path: Path) -> Path:
-    """A copy of a project of that version, its settings with the names of today."""
+    """A copy of a project of that version with its agents, its settings with the names of today."""
     folder = Path(shutil.copytree(files, tmp_path / "project"))
+    shutil.copy(GOLDEN / "agents.py", folder)
     renamed = run(folder, "init", "--update")
     assert renamed.returncode == 0, renamed.stderr
     return folder
@@ -41,7 +42,7 @@ def test_an_old_buffer_answers_as_it_did(project: Path) -> None:
     assert done.returncode == 1, done.stderr  # its tasks fail
     (directory,) = (project / "runs").iterdir()
     now = {one.id: one.digest for one in RunDirectory.open(directory).episodes()}
-    assert now == json.loads((EXPECTED / "react.json").read_text())["simulate"]["episodes"]
+    assert now == json.loads((GOLDEN / "expected" / "react.json").read_text())["simulate"]["episodes"]
 
 
 @versions

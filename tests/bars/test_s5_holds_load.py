@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bench import million
 from bench import store as bench
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.types import Environment, Transition
@@ -63,9 +64,7 @@ def test_puts_and_exact_answers_take_no_more_of_a_full_buffer(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("planted", "held"), [(LooksBeforePutDouble, (False, True)), (ScansForExactDouble, (True, False))]
-)
+@each_row(("planted", "held"), [(LooksBeforePutDouble, (False, True)), (ScansForExactDouble, (True, False))])
 def test_a_store_that_looks_at_every_row_is_found_out(
     planted: type[SqliteStore], held: tuple[bool, bool], tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from each_row import each_row
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -265,7 +266,7 @@ def test_sequences_of_fifty_steps_answer_as_a_dict_would(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", [EvictsOldestDouble, CountsAgainDouble, ForgetsTenantDouble])
+@each_row("planted", [EvictsOldestDouble, CountsAgainDouble, ForgetsTenantDouble])
 def test_a_store_that_is_no_dict_is_found_out(planted: type[SqliteStore]) -> None:
     class Planted(SqliteAgainstDict):
         kind = planted

@@ -14,8 +14,7 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models import endpoint
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
-from dreamgym_kit.adapters.models.vllm.launch import Role
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import Role, VllmServer
 from dreamgym_kit.guard.egress import exempt
 from dreamgym_kit.settings.schema import ServeSettings
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from bars.leak_search import leaking_files, leaks, spellings
 from bench.faulty_endpoint_double import FaultyEndpointDouble, serving
+from each_row import each_row
 
 ENV = 'canary-env/7Qx9+Wz="k4T~'
 PASSWORD = "canary-dbpass-9Zr4Kp"
@@ -208,7 +209,7 @@ def test_an_endpoint_that_repeats_the_key_leaves_it_nowhere(project: Path, told:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each_row(
     "settings",
     [
         f'[experience]\napi_key = "{FORM}"\n',
@@ -229,7 +230,7 @@ def test_a_secret_in_the_settings_is_refused_and_not_repeated(tmp_path: Path, se
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         ("simulate", "agent:graph", "--tasks", f"{DOTENV}.jsonl"),

@@ -209,15 +209,35 @@ def test_a_buffers_name_that_leads_to_metadata_is_refused(monkeypatch: pytest.Mo
     assert not isinstance(refused.value, StoreUnavailable)  # nothing waits for such a server
 
 
-def test_a_buffers_name_that_turns_to_metadata_is_not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+@each_row("lookups", [2, 10**6])  # until the name turns: before HTTP connects, and after all is connected
+def test_a_buffers_name_that_turns_to_metadata_is_not_connected(
+    monkeypatch: pytest.MonkeyPatch, lookups: int
+) -> None:
     pytest.importorskip("weaviate", reason="the extra weaviate is not installed")
-    from dreamgym_kit.adapters.stores.weaviate_server import GuardedLoop
+    from weaviate_double import WeaviateDouble
 
-    names(monkeypatch, "169.254.169.254")
-    with asyncio.Runner(loop_factory=GuardedLoop) as runner:
-        connecting = runner.get_loop().create_connection(asyncio.Protocol, "db.example.com", 9)
-        with pytest.raises(OSError, match=r"db\.example\.com leads to a cloud's metadata service"):
-            runner.run(connecting)
+    resolved, asked = socket.getaddrinfo, list[str]()
+
+    def lookup(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+        if host != "db.example.com":
+            return resolved(host, port, *args, **kwargs)
+        asked.append(host)
+        return resolved("127.0.0.1" if len(asked) <= lookups else "169.254.169.254", port, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    with WeaviateDouble() as double:
+        http, grpc = double._ports
+        address = buffer_at(f"weaviate://db.example.com:{http}?grpc={grpc}&timeout=5")
+        if lookups == 2:
+            with pytest.raises(StoreError, match="leads to a cloud's metadata service") as refused:
+                open_store(address, Settings())
+            assert not isinstance(refused.value, StoreUnavailable)
+            assert double.requests == []
+        else:
+            store = open_store(address, Settings(), read_only=False)
+            lookups = 0  # gRPC's core would look up by itself, where Python sees nothing
+            assert store.count() == 0
+            store.close()
 
 
 def buffer_at(text: str) -> Address:

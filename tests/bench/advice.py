@@ -130,7 +130,7 @@ def public(folder: Path) -> list[Subject]:
             one["name"],
             one["graph"],
             {"id": "t", "input": one["input"], "expect": {"max": {}}},
-            path=str(folder_of(one, folder) / one["path"]),
+            path=str(folder_of(one, folder) / one["folder"]),
         )
         for one in agents()
     ]
@@ -352,7 +352,8 @@ class _Handler(BaseHTTPRequestHandler):
         said = json.loads(body) if body.startswith(b"{") else {}
         assert isinstance(self.server, Server)
         self.server.heard.append({**said, "host": self.headers.get("Host", "")})
-        sent = json.dumps(_completion(said)).encode()
+        anthropic = self.path.split("?")[0].endswith("/messages")
+        sent = json.dumps(_anthropic(said) if anthropic else _completion(said)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(sent)))
@@ -364,15 +365,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _completion(asked: dict[str, Any]) -> dict[str, Any]:
-    """A call of the first function that is offered, once; then a text."""
+    """A call of the first function that is offered, once; then a text, or `Done` where a call is required."""
     functions = [one["function"] for one in asked.get("tools", []) if one.get("type") == "function"]
     before = any(message.get("role") == "tool" for message in asked.get("messages", []))
     message: dict[str, Any] = {"role": "assistant", "content": "Done."}
-    if functions and not before:
-        called = next((one for one in functions if one["name"] == "Done" and before), functions[0])
+    last = next((one for one in functions if one["name"] == "Done"), None)
+    forced = before and last is not None and asked.get("tool_choice") in ("required", "any")
+    if functions and (not before or forced):
+        called = last if before and last is not None else functions[0]
         arguments = {name: _value(one) for name, one in called["parameters"].get("properties", {}).items()}
         call = {"name": called["name"], "arguments": json.dumps(arguments)}
-        message |= {"content": None, "tool_calls": [{"id": "call-1", "type": "function", "function": call}]}
+        message |= {
+            "content": None,
+            "tool_calls": [{"id": f"call-{1 + before}", "type": "function", "function": call}],
+        }
     elif "response_format" in asked:
         schema = asked["response_format"].get("json_schema", {}).get("schema", {})
         told = {name: _value(one) for name, one in schema.get("properties", {}).items()}
@@ -387,6 +393,24 @@ def _completion(asked: dict[str, Any]) -> dict[str, Any]:
         "choices": [choice],
         "usage": usage,
     }
+
+
+def _anthropic(asked: dict[str, Any]) -> dict[str, Any]:
+    """The same, as Anthropic's servers say it."""
+    tools = [one for one in asked.get("tools", []) if "input_schema" in one]
+    before = "tool_result" in json.dumps(asked.get("messages", []))
+    content: list[dict[str, Any]] = [{"type": "text", "text": "Done."}]
+    forced = asked.get("tool_choice", {}).get("type") in ("tool", "any")
+    if tools and (not before or forced):
+        properties = tools[0]["input_schema"].get("properties", {})
+        given = {name: _value(one) for name, one in properties.items()}
+        content = [{"type": "tool_use", "id": "toolu_1", "name": tools[0]["name"], "input": given}]
+    reason = "tool_use" if content[0]["type"] == "tool_use" else "end_turn"
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    return {
+        "id": "m", "type": "message", "role": "assistant", "model": "m", "content": content,
+        "stop_reason": reason, "stop_sequence": None, "usage": usage,
+    }  # fmt: skip
 
 
 def _value(schema: dict[str, Any]) -> Any:

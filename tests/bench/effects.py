@@ -94,7 +94,7 @@ def questions(agent: dict[str, Any], folder: Path) -> int:
     Raises:
         RuntimeError: `init` could not read it.
     """
-    home = folder / str(agent["repository"]).replace("/", "+") / agent["path"]
+    home = folder / str(agent["repository"]).replace("/", "+") / agent["folder"]
     keys = {"OPENAI_API_KEY": "none", "ANTHROPIC_API_KEY": "none"}
     with tempfile.TemporaryDirectory() as project:
         done = subprocess.run(

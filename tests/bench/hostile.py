@@ -108,7 +108,7 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
     """What of the kit reads texts that tools, models and files bring, by name."""
     from dreamgym_kit.adapters.langgraph.intercept.answers import failure as raised
     from dreamgym_kit.adapters.models.local import parse_answer
-    from dreamgym_kit.adapters.traces import values as traced
+    from dreamgym_kit.adapters.traces import seen as traced
     from dreamgym_kit.bounded_json import read_json
     from dreamgym_kit.dream.decision import read_decision
     from dreamgym_kit.dream.faults import is_transient
@@ -117,7 +117,7 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
     from dreamgym_kit.replay.masking import Masker
     from dreamgym_kit.replay.redaction import Redactor, parse_rules
     from dreamgym_kit.replay.retrieval import terms_of
-    from dreamgym_kit.report import markdown
+    from dreamgym_kit.report import documents
     from dreamgym_kit.report.sanitize import one_line
     from dreamgym_kit.settings.secrets import looks_secret
     from dreamgym_kit.types import Answer
@@ -144,7 +144,7 @@ def matchers() -> Mapping[str, Callable[[str], Any]]:
         "one line": one_line,
         "secret": looks_secret,
         "failure": lambda text: raised(Answer(error=text, error_type="OSError")),
-        "markdown": markdown.plain,
+        "markdown": documents.plain,
         "numbers": lambda text: list(words.numbers(text)),
         "ids": words.ids_in_text,
         "sentences": lambda text: [words.done_in(one) for one in words.sentences(text)],

@@ -17,8 +17,8 @@ from typing import Any
 
 from dreamgym_kit.recipes.desk.cases import family_of
 from dreamgym_kit.recipes.nano.build import WEIGHTS
+from dreamgym_kit.trust.comparison import MAX_LOOKS, promotion
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.promotion import MAX_LOOKS, promotion
 
 COMPARISONS, TASKS, TRIES = 200, 54, 4
 DAMAGES = (0.15, 0.22)  # noise beside a weight's own spread

@@ -64,7 +64,7 @@ def run_trial(seed: int, *, kills: int = KILLS, repeatable: bool = True) -> Tria
 
 
 async def _trial(folder: Path, kills: int, chance: random.Random, repeatable: bool) -> Trial:
-    from dreamgym_kit.adapters.engines.ray_workers import RayHost
+    from dreamgym_kit.adapters.engines.ray_cluster import RayHost
     from dreamgym_kit.rollout.budgets import RunBudget
     from dreamgym_kit.rollout.distributed import DistributedRunner
     from dreamgym_kit.rollout.engine import run_episodes

@@ -16,8 +16,7 @@ from typing import Any
 from served.starter import EXPERIENCE, KEY, POLICY, PROGRAM, launched, started
 
 from dreamgym_kit.adapters.langgraph.run.api import simulate
-from dreamgym_kit.adapters.models.vllm.launch import Role
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import Role, VllmServer
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.recipes.desk.graph import simple_graph
 from dreamgym_kit.recipes.desk.record import RECORDINGS_FILE, SETTINGS_FILE

@@ -11,8 +11,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from dreamgym_kit.dream.programs.dreaming import ProgramEpisode
+from dreamgym_kit.dream.programs.model import ToolProgram
 
 FOLDER = Path(__file__).parent
 RUN = FOLDER / "run.py"
@@ -26,30 +30,12 @@ def test_list_names_every_bench_on_a_line_of_its_own() -> None:
     done = started("--list")
     named = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0
-    assert named == [
-        *(
-            "leaks",
-            "mcp_majors",
-            "leaks_peers",
-            "dos",
-            "attack",
-            "sandbox",
-            "crosstalk",
-            "masking",
-            "upstream",
-            "transparent",
-        ),
-        *("overhead", "call_path"),
-        *("help", "surface", "orchestration", "signals", "soak", "resume", "acks"),
-        *("truth", "beds", "effects", "truth_growth", "foreign_tools", "calibration", "experience", "mining"),
-        *("disconnects", "store", "million", "findings", "findings_foreign"),
-        *("advice", "verdict_words"),
-        *("endpoint_faults", "crawl", "tokens", "logprobs", "capture"),
-        *("learns", "algorithms", "faults", "ablations", "curriculum"),
-        *("s2r", "divergence", "approval", "promotion"),
-        *("update_exact", "step_cost", "gpu_step", "page", "prefix", "vllm_share"),
-        *("ray_scale", "ray_kill", "first_minutes"),
-    ]
+    assert len(set(named)) == len(named) > 50
+    sys.path.insert(0, str(FOLDER))
+    try:
+        assert set(named) == set(importlib.import_module("benchmark_page").PAGE_ORDER)
+    finally:
+        sys.path.remove(str(FOLDER))
     assert {path.stem for path in FOLDER.glob("*.py")} >= set(named)
 
 
@@ -199,6 +185,15 @@ def test_a_token_that_is_lost_or_foreign_is_seen(bench: ModuleType) -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.parametrize("bench", ["contradictions"], indirect=True)
+def test_no_lie_is_accepted_and_without_the_check_the_scorer_sees_most(bench: ModuleType) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    assert figures["accepted"] == 0
+    assert figures["honest_accepted"] == 1
+    assert figures["classes_scored"] >= 12
+
+
+@pytest.mark.bench
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["resume", "capture"])
 def test_a_bench_in_small_meets_its_goal(name: str) -> None:
@@ -319,6 +314,28 @@ def test_killed_deliveries_in_small_lose_and_double_nothing(bench: ModuleType) -
 
 
 @pytest.mark.bench
+@pytest.mark.parametrize("bench", ["weaviate_buffer"], indirect=True)
+def test_a_buffer_on_weaviates_double_in_small_meets_its_goals(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("weaviate_double", reason="weaviate-client is not installed")
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    print(figures)
+    assert figures["faults_wrong"] == figures["double_differs"] == 0
+    assert figures["rows_unfindable"] == figures["rows_unfindable_repaired"] == 0
+    assert min(figures["overlap_hybrid"], figures["overlap_words"]) >= 0.98
+    assert figures["requests_per_exact"] == 1
+    assert figures["requests_per_hybrid"] <= 3
+    assert figures["rows_read_per_hybrid"] <= 16
+    assert figures["pages_per_row"] <= 1.1
+    from dreamgym_kit.adapters.stores.weaviate_tenant import Tenant
+
+    monkeypatch.setattr(Tenant, "resend", Tenant.send)  # a row put again as it was enters no index
+    with bench._double() as (double, opened):
+        assert bench.unfindable(double, opened, 2, repair=False) > 0
+
+
+@pytest.mark.bench
 @pytest.mark.nightly
 @pytest.mark.parametrize("bench", ["update_exact"], indirect=True)
 def test_updates_in_small_are_exact(bench: ModuleType) -> None:
@@ -393,7 +410,7 @@ def test_a_rule_that_promotes_by_a_bare_difference_is_caught(
 ) -> None:
     import random
 
-    from dreamgym_kit.trust.promotion import Promotion, promotion
+    from dreamgym_kit.trust.comparison import Promotion, promotion
 
     draw = random.Random(3)
     worlds = range(997, 997 + 27)
@@ -545,6 +562,44 @@ def test_the_bed_in_this_repository_is_scored_as_a_dry_run_would_answer_it(bench
     assert values["wrong_at_80"] == 0
 
 
+@pytest.mark.parametrize("bench", ["probes"], indirect=True)
+def test_a_dream_does_not_lie_to_probes_answers_their_twins_and_a_lie_is_counted(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: value for name, value, _ in bench.measure(0)}
+    assert values["asked"] >= 36
+    assert values["wrong"] == 0
+    assert values["twins_answered"] >= 0.8
+    believed = {"another's loan", "unknown approver", "over the limit"}
+    monkeypatch.setattr(bench, "PROBES", [one for one in bench.PROBES if one.kind in believed])
+    monkeypatch.setattr(ProgramEpisode, "_breaks_a_law", lambda *_: False)
+    monkeypatch.setattr(ToolProgram, "accounts_for", lambda *_: True)
+    assert {name: value for name, value, _ in bench.measure(0)}["wrong"] >= 2
+
+
+@pytest.mark.parametrize("bench", ["day_one"], indirect=True)
+def test_day_one_is_answered_and_a_model_that_contradicts_itself_is_not(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    assert figures["answered"] == figures["whole"] == 1
+    assert figures["questions_per_decision"] <= 1.05
+    assert figures["cached_share"] >= 0.75
+
+    class Contradicting(bench.FictionDouble):
+        def __init__(self) -> None:
+            super().__init__()
+            self.spoil = self._spoilt
+
+        def _spoilt(self, question: Any, reply: dict[str, Any]) -> dict[str, Any]:
+            if question != "entities" and isinstance(reply["answer"], dict):
+                reply["answer"] |= {"id": "X1", "level": len(self.questions)}
+            return reply
+
+    monkeypatch.setattr(bench, "FictionDouble", Contradicting)
+    assert {name: value for name, value, _ in bench.quick(0)}["whole"] < 0.9
+
+
 @pytest.mark.parametrize("bench", ["effects"], indirect=True)
 def test_effects_are_guessed_safely_and_a_guess_of_all_or_none_is_caught(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -569,3 +624,15 @@ def test_planted_faults_are_found_in_episodes_of_others_and_blind_detectors_find
     assert dict(row[:2] for row in bench.quick(0))["found"] == 0
     monkeypatch.setattr(bench, "BUILT_IN", {"shouts": lambda case: [bench.Finding("shouts", "x", (1,))]})
     assert dict(row[:2] for row in bench.quick(0))["false_alarms"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bench", ["replays"], indirect=True)
+def test_recordings_of_random_graphs_replay_and_a_changed_world_is_noticed(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {name: value for name, value, _ in bench.quick(0)}
+    assert (figures["graphs"], figures["different"]) == (bench.QUICK, 0)
+    monkeypatch.setattr(bench.Transition, "writes", property(lambda row: row.effect.changes_environment))
+    monkeypatch.setattr(bench.CallLog, "_run", lambda log, turn, call_id: turn)
+    assert dict(row[:2] for row in bench.quick(0))["different"] > 2

@@ -19,8 +19,8 @@ import httpcore
 from real_server import experience_server, simulated
 
 from dreamgym_kit.adapters.models.http import Transport
+from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 from dreamgym_kit.adapters.models.vllm.looking import look
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.adapters.models.wire import Response
 from dreamgym_kit.bounded_json import read_json
 

@@ -194,19 +194,6 @@ def test_init_adds_tools_in_place_and_keeps_comments(run, project: Path) -> None
     assert "# repeats = 1  # episodes per task\n" in (project / "dreamgym.reference.toml").read_text()
 
 
-@pytest.mark.slow
-def test_init_offers_what_the_recordings_show_as_comments(run, recorded: Path) -> None:
-    done = run("init", "agent:graph", "--tasks", "tasks.jsonl")
-    assert "as comments: what the recordings show of " in done.stdout
-    file = recorded / "dreamgym.toml"
-    offered = file.read_text().partition("# Mined from the recordings")[2].split("\n", 2)[2]
-    assert '# [tools.refund_payment.model]\n# answer = "refunded"\n' in offered
-    taken = file.read_text() + "\n".join(line[2:] for line in offered.splitlines())
-    file.write_text(taken)
-    assert "  declared  answers " in run("rules", "show").stdout
-    assert run("simulate").returncode == 1
-
-
 def test_doctor_says_what_to_mend_and_what_stops(run, project: Path, recordings: Path) -> None:
     empty = run("doctor", *FLAGS)
     assert empty.returncode == 2

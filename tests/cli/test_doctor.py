@@ -58,7 +58,7 @@ PROJECTS = {
         "recordings", 'buffer = "notes.db"\n', files=(("notes.db", "notes\n" * 500),)
     ),
     "a buffer's server that is away": Broken(
-        "recordings", 'buffer = "weaviate://127.0.0.1:9?grpc=9&tenant=t&timeout=1"\n'
+        "recordings", 'buffer = "weaviate://127.0.0.1:9?grpc=10&tenant=t&timeout=1"\n'
     ),
     "an unknown key": Broken("settings", "[simulate]\nrepeat = 2\n"),
     "settings of a tool that is not there": Broken("graph", '[tools.refund]\neffect = "write"\n'),

@@ -18,8 +18,8 @@ from served.patience import look
 from training.real_parts import hears_ctrl_c
 from waiting import gone, wait_until
 
+from dreamgym_kit.adapters.models.vllm.launch import UNDER_WAY
 from dreamgym_kit.adapters.models.vllm.looking import read_under_way
-from dreamgym_kit.adapters.models.vllm.server import UNDER_WAY
 
 KEY = "sk-interrupted-canary"
 

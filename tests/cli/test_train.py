@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.real_parts import AGENT, begun, command, environment, project, run
 from typer.main import get_command
 from waiting import wait_until
@@ -33,7 +34,7 @@ def test_without_the_extra_it_says_which_one_to_install(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each_row(
     ("more", "tasks", "said"),
     [
         ("", TASK % ("a", "train"), "no policy to train: name a model directory"),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from training.real_parts import project, run
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ def test_a_training_by_ppo_under_faults_says_what_its_value_head_learned(tmp_pat
     assert 'was begun with other settings: algorithm: "ppo" there, "sft" here' in other.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "said"),
     [
         (

@@ -10,7 +10,7 @@ from typing import Any
 from contracts.engine_acts import OPENER, RunnerDouble
 
 from dreamgym_kit.adapters.engines.processes import Processes
-from dreamgym_kit.adapters.engines.ray_workers import RayHost
+from dreamgym_kit.adapters.engines.ray_cluster import RayHost
 from dreamgym_kit.interfaces import EpisodeRunner, EventSink, WorkerHost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner

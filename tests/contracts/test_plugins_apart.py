@@ -32,7 +32,6 @@ PLUGINS: Mapping[str, tuple[str, ...]] = {
     "deployment": (
         "adapters/langgraph/deploy.py",
         "deployment/card.py",
-        "deployment/evidence.py",
         "deployment/model_registry.py",
     ),
     "training": (

@@ -12,8 +12,7 @@ from vllm_double import VllmDouble
 
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.launch import Role
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import Role, VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest, ToolRequest
 from dreamgym_kit.errors import EndpointError, UserError
 from dreamgym_kit.interfaces import PolicyServer

@@ -1,6 +1,5 @@
 """The shelf: one version in use, the way back, and what a killed process leaves."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -64,30 +63,6 @@ def test_the_way_back_leads_past_what_was_rolled_back(three: Path) -> None:
             note(shelf, back, RegistryAction.ROLLED_BACK)
         assert shelf.before == ""
     assert content_of(three / "current" / MERGED) == "one"
-
-
-def test_a_process_killed_before_the_line_was_written_leaves_the_version_before(
-    three: Path, tmp_path: Path
-) -> None:
-    with ModelRegistry(three) as shelf:
-        put(shelf, "four", tmp_path / "four")
-    assert version_in_use(three) == "v003"
-    with ModelRegistry(three) as shelf:
-        assert shelf.known() == ["v001", "v002", "v003"]
-        note(shelf, put(shelf, "five", tmp_path / "five"))
-        assert shelf.current is not None
-        assert shelf.current.name == "v004"
-    assert content_of(three / "current" / MERGED) == "five"
-
-
-def test_a_process_killed_before_the_link_was_moved_is_finished_by_the_next(three: Path) -> None:
-    link = three / "current"
-    link.unlink()
-    link.symlink_to("versions/v001")
-    with ModelRegistry(three) as shelf:
-        assert shelf.current is not None
-        assert shelf.current.name == "v003"
-    assert os.readlink(link) == "versions/v003"
 
 
 def test_every_cut_of_the_last_line_gives_the_state_before_or_after(three: Path) -> None:

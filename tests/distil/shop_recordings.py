@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from dreamgym_kit.adapters.distilling.material import trajectories
 from dreamgym_kit.adapters.langgraph.run.experiences import RecordedAnswers
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory
 from dreamgym_kit.training.lessons import CallLesson, Counts, Leaving, Sight, lessons_of
@@ -75,7 +76,8 @@ def taught(
         recorded = RecordedAnswers(store, frozenset(row.id for row in others))
         following = StateTracker(lambda tenant: others, calibrated=False)
         following.keep_known()
-        sight = Sight(recorded.examples, recorded.schema, following)
+        programs = ProgramTracker(lambda tenant: others, {}, measured=False)
+        sight = Sight(recorded.examples, recorded.schema, following, programs)
         counts, found = Counts(), []
         for one in every:
             if str(one.environment) == last:

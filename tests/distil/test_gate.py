@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
@@ -35,7 +36,7 @@ def verdict(found: list[HeldOutCall], threshold: float = 0.5, bound: float = 0.9
     return gate_of(exactness(found, threshold=threshold), weights="w", bound=bound).tools["get"].verdict
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("right", "wrong", "expected"),
     [
         (40, 0, TRUST),
@@ -112,9 +113,7 @@ def test_a_gate_is_read_as_it_was_written_and_only_for_its_weights(tmp_path: Pat
         read_gate(tmp_path / "acceptance.json", weights="abd")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"weights": "", "bound": 1, "tools": {"a": 1}, "trials": []}']
-)
+@each_row("text", ["", "{}", "[]", '{"weights": "", "bound": 1, "tools": {"a": 1}, "trials": []}'])
 def test_a_file_that_is_no_gate_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "acceptance.json").write_text(text)
     with pytest.raises(UserError, match=r"acceptance.json: is no gate"):
@@ -126,7 +125,7 @@ def test_a_file_that_is_no_gate_is_named(text: str, tmp_path: Path) -> None:
 GATE = Gate("w", 0.9, {name: ToolGate(name, 0, 0, f"it is {name}") for name in (TRUST, WATCH, NEVER)})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "dry", "training"),
     [(TRUST, True, True), (WATCH, True, False), (NEVER, False, False), ("new", True, False)],
 )

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from distil.shop_recordings import SPECS, WHOLE, episode, noted, shop, taught
+from each_row import each_row
 
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.decision import read_decision
@@ -35,7 +35,7 @@ def dreamt(lesson: CallLesson, made) -> tuple[Answer, str]:
     row = made.rows[lesson.row]
     before = [one for one in made.rows.values() if one.episode == row.episode and one.step < row.step]
     chat = SayingDouble(lesson.answer)
-    _, forms, following = made.sight
+    _, forms, following, _ = made.sight
     model = ReasonedExperience(
         chat,
         retrieve=lambda call, situation: [made.rows[one] for one in lesson.examples],
@@ -197,7 +197,7 @@ def test_rare_classes_come_more_often() -> None:
     assert len(drawn) == 110
 
 
-@pytest.mark.parametrize("known", [True, False])
+@each_row("known", [True, False])
 def test_a_decision_is_spelled_as_a_grammar_spells_it(known: bool) -> None:
     said = {"reasoning": 'quote " and é', "outcome": "ok", "like": 1, "leaves": [{"path": "a.b", "value": 1}]}
     whole = {**said, "answer": None, "error": "", "set": [], "confidence": 0.95}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from distil.shop_recordings import episode, noted, shop
+from each_row import each_row
 
 from dreamgym_kit.adapters.distilling.material import trajectories
 from dreamgym_kit.chat import ChatReply, ChatRequest
@@ -65,7 +66,7 @@ def test_the_teacher_is_told_what_was_asked_and_whether_it_was_a_success() -> No
     assert teacher.asked[0].schema["properties"]["state_transitions"]["minItems"] == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wrong", "why"),
     [
         (said(1, 2), "is too short"),
@@ -74,7 +75,7 @@ def test_the_teacher_is_told_what_was_asked_and_whether_it_was_a_success() -> No
         (said(3, 2, 1), "they are [3, 2, 1]"),
         (said(1, 2, 3, reward=1), "'reward' was unexpected"),
         (said(1, 2, 3).replace("Step 2 goes well.", ""), "should be non-empty"),
-        ("It goes well.", "Expecting value"),
+        ("It goes well.", "a JSON object is missing"),
     ],
 )
 def test_a_wrong_annotation_is_corrected_once_and_then_refused(wrong: str, why: str) -> None:

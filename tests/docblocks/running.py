@@ -27,7 +27,9 @@ class Reader:
         if unrun(block, block.language, self.rows) is not None:
             return
         if block.file is not None:
-            self.folder.joinpath(block.file).write_text(block.text)
+            file = self.folder / block.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
         elif block.function_in is not None:
             put_function(self.folder / block.function_in, block.text)
         elif block.language == "python":

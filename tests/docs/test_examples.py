@@ -21,10 +21,12 @@ from docblocks.reading import (
 )
 from docblocks.running import Reader, kit_commands, shell
 from docblocks.scenes import AT_WORK, SCENES, WITH_AGENT, at_work, with_agent
+from each_row import each_row
 from typer.main import get_command
 
 from dreamgym_kit.cli.main import app
 from dreamgym_kit.cli.options import parted
+from dreamgym_kit.dream.programs.rules_files import read_file
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.tasks import read_tasks
 from dreamgym_kit.settings.load import parse_settings
@@ -36,8 +38,12 @@ PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
-def of(*languages: str) -> list[object]:
-    return [pytest.param(block, id=block.place) for block in BLOCKS if block.language in languages]
+def of(*languages: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language in languages]
+
+
+def place(block: Block) -> str:
+    return block.place
 
 
 def passed_over(blocks: list[Block], rows: list[object]) -> list[str]:
@@ -54,7 +60,7 @@ def test_no_block_is_passed_over() -> None:
     assert passed_over(BLOCKS, ROWS) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["```\nrm -rf\n```\n", "```rust\nfn\n```\n", "    dreamgym-kit demo\n", "```text\na\n```\n"]
 )
 def test_a_block_of_no_known_kind_is_found(text: str) -> None:
@@ -79,6 +85,9 @@ def read(block: Block, folder: Path) -> object:
         case "toml" if block.file in (None, "dreamgym.toml"):
             settings = parse_settings(block.text)
             return settings if settings != parse_settings("") else None
+        case "toml" if block.file.startswith("rules/"):
+            (file := folder / Path(block.file).name).write_text(block.text)
+            return read_file(file)
         case "toml":
             return tomllib.loads(block.text)
         case "yaml":
@@ -90,12 +99,12 @@ def read(block: Block, folder: Path) -> object:
     return read_tasks(file)
 
 
-@pytest.mark.parametrize("block", of(*READ))
+@each_row("block", of(*READ), ids=place)
 def test_data_on_a_page_is_read_by_what_it_is_for(block: Block, tmp_path: Path) -> None:
     assert read(block, tmp_path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "```toml\n[simulat]\nn = 1\n```",
@@ -114,21 +123,19 @@ def test_data_that_is_not_what_it_should_be_is_found(text: str, tmp_path: Path) 
     assert not found
 
 
-@pytest.mark.parametrize("block", of("python"))
+@each_row("block", of("python"), ids=place)
 def test_python_on_a_page_parses(block: Block) -> None:
     compile(block.text, block.place, "exec")
 
 
-def told() -> Iterator[object]:
+def calls() -> Iterator[list[str]]:
     """Every call of the kit on the pages and in the commands' own help."""
     for block in BLOCKS:
         for command in block.commands() if block.language in SHELLS else ():
-            for words in kit_commands(command):
-                yield pytest.param(words, id=f"{block.place}: {' '.join(words)}")
-    for name, command in commands(get_command(app), ()):
+            yield from kit_commands(command)
+    for _, command in commands(get_command(app), ()):
         for line in (command.epilog or "").splitlines():
-            for words in kit_commands(line) if line.strip().startswith("dreamgym-kit") else ():
-                yield pytest.param(words, id=f"{' '.join(name)} --help: {' '.join(words)}")
+            yield from kit_commands(line) if line.strip().startswith("dreamgym-kit") else ()
 
 
 def commands(command: object, name: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -137,7 +144,7 @@ def commands(command: object, name: tuple[str, ...]) -> Iterator[tuple[tuple[str
         yield from commands(below, (*name, inner))
 
 
-@pytest.mark.parametrize("words", list(told()))
+@each_row("words", list(calls()), ids=" ".join)
 def test_every_call_of_the_kit_is_one_that_it_takes(words: list[str]) -> None:
     parse(words)
 
@@ -150,9 +157,7 @@ def parse(words: list[str]) -> None:
     command.make_context("dreamgym-kit", list(rest))
 
 
-@pytest.mark.parametrize(
-    "words", [["simulate", "--no-such-flag"], ["compare", "--limit", "many"], ["simulat"]]
-)
+@each_row("words", [["simulate", "--no-such-flag"], ["compare", "--limit", "many"], ["simulat"]])
 def test_a_call_that_the_kit_does_not_take_is_found(words: list[str]) -> None:
     with pytest.raises(Exception, match=r"No such option|valid integer|simulat"):
         parse(words)

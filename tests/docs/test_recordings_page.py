@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.cli.buffer import EXAMPLES, app
 from dreamgym_kit.settings.load import parse_settings
@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "recordings.md").read_text()
 BLOCKS = [block.split("```")[0] for block in PAGE.split("```toml\n")[1:]]
 
 
-@pytest.mark.parametrize("name", [str(command.name) for command in app.registered_commands])
+@each_row("name", [str(command.name) for command in app.registered_commands])
 def test_every_buffer_command_is_described_and_shown(name: str) -> None:
     assert f"| `{name}" in PAGE
     assert f"dreamgym-kit buffer {name}" in PAGE

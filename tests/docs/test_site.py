@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from docblocks.reading import CHECKOUT, DOCS
+from each_row import each_row
 from markdown_it import MarkdownIt
 from sphinx.util.inventory import InventoryFile
 
@@ -126,9 +127,7 @@ def links(page: Path) -> Iterator[str]:
                 yield str(target)
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted(CHECKOUT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name
-)
+@each_row("page", [*sorted(CHECKOUT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
 def test_every_link_to_a_file_of_the_repository_leads_somewhere(page: Path) -> None:
     for link in links(page):
         parts = urlsplit(link)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +43,7 @@ def test_what_was_recorded_fits_the_form_read_from_it(recorded: list) -> None:
     assert [schema.breaks(Answer(value)) for value in recorded] == [None] * len(recorded)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "wrong"),
     [
         ({"id": "a", "total": 1}, None),
@@ -114,7 +114,7 @@ def test_a_model_shown_as_text_names_its_fields() -> None:
     assert schema.breaks(Answer({"id": "a"})) == "the whole: a text was expected, not a dict"
 
 
-@pytest.mark.parametrize("url", ["http://169.254.169.254/latest", "file:///etc/passwd", "http://x.example/s"])
+@each_row("url", ["http://169.254.169.254/latest", "file:///etc/passwd", "http://x.example/s"])
 def test_a_reference_that_leads_outside_is_never_followed(monkeypatch, url: str) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("something was fetched")
@@ -133,7 +133,7 @@ def test_a_foreign_regular_expression_is_not_run() -> None:
     assert kept.breaks(Answer({})) is not None
 
 
-@pytest.mark.parametrize("schema", [{"type": 7}, {"enum": "x"}, {"title": "x" * 100_000}])
+@each_row("schema", [{"type": 7}, {"enum": "x"}, {"title": "x" * 100_000}])
 def test_a_schema_that_is_none_declares_nothing(schema: dict) -> None:
     assert schema_for(tool(schema), ()) is None
 
@@ -158,8 +158,8 @@ def test_an_answer_off_the_form_is_repaired_once() -> None:
     answer = asyncio.run(ReasonedExperience(model).answer(Call("get_order", {}), situation))
     assert answer.content == {"id": "a"}
     told = model.requests[1].messages[-1].content
-    assert "has not the form of get_order's answers: id: 5 is not of type 'string'" in told
-    assert '"answers": {"properties": {"id": {"type": "string"}}' in model.requests[0].messages[1].content
+    assert "does not have the form of get_order's answers: id: 5 is not of type 'string'" in told
+    assert '"properties": {"id": {"type": "string"}}' in model.requests[0].messages[1].content
 
 
 async def test_an_answer_off_the_form_twice_is_kept_for_the_report() -> None:
@@ -182,5 +182,5 @@ def test_an_mcp_answer_is_filled_in_its_text_and_beside_it() -> None:
     dream = ReasonedExperience(model, retrieve=lambda call, situation: [seen])
     situation = Situation(Environment(), "t", "t.1", [], "", tool(ORDER, "structured"))
     answer = asyncio.run(dream.answer(Call("get_order", {"id": "b2"}), situation))
-    assert json.loads(answer.content[0]["text"]) == {"id": "a", "status": "sent"}
-    assert answer.artifact == {"structured_content": {"id": "a", "status": "sent"}}
+    assert json.loads(answer.content[0]["text"]) == {"id": "b2", "status": "sent"}
+    assert answer.artifact == {"structured_content": {"id": "b2", "status": "sent"}}

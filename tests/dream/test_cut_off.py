@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
+from each_row import each_row
 
 import dreamgym_kit
 from dreamgym_kit.adapters.stores.memory import MemoryStore
@@ -27,7 +27,7 @@ def after(*tools: str, expect: Mapping[str, JsonValue] | None = None) -> Outcome
     return Outcome(Task("t1", {}, expect=expect or {}), rows, (), None, real=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expect", "tools", "why"),
     [
         (
@@ -75,7 +75,7 @@ class Slow(Careful):
         return self.said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("checker", "why"),
     [
         (Careful("money is gone"), "money is gone"),
@@ -88,7 +88,7 @@ def test_a_checker_says_what_cannot_be_taken_back(checker: Any, why: str) -> Non
     assert judged(after("look"), checker) == why
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "error"),
     [
         (True, 'TypeError: lost() gives a sentence or "", not True'),  # nothing that can be shown to anybody
@@ -163,7 +163,7 @@ graph = made.compile()
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expect", "verdict", "said"),
     [
         (

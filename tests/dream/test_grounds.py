@@ -124,7 +124,7 @@ def test_a_changed_fact_is_what_a_later_read_says_without_the_model() -> None:
         {"entity": "o9", "field": "note", "value": "fragile"},
     )
     again = dream.ask("get_order", order_id="o9")
-    assert json.loads(again.content) == {"order_id": "o9", "status": "open", "note": "fragile"}
+    assert again.content == {"order_id": "o9", "status": "open", "note": "fragile"}
     assert len(dream.model.requests) == 2
 
 
@@ -133,7 +133,7 @@ def test_a_change_holds_for_a_read_that_nobody_has_made_yet() -> None:
     right = decided({"order_id": "o9", "status": "cancelled"})
     dream = Dream(decided("done", set=change("order o9", "status", "cancelled")), wrong, right)
     dream.ask("cancel_order", order_id="o9")
-    assert json.loads(dream.ask("get_order", order_id="o9").content)["status"] == "cancelled"
+    assert dream.ask("get_order", order_id="o9").content["status"] == "cancelled"
     told = dream.model.requests[2].messages[-1].content
     assert 'status of o9 is known to be "cancelled", not "open"' in told
 
@@ -166,7 +166,7 @@ def test_two_reads_of_one_thing_agree() -> None:
         decided({**row, "total": 5}),
     )
     dream.ask("list_orders")
-    assert json.loads(dream.ask("get_order", order_id="o9").content) == {**row, "total": 5}
+    assert dream.ask("get_order", order_id="o9").content == {**row, "total": 5}
 
 
 def test_a_thing_that_was_made_is_there_and_lists_are_asked_for_anew() -> None:
@@ -179,9 +179,9 @@ def test_a_thing_that_was_made_is_there_and_lists_are_asked_for_anew() -> None:
     )
     dream.ask("list_orders")
     dream.ask("open_ticket", about="o9")
-    assert json.loads(dream.ask("get_ticket", ticket_id="T7").content)["about"] == "o9"
+    assert dream.ask("get_ticket", ticket_id="T7").content["about"] == "o9"
     assert "it is there" in dream.model.requests[3].messages[-1].content
-    assert "T7" in dream.ask("list_orders").content
+    assert "T7" in str(dream.ask("list_orders").content)
 
 
 def test_a_made_up_id_is_made_up_by_code() -> None:
@@ -253,7 +253,7 @@ def test_an_answer_that_shows_a_change_needs_not_say_it_twice() -> None:
     assert dream.ask("set_note", order_id="o9", note="x").changes == (
         {"entity": "o9", "field": "status", "value": "held"},
     )
-    assert json.loads(dream.ask("get_order", order_id="o9").content)["status"] == "held"
+    assert dream.ask("get_order", order_id="o9").content["status"] == "held"
 
 
 def test_an_id_of_the_examples_world_is_not_told_in_this_one() -> None:
@@ -300,7 +300,7 @@ def test_a_timed_out_write_that_was_done_is_seen_by_the_next_read() -> None:
     done = Answer("done", Source.MODEL, 0.5, changes=tuple(change("o9", "status", "cancelled")))
     hidden = spoiled(Fault(FaultKind.TIMEOUT_APPLIED), Call("cancel_order", {"order_id": "o9"}), done)
     dream.tell("cancel_order", hidden, order_id="o9")
-    assert json.loads(dream.ask("get_order", order_id="o9").content)["status"] == "cancelled"
+    assert dream.ask("get_order", order_id="o9").content["status"] == "cancelled"
 
 
 def test_the_model_is_told_what_is_known_of_the_thing() -> None:

@@ -50,7 +50,7 @@ def test_the_chain_composes_nothing_from_held_out_rows(split: Split, *, knows: b
     situation = Situation(
         Environment("house", 100), "t", "now", history=(), after=history_digest([]), tool=look
     )
-    assert chain.following.curve("default") == ()
+    assert chain.programs.curve("default") == ()
     answer = asyncio.run(chain.answer(Call("look", {"lamp": "l1"}), situation))
     assert ("room 100" in str(answer.content)) is knows
     assert answer.unanswered is not knows

@@ -11,7 +11,6 @@ from dreamgym_kit.dream.state.mining import Miner, mine, pooled, renamed
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.observed import failed
 from dreamgym_kit.dream.state.values import spell
-from dreamgym_kit.dream.state.wording import explain, rule_lines
 from dreamgym_kit.dream.state.worlds import start
 
 
@@ -40,8 +39,6 @@ def said(models: ToolModels) -> list[object]:
     known = Knowledge(models, pooled([renamed(one, models) for one in EPISODES[::2]], models))
     told = [replay(known, start(known.pool, models, one.world), one) for one in EPISODES[1:40:2]]
     return [
-        *(line.to_json() for line in rule_lines(models)),
-        *(line for tool in sorted(models.trees) for line in explain(models, tool)),
         *(models.left_alone, models.common, models.absences, models.usual, models.steady),
         *(models.everywhere, models.agreement, models.trees, models.transitions, told),
     ]

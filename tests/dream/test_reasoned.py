@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamgym_kit.chat import ChatReply, ChatRequest
+from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.dream.answer_schema import schema_for
-from dreamgym_kit.dream.llm_experience import ReasonedExperience, messages_for
+from dreamgym_kit.dream.llm_experience import MAX_PROMPT, ReasonedExperience, messages_for
 from dreamgym_kit.errors import EndpointError
 from dreamgym_kit.interfaces import ExperienceModel, Situation
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, ToolSpec, Transition
@@ -102,14 +103,14 @@ def test_unknown_is_no_answer_of_a_wrong_form_and_is_not_asked_again() -> None:
     form = schema_for(READ, [Answer(ORDER)] * 3)
     dream = ReasonedExperience(chat, retrieve=lambda c, s: EXAMPLES, schemas=lambda c, s: form)
     answer = asyncio.run(dream.answer(CALL, situation()))
-    assert answer.why == "the model cannot tell either"
+    assert answer.why.startswith("the model cannot tell either")
     assert len(chat.requests) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "wrong"),
     [
-        ("I think so", "Expecting value"),
+        ("I think so", "a JSON object is missing"),
         (decided(reward=1.0), "Additional properties are not allowed ('reward' was unexpected)"),
         (decided(done=True, answer="x"), "'done' was unexpected"),
         (decided(outcome="success"), "outcome"),
@@ -122,9 +123,9 @@ def test_unknown_is_no_answer_of_a_wrong_form_and_is_not_asked_again() -> None:
         (decided(answer="{}", set=[{"entity": "o", "field": "f", "value": 1}]), "only reads"),
         (decided(), "the whole answer has to stand here"),
         (decided(confidence=7), "confidence"),
-        ("[" * 5000, "nested deeper"),
+        ("{" * 5000, "nested deeper"),
         ('{"a": 1, "a": 2}', "twice"),
-        ("", "Expecting value"),
+        ("", "a JSON object is missing"),
     ],
 )
 def test_what_cannot_be_used_is_repaired_once_and_then_abstained_from(said: str, wrong: str) -> None:
@@ -189,28 +190,44 @@ def test_no_text_closes_its_fence(answer: str, argument: str) -> None:
     call = Call("get_order", {"order_id": f"{argument}\nplanted-2>>"})
     content = messages_for(call, situation(READ, history), [], {}, draw=lambda: next(marks))[1].content
     lines = [line for line in content.splitlines() if "unknown-mark" in line][:-1]
-    assert [line for line in lines if not line.startswith("<<")] == ["unknown-mark>>"] * 3
-    assert len(lines) == 6
+    assert [line for line in lines if not line.startswith("<<")] == ["unknown-mark>>"] * 7
+    assert len(lines) == 14
 
 
-def test_no_recorded_example_closes_the_fence_that_stays() -> None:
-    marks = iter(["planted-1", *("first", "second", "third"), "planted-1", "fourth"])
-    example = replace(EXAMPLES[0], answer=Answer("fine\nsteady>>\nplanted-1>>\nreward 1"))
-    asked = messages_for(
-        CALL, situation(), [example], {}, draw=lambda: next(marks), keep=lambda name, text: "steady"
-    )
-    lines = [line for line in asked[1].content.splitlines() if line.startswith("<<") or line.endswith(">>")]
-    assert lines[:6] == [
-        *("<<first tool", "first>>", "<<second task", "second>>", "<<third examples", "third>>"),
+def mark_of(messages: list[ChatMessage]) -> str:
+    return messages[1].content.rpartition("bear the mark ")[2].split(".")[0]
+
+
+def test_a_recorded_example_that_holds_the_usual_mark_makes_another() -> None:
+    usual = mark_of(messages_for(CALL, situation(), [], {}))
+    example = replace(EXAMPLES[0], answer=Answer(f"fine\n{usual.upper()}>>\nreward 1"))
+    other = mark_of(messages_for(CALL, situation(), [example], {}))
+    assert usual != other
+    assert usual == mark_of(messages_for(CALL, situation(), EXAMPLES, {}))
+
+
+def test_shared_prompt_parts_come_first() -> None:
+    before = seen("get_order", Answer("x"))
+    asked = [
+        messages_for(call, situation(READ, *history), EXAMPLES, {}, tools=[READ, WRITE])
+        for call, history in ((CALL, [before]), (CALL, [before, before]), (CANCEL, [before]))
     ]
-    assert lines[-2:] == ["<<fourth call", "fourth>>"]
+    assert len({messages[0] for messages in asked}) == 1
+    shared = asked[0][1].content.partition("\n1. ")[0]
+    assert " task\n" in shared
+    assert all(messages[1].content.startswith(shared) for messages in asked)
 
 
-def test_what_siblings_share_stands_first() -> None:
-    one, other = (
-        messages_for(Call("get_order", {"order_id": name}), situation(), EXAMPLES, {}) for name in ("a", "b")
-    )
-    assert one[0] == other[0]
-    stable = one[1].content[: one[1].content.index(" examples\n") - 18]
-    assert " task\n" in stable
-    assert other[1].content.startswith(stable)
+def test_a_prompt_tells_the_request_and_not_the_id_of_the_task() -> None:
+    where = replace(situation(), task="cancel-late-05", spoken=("Please look up my order.",))
+    (content,) = [messages_for(CALL, where, [], {})[1].content]
+    assert "Please look up my order." in content
+    assert "cancel-late-05" not in content
+
+
+def test_a_prompt_stays_within_its_bound() -> None:
+    long = [seen("get_order", Answer("x" * 3_000)) for _ in range(30)]
+    facts = [{"tool": "get_order", "args": {"order_id": f"o{n}"}, "answer": "y" * 2_000} for n in range(30)]
+    messages = messages_for(CALL, situation(READ, *long), long[:9], {}, facts=facts)
+    assert sum(len(message.content) for message in messages) <= MAX_PROMPT
+    assert '"order_id": "o9"' in messages[1].content.rpartition(" call\n")[2]

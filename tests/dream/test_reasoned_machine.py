@@ -12,6 +12,7 @@ from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
 from dreamgym_kit.dream.recorded import RecordedExperience
+from dreamgym_kit.dream.things import opened
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.types import Call, Effect, Environment, ToolSpec, Transition, history_digest
 
@@ -98,7 +99,7 @@ class TheDreamKeepsItsWord(RuleBasedStateMachine):
         if answer.error is not None:
             assert not (new and args["card_id"] in self.there)
             return
-        told = json.loads(answer.content)
+        told = opened(answer.content)
         for card in told.get("cards", [told]):
             self.there.add(card["card_id"])
             for name in VALUES:

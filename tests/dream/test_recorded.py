@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
@@ -53,7 +53,7 @@ def test_the_same_call_in_the_same_state_gets_the_recorded_answer_and_cites_it()
     assert said.cites == (recorded.id,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "world", "after", "why"),
     [
         (Call("get_order", {"id": "o2"}), DESK, "", "only `id` differs from a recording"),
@@ -99,7 +99,7 @@ def test_failures_updates_and_artifacts_come_back_whole() -> None:
     assert (said.error, said.error_type, said.artifact) == ("no such order", "ToolException", {"k": 1})
 
 
-@pytest.mark.parametrize("provenance", [kind for kind in Source if kind is not Source.REAL])
+@each_row("provenance", [kind for kind in Source if kind is not Source.REAL])
 def test_only_real_answers_count_as_recordings(provenance: Source) -> None:
     assert ask([seen(GET, "made up", source=provenance)]).unanswered
 

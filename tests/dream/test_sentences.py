@@ -1,11 +1,11 @@
 """Rules as a person reads them."""
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.dream.state.sentences import form, operation, question, quoted, spelled, stated, whole
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "path", "value", "says"),
     [
         ("set", "status", "'blocked'", "sets status to 'blocked'"),
@@ -31,7 +31,7 @@ def test_what_a_write_does_is_a_sentence(kind: str, path: str, value: str, says:
     assert operation(kind, path, value) == says
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("feature", "value", "way", "says"),
     [
         (("is", "view.mode"), "night", 0, "view.mode is 'night'"),
@@ -61,7 +61,7 @@ def test_values_are_told_as_what_they_are() -> None:
     assert whole([("a", "1"), ("b", "'x'")]) == "a record with a = 1, b = 'x'"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spelled_form", "says"),
     [
         ("s", "a text"),

@@ -7,6 +7,7 @@ them. Its recordings are of small worlds, and the dreamed world was never record
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.dream.state.dreaming import Knowledge, Told, consider, follow
 from dreamgym_kit.dream.state.history import OFF_RECORD, HistoryStep, RecordedEpisode
@@ -97,7 +98,7 @@ def test_a_free_text_may_say_what_something_else_is(kennel: Knowledge) -> None:
     assert best(kennel, known, "feed", dog="d77", note="dog").support >= 0.5
 
 
-@pytest.mark.parametrize("worlds", [12, 40])  # of many, the answers agree as a catalogue's do
+@each_row("worlds", [12, 40])  # of many, the answers agree as a catalogue's do
 def test_that_other_worlds_have_one_of_that_id_is_no_voucher_for_a_write(worlds: int) -> None:
     """A write that says what it was told answers alike in all worlds, and is no catalogue for that."""
     episodes = []
@@ -161,7 +162,7 @@ def test_a_failure_that_does_not_say_so_denies_nothing(kennel: Knowledge, error:
     assert best(kennel, state, "release", dog_id="d77").support >= 0.5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said", "stands"),
     [
         ("O-1", "Cancel O-1, please", True),

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from ports import own_port
 
 from dreamgym_kit import errors
@@ -25,12 +26,12 @@ def _no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-@pytest.mark.parametrize("address", [None, "auto", "10.0.0.5:6379", "head.internal:6379", "[::1]:6379"])
+@each_row("address", [None, "auto", "10.0.0.5:6379", "head.internal:6379", "[::1]:6379"])
 def test_an_address_is_taken_as_it_is(address: str | None) -> None:
     assert checked_address(address) == address
 
 
-@pytest.mark.parametrize("address", ["", "head", "head:", ":6379", "head:port", "head:0", "head:65536"])
+@each_row("address", ["", "head", "head:", ":6379", "head:port", "head:0", "head:65536"])
 def test_an_address_without_host_or_port_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="write HOST:PORT, or auto"):
         checked_address(address)
@@ -63,7 +64,7 @@ def test_an_address_is_for_ray_alone() -> None:
         host_of(WorkersSettings("local", 2, "head:6379"), 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "why"),
     [
         (

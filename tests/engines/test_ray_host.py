@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.engines import ray_workers
-from dreamgym_kit.adapters.engines.ray_workers import RayHost
+from dreamgym_kit.adapters.engines import ray_cluster
+from dreamgym_kit.adapters.engines.ray_cluster import RayHost
 from dreamgym_kit.errors import UserError, WorkerLost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
@@ -87,7 +87,7 @@ async def test_a_worker_without_room_is_not_waited_for(host: RayHost) -> None:
 
 
 async def test_where_more_and_more_are_lost_no_more_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_workers, "STARTS_PER_HOUR", 1)
+    monkeypatch.setattr(ray_cluster, "STARTS_PER_HOUR", 1)
     host = RayHost(1)
     for number in (1, 2):
         await (await host.start(number)).end()

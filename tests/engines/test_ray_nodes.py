@@ -24,7 +24,7 @@ PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
 import psutil
-from dreamgym_kit.adapters.engines.ray_workers import RayHost
+from dreamgym_kit.adapters.engines.ray_cluster import RayHost
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.distributed import DistributedRunner
 from dreamgym_kit.rollout.worker_protocol import WorkerSpec

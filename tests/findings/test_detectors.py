@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.errors import UnknownName, UserError
 from dreamgym_kit.findings.case import AnsweredInterrupt, Case
@@ -105,7 +106,7 @@ def test_a_retry_after_a_plain_failure_is_none_and_a_repeat_that_was_turned_away
     assert twice.found() == {"repeated_write": (3, 4)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("args", "made_up"),
     [
         ({"payment_id": "P57", "amount": "88.00"}, False),
@@ -164,9 +165,7 @@ def test_an_id_that_a_read_found_is_given() -> None:
     assert looked().call(read).call(("refund_payment", {"payment_id": "P58"}, "ok")).found() == {}
 
 
-@pytest.mark.parametrize(
-    ("query", "named"), [("DELETE FROM artist", True), ("SELECT 1", False), ("CALL f()", False)]
-)
+@each_row(("query", "named"), [("DELETE FROM artist", True), ("SELECT 1", False), ("CALL f()", False)])
 def test_a_call_that_its_argument_makes_destructive_is_found(query: str, named: bool) -> None:
     spec = ToolSpec("get_order", Effect.DESTRUCTIVE, effect_when={"query": ArgumentReader.SQL})
     case = replace(
@@ -274,7 +273,7 @@ def test_what_the_dream_could_not_tell_is_no_failure_that_the_agent_passed_over(
     assert talk.found() == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "wrong"),
     [
         ("Your payment was refunded.", False),
@@ -318,7 +317,7 @@ def seen(case: Case) -> list[Finding]:
     return [Finding("seen", f"{len(case.steps)} calls, token ghp_{'a' * 36}", (1,), "critical")]
 
 
-@pytest.mark.parametrize("wrong", [boom, wordy, astray, exits])
+@each_row("wrong", [boom, wordy, astray, exits])
 def test_a_detector_that_fails_is_named_and_the_others_look_on(wrong) -> None:
     case = Case(Task("t", {}), looked().steps)
     found = Detectors({"wrong": wrong, "seen": seen}).episode_done(case)
@@ -338,7 +337,7 @@ def test_settings_add_detectors_and_leave_some_out() -> None:
     assert list(known) == [*(name for name in BUILT_IN if name not in off), "seen"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("off", "named"), [("repeated_write:refund_*", False), ("repeated_write:send_*", True), ("loop:*", True)]
 )
 def test_a_detector_may_be_off_for_some_tools(off: str, named: bool) -> None:
@@ -359,7 +358,7 @@ def test_a_detector_that_is_not_there_is_named() -> None:
 MAIL = ("send_mail", {"customer_id": "C7", "body": "Your order is on its way."})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("between", "named"),
     [
         ("Please send the same mail again.", False),
@@ -409,7 +408,7 @@ def test_waiting_that_paid_off_is_no_circle() -> None:
     assert talk.call((*ORDER[:2], {"order_id": "O12", "status": "there"})).found() == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "args"),
     [
         ("Order a table for twelve people", {"people": 12}),

@@ -1,6 +1,7 @@
 """A call has the effect that its arguments show; where they do not show it for sure, that of its tool."""
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.argument_effects import guess_effect_when, of_call
 from dreamgym_kit.errors import UserError
@@ -105,7 +106,7 @@ UNSURE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reader", "text", "effect"), [(name, *pair) for name, calls in TELLS.items() for pair in calls.items()]
 )
 def test_a_reader_tells_what_a_call_does(reader: str, text: str, effect: Effect) -> None:
@@ -115,9 +116,7 @@ def test_a_reader_tells_what_a_call_does(reader: str, text: str, effect: Effect)
     assert of_call(tool, {"q": text}).effect is effect
 
 
-@pytest.mark.parametrize(
-    ("reader", "text"), [(name, text) for name, texts in UNSURE.items() for text in texts]
-)
+@each_row(("reader", "text"), [(name, text) for name, texts in UNSURE.items() for text in texts])
 def test_a_reader_that_is_unsure_leaves_the_effect_of_the_tool(reader: str, text: str) -> None:
     tool = ToolSpec("t", DESTRUCTIVE, effect_when={"q": ArgumentReader(reader)})
     assert of_call(tool, {"q": text}).effect is DESTRUCTIVE
@@ -141,7 +140,7 @@ def test_of_several_arguments_the_worst_counts() -> None:
     assert effects == [READ, DESTRUCTIVE, WRITE]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("effect", "rules", "told"),
     [
         ("read", '{ q = "sql" }', "changes nothing"),
@@ -156,7 +155,7 @@ def test_rules_that_could_not_hold_are_refused(effect: str, rules: str, told: st
         parse_settings(f'[tools.t]\neffect = "{effect}"\neffect_when = {rules}')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "description", "arguments", "rules"),
     [
         ("sql_db_query", "Input is a SQL query.", ["query"], {"query": "sql"}),

@@ -148,7 +148,7 @@ def test_a_graph_in_a_raw_thread_reaches_no_real_checkpointer(key: bool, canary:
     assert len(session.ledger) == (1 if key else 0)
 
 
-def test_a_resumed_node_is_told_the_same_and_the_dream_is_asked_once(canary: Canary) -> None:
+def test_a_node_that_runs_again_after_an_interrupt_asks_the_dream_again(canary: Canary) -> None:
     script = [[asks("add", ADD, "A"), asks("ask_user", {"question": "?"}, "B")], "done"]
     counter = iter("abc")
     experience = ScriptedExperienceDouble(lambda call: next(counter))
@@ -158,6 +158,6 @@ def test_a_resumed_node_is_told_the_same_and_the_dream_is_asked_once(canary: Can
         graph = one_node_graph(script, [add_tool(), asking_tool()])
         graph.invoke(HELLO, THREAD)
         result = graph.invoke(Command(resume="yes"), THREAD)
-    assert [message.content for message in tool_messages(result)] == ["a", "user: yes"]
-    assert len(experience.asked) == 1
-    assert [entry.call.tool for entry in session.ledger.transitions()] == ["add", "ask_user"]
+    assert [message.content for message in tool_messages(result)] == ["b", "user: yes"]
+    assert len(experience.asked) == 2  # the real tool would run twice
+    assert [entry.call.tool for entry in session.ledger.transitions()] == ["add", "add", "ask_user"]

@@ -21,9 +21,8 @@ from dreamgym_kit.adapters.langgraph.run.run import run
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import RealCallExecuted
 from dreamgym_kit.report.comparing import compared, render_comparison
+from dreamgym_kit.report.documents import junit, markdown
 from dreamgym_kit.report.episode import render_episode
-from dreamgym_kit.report.junit import junit
-from dreamgym_kit.report.markdown import markdown
 from dreamgym_kit.report.page.writing import page_of
 from dreamgym_kit.rollout.events import NoEvents
 from dreamgym_kit.rollout.journal import JournalReader

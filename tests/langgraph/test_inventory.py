@@ -243,13 +243,75 @@ def test_the_inventory_is_the_same_each_time_and_says_who_decided(project: Any) 
     ]
 
 
-def test_a_graph_with_nothing_to_intercept_is_refused(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = written(project, "def node(state): return {}\ngraph = one_node(node)\n", "acts")
+CLIENT = """
+    def node(state, config):
+        config["configurable"]["client"].post(model.invoke(state["messages"]).content)
+        return {}
+"""
+ACTING = """
+from functools import partial
+from langchain_core.runnables import RunnableLambda
+class Client:
+    def get(self, address): acts(address)
+    def __or__(self, address): acts(address)
+class Own(Told):
+    def refund(self, order): acts(order)
+def node(state, client=None):
+    model.invoke(state['messages'])
+    """
+NOTHING_TO_INTERCEPT = [
+    ("def node(state): return {'messages': [model.invoke(state['messages'])]}", "", True),
+    (
+        "from langchain_core.prompts import ChatPromptTemplate\nnode = ChatPromptTemplate([]) | model",
+        "",
+        True,
+    ),
+    ("def node(state): return {}", "", False),
+    (CLIENT, "", False),
+    (
+        "from colorsys import rgb_to_hsv\nfrom functools import partial\nnode = partial(rgb_to_hsv, 1, 2)",
+        "",
+        False,
+    ),
+    (CLIENT, "[nodes.node]\neffect = 'pure'\n", True),
+    (f"def made(): return Client()\n{ACTING}made().get('x')", "", False),
+    (f"def made(): return Client()\n{ACTING}made() | 1", "", False),
+    (f"{ACTING}exec(model.invoke(state['messages']).content)", "", False),
+    (f"{ACTING}getattr(state['messages'][0], 'client').get('x')", "", False),
+    (f"{ACTING}sender.invoke('x')\nsender = RunnableLambda(acts)", "", False),
+    (f"{ACTING}client.get('x')\nnode = partial(node, client=Client())", "", False),
+    (f"{ACTING}model.refund('o1')\nmodel = Own(turns=[])", "", False),
+    (f"{ACTING}getattr(state['messages'][0], 'content')", "", True),
+]
+
+
+@each_row(
+    ("nodes", "settings", "runs"),
+    NOTHING_TO_INTERCEPT,
+    ids=[
+        *("a model", "a prompt and a model", "no model", "a client", "a library's function", "named"),
+        *("an object made elsewhere", "an operator", "a model's program", "by name", "a runnable"),
+        *("a partial's object", "a model's own method", "a field by name"),
+    ],
+)
+def test_a_graph_with_nothing_to_intercept_is_refused_unless_it_only_asks_a_model(
+    project: Any, monkeypatch: pytest.MonkeyPatch, nodes: str, settings: str, runs: bool
+) -> None:
+    source = f"model = Told(turns=['done'])\n{dedent(nodes)}\ngraph = one_node(node)\n"
+    spec = written(project, source, "acts")
+    graph = __import__(project.module).graph
     with monkeypatch.context() as alone:
         alone.setattr("dreamgym_kit.adapters.langgraph.analysis.inspection.HOLDINGS", _Empty())
         alone.setattr("dreamgym_kit.adapters.langgraph.analysis.inspection.hooked_names", set)
+        facts = inspect_compiled(graph, parse_settings(settings))
+        assert bool(facts.problems) is not runs, facts.problems
+        if runs:
+            assert any("nothing in this graph can be intercepted" in text for text in facts.warnings)
+            return
         with pytest.raises(UnsupportedGraph, match="nothing in this graph can be intercepted"):
-            dreamgym_kit.simulate(graph, [Task("t", HELLO)], buffer=MemoryStore())
+            dreamgym_kit.simulate(spec, [Task("t", HELLO)], buffer=MemoryStore())
+        assert '[nodes.node] effect = "pure"' in facts.problems[0]
+        assert not inspect_compiled(graph, parse_settings("[nodes.node]\neffect = 'pure'\n")).problems
 
 
 USUAL = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.stores.sqlite import SqliteStore
 from dreamgym_kit.chat import ChatReply, ChatRequest
 from dreamgym_kit.interfaces import Hit, HybridQuery, Situation, TransitionStore
-from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.settings.schema import ExperienceSettings, Settings
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, ToolSpec, Transition
 
 ITEMS = ("lamp", "chair", "desk", "mug", "rug", "clock", "shelf", "bed", "sofa", "stool")
@@ -54,6 +55,48 @@ def test_neither_the_episodes_own_rows_nor_held_out_ones_are_shown(store: Transi
     assert "velvet" not in str([row.answer.content for row in shown])
 
 
+@pytest.mark.parametrize("examples", [0, 1, 6])
+def test_a_model_is_shown_as_many_examples_as_settings_say(examples: int, store: TransitionStore) -> None:
+    endpoint = KeepsPromptDouble()
+    settings = Settings(experience=ExperienceSettings(examples=examples))
+    call = Call("get_order", {"order_id": "o700", "item": "sofa"})
+    asyncio.run(reasoned_over(store, endpoint, settings).answer(call, WHERE))
+    assert len(set(re.findall(r'"order": ?"(o\d+)"', endpoint.prompts[0]))) == examples
+    recordings = RecordedAnswers(store, examples=examples)
+    assert len(recordings.examples(call, WHERE)) == examples + min(examples // 2, 1)  # and a failure
+    assert recordings.schema(call, WHERE) == RecordedAnswers(store).schema(call, WHERE)
+
+
+STEPS = [
+    ("list_orders", {"customer": "c1"}, {"orders": ["o5", "o6"]}, Effect.READ),
+    ("get_order", {"order_id": "o5"}, {"order_id": "o5", "status": "shipped"}, Effect.READ),
+    ("get_order", {"order_id": "o6"}, {"order_id": "o6", "status": "open"}, Effect.READ),
+    ("cancel_order", {"order_id": "o5"}, "refused", Effect.WRITE),
+    ("get_order", {"order_id": "o5"}, {"order_id": "o5", "status": "late"}, Effect.READ),
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "only", "read"),
+    [(4, None, 2), (4, {1, 4}, 1), (4, {4}, None), (2, None, None)],
+    ids=["the nearest before it", "that may be shown", "none that may", "a read tells all itself"],
+)
+def test_an_example_comes_after_the_read_that_decides_it(step, only, read, tmp_path: Path) -> None:
+    rows = [
+        Transition(Call(tool, args), Answer(content, Source.REAL), effect, "past.1", at, Environment("shop"))
+        for at, (tool, args, content, effect) in enumerate(STEPS, start=1)
+    ]
+    other = Transition(
+        Call("get_order", {"order_id": "o5"}), rows[4].answer, Effect.READ, "later.1", 1, Environment("shop")
+    )
+    store = SqliteStore(tmp_path / "b.db")
+    store.put([*rows, other])
+    shown = None if only is None else {rows[at - 1].id for at in only}
+    before = RecordedAnswers(store, shown).deciding(rows[step - 1])
+    assert (before.step if before is not None else None) == read
+    store.close()
+
+
 def test_a_model_on_trial_is_shown_only_what_it_may_see(store: TransitionStore) -> None:
     allowed = {recorded(number, ITEMS[number % len(ITEMS)]).id for number in (8, 18)}
     shown = RecordedAnswers(store, allowed).examples(
@@ -83,11 +126,22 @@ class FarStoreDouble(MemoryStore):
         return super().search(query)
 
 
+class KeepsPromptDouble:
+    """A model that cannot tell, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    async def chat(self, request: ChatRequest) -> ChatReply:
+        self.prompts.append("\n".join(message.content for message in request.messages))
+        return await RefusesDouble().chat(request)
+
+
 class RefusesDouble:
     """A model that cannot tell."""
 
     async def chat(self, request: ChatRequest) -> ChatReply:
-        said = {"reasoning": "", "outcome": "cannot_tell", "like": None, "leaves": [], "answer": None}
+        said = {"reasoning": "", "outcome": "unknown", "like": None, "leaves": [], "answer": None}
         return ChatReply(json.dumps({**said, "error": "", "set": [], "confidence": 0.0}))
 
 

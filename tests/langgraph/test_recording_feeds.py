@@ -41,8 +41,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Transition
 
 
 def frozen(experience: ExperienceModel, card: str = "C99") -> Answer:
-    spoken = (f"Freeze {card}.",)
-    where = Situation(Environment("bank", 99), "t", "e", (), "", ToolSpec("freeze", WRITE), spoken=spoken)
+    place = Environment("bank", 99)
+    read = Transition(Call("get_card", {"card": card}), Answer({"card": card}), READ, "e", 1, place)
+    where = Situation(place, "t", "e", (read,), "", ToolSpec("freeze", WRITE))
     return asyncio.run(experience.answer(Call("freeze", {"card": card}), where))
 
 

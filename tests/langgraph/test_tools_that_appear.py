@@ -8,8 +8,12 @@ import pytest
 
 import dreamgym_kit
 from dreamgym_kit import Task
+from dreamgym_kit.adapters.langgraph.run.request import RunRequest
+from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.interfaces import Situation
+from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.rundir import RunDirectory
+from dreamgym_kit.rollout.stop import StopSwitch
 from dreamgym_kit.rollout.tool_lock import LockDiffers, read_lock, write_lock
 from dreamgym_kit.settings.load import load_settings
 from dreamgym_kit.types import Answer, Call, Source
@@ -80,6 +84,30 @@ def test_what_the_lock_lacks_stops_the_run_and_loses_nothing(
     there = [one for one in (read_lock(lock) or {})[name].values() if not one.at_run_time]
     write_lock(lock, name, there)  # as `init --update` does
     assert simulated().totals.finished == 2
+
+
+def test_tool_missing_from_the_lock_stops_a_training_s_collection(
+    project: Any, simulated: Any, tmp_path: Path
+) -> None:
+    simulated()
+    lock = project.folder / "dreamgym.lock"
+    lock.write_text("".join(line for line in lines(project) if "settle_in_full" not in line))
+    settings = load_settings(file=project.folder / "dreamgym.toml", environ={})
+    request = RunRequest(
+        graph=f"{project.module}:graph",
+        tasks=TASKS,
+        settings=settings,
+        experience=AnswersOkDouble(),
+        directory=tmp_path / "steps",
+    )
+
+    async def collected(switch: StopSwitch) -> None:
+        async with open_rollouts(request, stop=switch) as rollouts:
+            await rollouts.collect(TASKS, 1, step=1, seed=0)
+
+    with pytest.raises(LockDiffers, match=r"\+ settle_in_full: new"):
+        run_to_end(collected(switch := StopSwitch()))
+    assert switch.reason
 
 
 def lines(project: Any) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 torch = pytest.importorskip("torch", reason="the extra train is not installed")
 
@@ -58,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tied", [False, True])
+@each_row("tied", [False, True])
 def test_plain_operations_say_what_the_library_says(tmp_path: Path, tied: bool) -> None:
     files = read_files(write_double(tmp_path, seed=2, tied=tied))
     plain, general = load_network(files), load_network(files, plain=False)
@@ -118,7 +119,7 @@ GPT2 = {"vocab_size": 288, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each_row(
     ("config", "model", "options"),
     [
         ("LlamaConfig", "LlamaForCausalLM", SMALL),

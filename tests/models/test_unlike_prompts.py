@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.models.local import open_local
 from dreamgym_kit.chat import ChatMessage, ChatRequest
@@ -12,7 +13,7 @@ pytest.importorskip("torch", reason="the extra train is not installed")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lockstep", [False, True])
+@each_row("lockstep", [False, True])
 def test_prompts_of_unlike_length_asked_at_once_are_each_answered_as_if_alone(
     tmp_path: Path, lockstep: bool
 ) -> None:

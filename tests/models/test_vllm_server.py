@@ -16,10 +16,9 @@ from ports import own_port
 from served import patience
 from waiting import gone, wait_until
 
-from dreamgym_kit.adapters.models.vllm import server as servers
-from dreamgym_kit.adapters.models.vllm.launch import Launch, Role
+from dreamgym_kit.adapters.models.vllm import launch as servers
+from dreamgym_kit.adapters.models.vllm.launch import Launch, Role, VllmServer
 from dreamgym_kit.adapters.models.vllm.looking import read_metrics
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.errors import UserError
 
 PAGE = """# HELP vllm:prompt_tokens_total Number of prefill tokens processed.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
 from pydantic import Field
@@ -57,7 +58,7 @@ def rendered(messages: list[dict[str, Any]], **more: Any) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("as_text", [True, False])
+@each_row("as_text", [True, False])
 def test_what_the_template_gives_is_what_was_learned(as_text: bool) -> None:
     for worked in record(150, seed=3):
         row = stream.row(worked)
@@ -96,7 +97,7 @@ def test_what_is_said_is_read_back_as_the_calls_it_makes() -> None:
             ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "<tool_call>\n{oops}\n</tool_call>",

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,9 +24,7 @@ def test_any_text_goes_there_and_back(text: str) -> None:
     assert tokenizer.decode(ids_of(text)) == text
 
 
-@pytest.mark.parametrize(
-    "around", ["{}", "I am {}.", "{} here. You", 'order_id": "{}"}}\n', "no customer {}", "1{}2"]
-)
+@each_row("around", ["{}", "I am {}.", "{} here. You", 'order_id": "{}"}}\n', "no customer {}", "1{}2"])
 def test_what_has_to_be_copied_is_one_token_wherever_it_stands(around: str) -> None:
     for value in ids_and_names():
         if around == "1{}2" and value[0].isdigit():

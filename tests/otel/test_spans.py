@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dreamgym_kit.adapters.otel.exporting import export_run
+from dreamgym_kit.adapters.otel.sinks import export_run
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.types import Episode

@@ -11,10 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
-Code = Literal["R", "r", "c", "a", "m", "s", "f", "x"]
+Code = Literal["R", "r", "c", "a", "m", "i", "s", "f", "x"]
 VerdictName = Literal["passed", "failed", "inconclusive", "error"]
 EffectName = Literal["pure", "control", "read", "write", "destructive"]
-SourceName = Literal["real", "recorded", "derived", "analogous", "model", "scripted", "fault", "unanswered"]
+SourceName = Literal[
+    "real", "recorded", "derived", "analogous", "model", "imagined", "scripted", "fault", "unanswered"
+]
 Place = tuple[Count, int | None]
 
 
@@ -134,7 +136,7 @@ class EpisodeLine(Strict):
     task: Count
     verdict: VerdictName
     reason: Annotated[str, Field(max_length=300)]
-    path: Annotated[str, Field(pattern=r"^(\d+[RrcamsfxX]!?( \d+[Rrcamsfx]!?)*)?$")]
+    path: Annotated[str, Field(pattern=r"^(\d+[RrcamisfxX]!?( \d+[Rrcamisfx]!?)*)?$")]
     s: float
     bad: Literal[1] | None = None
     kinds: list[str] = []

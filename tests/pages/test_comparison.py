@@ -14,7 +14,7 @@ from pages.runs import call, episode, run_directory
 from pages.schema import blocks
 
 from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
-from dreamgym_kit.report.page.comparison import comparison_block, comparison_page
+from dreamgym_kit.report.page.writing import comparison_block, comparison_page
 from dreamgym_kit.report.summary import summarise
 from dreamgym_kit.types import Effect, Episode, Finding, Verdict
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from pages.runs import CURVE, episode, judged_run, many, run_directory, small_run
 from pages.schema import Report, blocks, unpacked
 
@@ -99,7 +100,7 @@ def test_the_command_writes_the_page_and_links_the_worst_step(directory: Path, t
     assert list(directory.glob(".*")) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "said"),
     [
         (["nowhere/x.html"], "error: -o nowhere/x.html: name a file in a folder that is there.\n"),

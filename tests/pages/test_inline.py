@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from pages.conftest import PATIENCE_MS
 from pages.payloads import PAYLOADS
 from pages.runs import call, episode, run_directory
@@ -55,7 +56,7 @@ def test_a_frame_holds_the_whole_page_and_may_run_its_script_and_nothing_else(ru
     assert f"dreamgym-kit view {shlex.quote(str(run))}" in seen.text
 
 
-@pytest.mark.parametrize("payload", PAYLOADS[:40])
+@each_row("payload", PAYLOADS[:40])
 def test_no_text_becomes_an_element(run: Path, payload: str) -> None:
     seen = Seen(inline(run, payload))
     assert set(seen.elements) == ELEMENTS

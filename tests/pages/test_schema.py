@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 from pages.payloads import HIDDEN, PAYLOADS
 from pages.runs import call, double_refund, episode, hostile, many, run_directory, small_run
 from pages.schema import DETAILS, Report, blocks, unpacked
@@ -24,7 +24,7 @@ def sibling_run() -> list[Episode]:
     return [episode("t", number) for number in range(1, 65)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "episodes",
     [
         [],

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from each_row import each_row
 from pages.conftest import Opener
 from pages.payloads import PAYLOADS
 from pages.schema import Run, Strict, blocks
@@ -111,7 +112,7 @@ def hostile(_: Path) -> Training:
 KINDS = [whole, stopped, begun, one_step, hostile]
 
 
-@pytest.mark.parametrize("made", KINDS)
+@each_row("made", KINDS)
 def test_every_training_gives_data_of_the_schema(tmp_path: Path, made: Callable[[Path], Training]) -> None:
     page = Page.model_validate(blocks(page_in(tmp_path, made(tmp_path)).read_text("utf-8"))[0])
     for curve in page.training.curves:

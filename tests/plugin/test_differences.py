@@ -8,7 +8,7 @@ from each_row import each_row
 from dreamgym_kit.adapters.pytest_plugin.answering import explain_unanswered
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.interfaces import Situation
-from dreamgym_kit.report.differences import changes
+from dreamgym_kit.report.episode import changes
 from dreamgym_kit.types import Answer, Call, Effect, Environment, ToolSpec, Transition, history_digest
 
 CANCEL = Call("cancel_order", {"order": "o1"})

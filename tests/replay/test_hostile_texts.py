@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 from bench.hostile import matchers, texts
+from each_row import each_row
 
 from dreamgym_kit.adapters.models.local import parse_answer
 from dreamgym_kit.bounded_json import read_json
@@ -23,7 +24,7 @@ def test_a_matcher_ends_on_every_long_text(name: str) -> None:
             match(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("write to anna.b+c@example.co.uk.", ["anna.b+c@example.co.uk"]),
@@ -50,9 +51,7 @@ def test_values_that_begin_alike_are_all_found() -> None:
     assert redactor.counts == {"name": 3}
 
 
-@pytest.mark.parametrize(
-    "text", ['["a\\\\"]', '["\\""]', '["]["]', '["' * 250, '["' * 250 + '\\"' * 40 + "\\", "[" * 201]
-)
+@each_row("text", ['["a\\\\"]', '["\\""]', '["]["]', '["' * 250, '["' * 250 + '\\"' * 40 + "\\", "[" * 201])
 def test_brackets_in_texts_do_not_count_as_depth(text: str) -> None:
     padded = '["' + "[" * 300 + '", ' + text + "]"
     try:
@@ -71,7 +70,7 @@ def test_calls_are_read_from_an_answer_with_and_without_an_end() -> None:
     assert parse_answer("<tool_call>" + " " * 1000, "t").content.startswith("<tool_call>")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spelled", "told"),
     [
         ("{$answer:{error:not there,error_type:KeyError}}", "the failure 'not there'"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.errors import StoreError, UserError
@@ -50,7 +51,7 @@ def test_twenty_problems_are_listed_and_the_rest_is_counted(tmp_path: Path) -> N
     assert (len(report.problems), report.unread, report.new, steps) == (20, 30, 1, [1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "steps"),
     [
         (b"", []),
@@ -81,7 +82,7 @@ def test_utf_16_is_named_once_with_what_to_do(tmp_path: Path) -> None:
     assert report.problems == (f"{path}:1: UTF-16 text; save the file as UTF-8",)
 
 
-@pytest.mark.parametrize("name", ["absent.jsonl", "", "b\x00.jsonl", "x" * 300])
+@each_row("name", ["absent.jsonl", "", "b\x00.jsonl", "x" * 300])
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=r": cannot be read \(.*\); 0 transitions were kept$"):
         import_jsonl(tmp_path / name, MemoryStore())
@@ -163,7 +164,7 @@ def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("name", ["absent/rows.jsonl", "b\x00.jsonl", "x" * 300])
+@each_row("name", ["absent/rows.jsonl", "b\x00.jsonl", "x" * 300])
 def test_an_export_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=r": cannot be written \(.*\); nothing was exported$"):
         export_jsonl(filled(1), tmp_path / name)

@@ -6,6 +6,7 @@ import pickle
 from urllib.parse import quote
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ SECRET = 's3cret/7Qx+Wz="k4T'
 KEY = "sk-proj-abcdef0123456789ABCDEF"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "spelled",
     [
         SECRET,
@@ -35,7 +36,7 @@ def test_a_known_secret_is_masked_in_every_spelling(spelled: str) -> None:
     assert not any(part in masked for part in ("7Qx", "czNjcmV0", "3NlY3JldC83"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         KEY,
@@ -55,7 +56,7 @@ def test_what_settings_refuse_as_a_key_is_masked_and_redacted(key: str) -> None:
     assert "<key-" in Redactor(parse_rules(["key"]), key=b"k").text(f"a {key}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "masked"),
     [
         (f"key {KEY}!", "key <masked>!"),
@@ -72,7 +73,7 @@ def test_forms_of_secrets_in_texts(text: str, masked: str | None) -> None:
     assert Masker().text(text) == (text if masked is None else masked)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "FATAL: password=hunter2 for user",
@@ -93,11 +94,11 @@ def test_what_stands_in_a_text_under_a_name_or_in_a_form_is_masked(text: str) ->
     assert Masker().text(masked) == masked
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "secret"),
     [
         ("dbPassword SecretAccessKey clientSecret session_token x-api-key DB_PASS jwtsecret", True),
-        ("page_token nextPageToken token_type primary_key max_tokens passport description", False),
+        ("page_token nextPageToken token_type primary_key max_tokens passport description pin", False),
     ],
 )
 def test_names_are_read_in_any_spelling(names: str, secret: bool) -> None:
@@ -143,7 +144,7 @@ def test_a_value_is_masked_as_each_of_its_texts_is(items: list[str], fields: dic
     assert masker.plain(value) == {"rows": [[text(item) for item in items], [1, {"deep": made}]]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("secret", "patterns"),
     [
         ("npm_a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8", []),

@@ -1,6 +1,7 @@
 """Keys and passwords are taken out of what is written down, and nothing else is."""
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.replay.masking import MASK, masked, masked_answer
 from dreamgym_kit.types import Answer
@@ -8,7 +9,7 @@ from dreamgym_kit.types import Answer
 KEY = "sk-planted-abcdefghijklmnop"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "left"),
     [
         (f"401 for {KEY}, try again", f"401 for {MASK}, try again"),
@@ -24,7 +25,7 @@ def test_a_key_of_a_known_form_is_masked(text: str, left: str) -> None:
     assert masked(left) == left
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "order A-1001 was shipped with tracking 1Z999AA10123456784",
@@ -41,9 +42,14 @@ def test_what_stands_under_the_name_of_a_secret_is_masked_at_any_depth() -> None
     given = {
         "user": "ada",
         "login": [{"password": "hunter2", "api_key": "x", "page_token": "p2"}],
+        "new": {"password": {"value": "hunter2", "type": "text"}, "pin": "4711"},
+        "map": {"token": "ETH", "pin": {"label": "Main Street"}},
         "secret": 7,
     }
-    left = {"user": "ada", "login": [{"password": MASK, "api_key": MASK, "page_token": "p2"}], "secret": 7}
+    left = given | {
+        "login": [{"password": MASK, "api_key": MASK, "page_token": "p2"}],
+        "new": {"password": {"value": MASK, "type": "text"}, "pin": MASK},
+    }
     assert masked(given) == left
 
 

@@ -1,6 +1,7 @@
 """Transitions as JSON objects: nothing is lost, nothing unknown passes, a wrong field is named."""
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ objects = st.dictionaries(texts, values, max_size=3)
 answers = st.builds(
     Answer,
     content=values,
-    source=st.sampled_from(Source),
+    source=st.sampled_from(sorted(set(Source) - {Source.IMAGINED})),
     confidence=st.floats(0, 1),
     artifact=values,
     error=st.none() | texts,
@@ -97,13 +98,13 @@ def test_fields_with_a_default_may_be_left_out_and_the_id_too() -> None:
     assert transition_from_record(short).id == ROW["id"]
 
 
-@pytest.mark.parametrize("field", ["schema", "effect", "episode", "step", "call", "answer"])
+@each_row("field", ["schema", "effect", "episode", "step", "call", "answer"])
 def test_a_missing_field_is_named(field: str) -> None:
     with pytest.raises(NotSerializable, match=f"^{field}: missing$"):
         transition_from_record({key: value for key, value in ROW.items() if key != field})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"step": "1"}, "step: expected a whole number, got '1'"),
@@ -148,13 +149,13 @@ def test_an_edited_row_that_kept_its_id_is_refused_and_says_what_to_do() -> None
     assert transition_from_record(edited).step == 2
 
 
-@pytest.mark.parametrize("record", [None, [], "text", 3])
+@each_row("record", [None, [], "text", 3])
 def test_what_is_no_object_is_refused(record: object) -> None:
     with pytest.raises(NotSerializable, match="a transition: expected an object"):
         transition_from_record(record)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bad",
     [
         Transition(Call("a", {"x": float("nan")}), Answer("hi"), Effect.READ, "t.1", 1),

@@ -1,12 +1,12 @@
 """Which words a row is found by."""
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.replay.retrieval import ASKED, MAX_TERM, MAX_TEXT, rarest, rarity, search_text, terms_of
 from dreamgym_kit.types import Answer, Call, Effect, Transition
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "terms"),
     [
         ("Order ORD-001 arrived, damaged.", ["order", "ord-001", "arrived", "damaged"]),

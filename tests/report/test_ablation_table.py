@@ -3,8 +3,8 @@
 import pytest
 
 from dreamgym_kit.errors import NotSerializable
-from dreamgym_kit.report.ablation import ROWS as CODEC
-from dreamgym_kit.report.ablation import WHOLE, AblationRow, render_ablation
+from dreamgym_kit.report.evaluation import ROWS as CODEC
+from dreamgym_kit.report.evaluation import WHOLE, AblationRow, render_ablation
 
 ROWS = [
     AblationRow(part=WHOLE, calls=200, answered=194, exact=190, dream=0.6, inconclusive=3, real=0.55),

@@ -1,5 +1,7 @@
 """Two runs side by side: paired over tasks, with intervals that hold, and one sentence."""
 
+from dataclasses import replace
+
 from dreamgym_kit.report.comparing import Comparison, compared, render_comparison
 from dreamgym_kit.report.summary import RunMetrics, summarise
 from dreamgym_kit.trust.comparison import Conclusion
@@ -109,6 +111,15 @@ def test_only_shared_tasks_are_compared_and_the_others_named() -> None:
 
 def test_other_settings_are_said() -> None:
     assert found(run({"a": "."}), run({"a": "."}, seed=7)).differs == ("seed: 0 before, 7 after",)
+
+
+def test_runs_that_rest_on_imagined_answers_are_called_so() -> None:
+    before, after = run({"a": "."}), run({"a": "x"})
+    after = replace(after, episodes=tuple(replace(line, imagined=True) for line in after.episodes))
+    text = " ".join(render_comparison(found(before, after)).split())
+    assert "imagined answers" in text
+    assert "imagined answers" in str(found(before, after).to_json()["sentence"])
+    assert "imagined" not in render_comparison(found(before, before))
 
 
 def test_text_and_json_say_the_same_figures() -> None:

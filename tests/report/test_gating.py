@@ -8,9 +8,8 @@ import pytest
 from each_row import each_row
 
 from dreamgym_kit.errors import UserError
+from dreamgym_kit.report.documents import code, junit, markdown, plain
 from dreamgym_kit.report.gate_rules import gate_from_record, gate_to_record, unmatched
-from dreamgym_kit.report.junit import junit
-from dreamgym_kit.report.markdown import code, markdown, plain
 from dreamgym_kit.report.summary import RunMetrics, summarise
 from dreamgym_kit.report.terminal import render_run
 from dreamgym_kit.settings.schema import NO_GATE, GateSettings
@@ -254,7 +253,7 @@ def test_junit_counts_what_the_other_forms_count() -> None:
     said = summary.to_json()
     assert next(root.iter("property")).get("value") == said["headline"]
     (failure,) = tasks.iter("failure")
-    assert failure.get("message") == "bad.1: failed: twice"
+    assert failure.get("message") == "bad.1: failed: twice (blame: agent)"
     assert "dreamgym-kit report run --episode bad.1" in str(failure.text)
 
 

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 from pages.runs import call, episode
 
 from dreamgym_kit.report.episode import Utterance, render_episode, telling
 from dreamgym_kit.report.page.steps import steps_of
-from dreamgym_kit.types import Effect, Episode, Transition, UserTurn
+from dreamgym_kit.types import Effect, Episode, Source, Transition, UserTurn
 
 LOOKED = call(1, "look", {"id": "A"})
 PAID = call(2, "pay", {"id": "A"}, effect=Effect.DESTRUCTIVE)
@@ -40,6 +41,18 @@ def order(told: Episode) -> list[str]:
 
 def test_an_interrupt_stands_between_the_asking_and_the_call_that_it_held_back() -> None:
     assert order(approved(*TURNS)) == ["Pay A.", "look", "? Pay A?", "pay", "Done.", "And B? *", "No B."]
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"), [(Source.MODEL, True), (Source.IMAGINED, True), (Source.RECORDED, False)]
+)
+def test_a_reason_stands_below_the_answer_that_a_model_gave_for_it(source: Source, shown: bool) -> None:
+    given = replace(LOOKED.answer, source=source, why="its order\nwas shipped")
+    text = render_episode(episode("a", transitions=(replace(LOOKED, answer=given),)))
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if "look(" in line)
+    assert (lines[at + 1].split() == ["because", "its", "order", "was", "shipped"]) is shown, text
+    assert ("its order" in text) is shown
 
 
 def test_each_is_told_once_wherever_it_stood() -> None:

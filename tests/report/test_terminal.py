@@ -142,7 +142,7 @@ def test_an_episode_step_by_step() -> None:
         "  ! refunded twice: 176.00 of 88.00\n"
         '      agent: "Done."\n'
         " failed  the payment was refunded twice\n"
-        " 2 calls, 0 model calls, 2.0 s\n"
+        " 2 calls, 0 model calls, 2.0 s, blame: agent\n"
     )
 
 

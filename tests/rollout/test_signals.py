@@ -11,6 +11,7 @@ import time
 import pytest
 from each_row import each_row
 
+from dreamgym_kit.errors import RealCallBlocked
 from dreamgym_kit.rollout.event_loop import run_to_end
 from dreamgym_kit.rollout.stop import StopSwitch, stop_on_signals
 
@@ -75,6 +76,31 @@ def test_a_signal_that_another_thread_takes_is_handled_while_the_loop_waits() ->
     with stop_on_signals(stop):
         run_to_end(waiting())
     assert seen == [True]
+
+
+def test_a_refusal_in_a_signal_s_handler_does_not_end_the_run() -> None:
+    def refused(*_: object) -> None:
+        raise RealCallBlocked("refused to connect")
+
+    before = signal.signal(signal.SIGUSR1, refused)
+    try:
+        seen = run_to_end(_sent_while_it_waits())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == "over"
+
+
+async def _sent_while_it_waits() -> str:
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def send() -> None:
+        time.sleep(0.3)  # sleeps: nothing shows that the loop waits; before that the signal is the task's
+        os.kill(os.getpid(), signal.SIGUSR1)
+        loop.call_soon_threadsafe(over.set)
+
+    threading.Thread(target=send).start()
+    await over.wait()
+    return "over"
 
 
 def test_the_first_reason_stays_and_each_change_is_told_once() -> None:

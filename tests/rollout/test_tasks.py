@@ -82,7 +82,7 @@ def test_blank_lines_and_windows_line_ends_are_fine(path: Path) -> None:
     assert [task.id for task in read_tasks(path)] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "problem"),
     [
         ("{oops", "not JSON: Expecting property name enclosed in double quotes at column 2"),

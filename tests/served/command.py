@@ -15,8 +15,8 @@ from served.starter import SMALL, require_vllm
 from training.real_parts import hears_ctrl_c
 from waiting import wait_until
 
+from dreamgym_kit.adapters.models.vllm.launch import UNDER_WAY
 from dreamgym_kit.adapters.models.vllm.looking import read_under_way
-from dreamgym_kit.adapters.models.vllm.server import UNDER_WAY
 
 _READY_S = 900
 

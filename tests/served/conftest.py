@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 from served.starter import EXPERIENCE, POLICY, launched, started
 
-from dreamgym_kit.adapters.models.vllm.launch import Role
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import Role, VllmServer
 from dreamgym_kit.settings.schema import ServeSettings
 
 

@@ -16,8 +16,7 @@ from ports import own_port
 
 from dreamgym_kit.adapters.models.endpoint import OpenAIEndpoint
 from dreamgym_kit.adapters.models.remote import RemotePolicy, open_remote
-from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, find_program
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import PLAIN, Launch, Role, VllmServer, find_program
 from dreamgym_kit.recipes import nano
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.settings.schema import PolicySettings, ServeSettings

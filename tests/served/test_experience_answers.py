@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from served.starter import ENVIRON, EXPERIENCE, endpoint, remote
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.dream.learned.experience import LearnedExperience
 from dreamgym_kit.dream.learned.vocabulary import read_learned

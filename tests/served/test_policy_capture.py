@@ -11,7 +11,7 @@ from training.conversations import merged
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.langgraph.training.rollouts import open_rollouts
 from dreamgym_kit.adapters.models.local import open_local
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.settings.load import parse_settings
 from dreamgym_kit.types import Task

@@ -11,8 +11,8 @@ from waiting import wait_until
 
 from dreamgym_kit.adapters.models.local import LocalPolicy, open_local
 from dreamgym_kit.adapters.models.remote import RemotePolicy
+from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 from dreamgym_kit.adapters.models.vllm.looking import ServerMetrics, read_metrics
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
 from dreamgym_kit.chat import ChatMessage, ChatRequest
 from dreamgym_kit.errors import EndpointError
 

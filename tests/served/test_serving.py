@@ -14,8 +14,8 @@ from served.patience import look
 from served.starter import EXPERIENCE, KEY
 from waiting import gone, wait_until, wait_until_async
 
+from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 from dreamgym_kit.adapters.models.vllm.looking import open_routes
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 ASKED = {"model": "nano", "prompt": "order", "max_tokens": 64, "ignore_eos": True, "temperature": 1.0}

@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="the extra train is not installed")
 from served.starter import KEY, POLICY, remote
 from training.real_parts import project, run
 
-from dreamgym_kit.adapters.models.vllm.server import VllmServer
+from dreamgym_kit.adapters.models.vllm.launch import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 CLOSE = 1e-3  # nats: float32 here and there

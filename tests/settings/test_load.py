@@ -349,6 +349,8 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         kinds = {"tools": '{"t": {"effect": "read"}}', "functions": '{"a:b": {"effect": "read"}}'}
         kinds |= {
             "nodes": '{"n": {"effect": "read"}}',
+            "context": '{"user": "ana"}',
+            "configurable": '{"user": "ana"}',
             "checkers": '{"c": "a:b"}',
             "environments": '{"w": {"ref": "a:b"}}',
             "faults": '{"t": {"rate": 0.5}}',
@@ -356,6 +358,9 @@ def test_every_key_has_a_variable_that_sets_it(tmp_path: Path) -> None:
         }
         odd = {
             "on_unanswered": "error",
+            "examples": "9",
+            "imagine": "true",
+            "imagined": "count" if key[0] == "gate" else "true",
             "sandbox": "off",
             "backend": "ray",
             "disable": "state",

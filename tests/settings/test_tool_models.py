@@ -92,7 +92,8 @@ def test_what_a_reading_tool_is_said_to_keep_or_change_is_refused_with_what_to_d
 
 def test_the_example_of_the_documentation_is_read() -> None:
     text = (Path(__file__).parents[2] / "docs" / "tool-rules.md").read_text(encoding="utf-8")
-    model = parse_settings(text.split("```toml")[1].split("```")[0]).tools["cancel_order"].model
+    block = text.split("## Declare a rule in dreamgym.toml")[1].split("```toml")[1].split("```")[0]
+    model = parse_settings(block).tools["cancel_order"].model
     assert model is not None
     assert (len(model.fails), len(model.changes), model.views["order"].read) == (1, 2, "get_order")
 

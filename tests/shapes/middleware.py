@@ -201,7 +201,7 @@ def one_node_graph(script: list[Any], tools: list[Any]) -> Any:
 
 @CATALOGUE.add(
     "interrupting control tool beside a dreamt call, resumed",
-    dreamt=1,
+    dreamt=2,
     control=("ask_user",),
     may_run=("ask_user",),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_row import each_row
 from numpy.typing import NDArray
 
 from dreamgym_kit.adapters.embedders.models import HashedEmbedder
@@ -239,7 +240,7 @@ def test_a_buffer_refuses_another_embedder_by_name_and_can_be_searched_by_words(
         assert len(store.search(HybridQuery("lamp"))) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "damage",
     [
         "update places set tenant = 'default', episode = 'x', provenance = 'real' where seq = 2",

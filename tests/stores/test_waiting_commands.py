@@ -128,7 +128,7 @@ def test_a_line_that_somebody_broke_is_told_and_the_rest_is_delivered(
 def test_what_cannot_be_flushed_is_named(server: AwayServerDouble, rows: Path) -> None:
     nothing = buffer("flush", "--buffer", "dreamgym.db")
     assert isinstance(nothing.exception, UserError)
-    assert "is a file, and nothing waits for a file" in str(nothing.exception)
+    assert "is a file, and this command needs a server" in str(nothing.exception)
     foreign = buffer("flush", "rows.jsonl", "--buffer", SHOP)
     assert isinstance(foreign.exception, UserError)
     assert f"does not wait for {SHOP}" in str(foreign.exception)

@@ -2,15 +2,21 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from ports import own_port
 from weaviate_double import WeaviateDouble
 from weaviate_double.binary import binary_double
 
 from dreamgym_kit.adapters.stores.factory import open_store
-from dreamgym_kit.adapters.stores.weaviate_server import ServerTarget, target_of
+from dreamgym_kit.adapters.stores.weaviate import target_of
+from dreamgym_kit.adapters.stores.weaviate_server import ServerTarget
 from dreamgym_kit.errors import StoreError, StoreUnavailable, UnknownName, UserError
 from dreamgym_kit.rollout.atomic_files import RunLock
 from dreamgym_kit.settings.buffer_url import Address, place_of
@@ -29,7 +35,7 @@ def row(step: int) -> Transition:
     return Transition(Call("get", {"id": step}), Answer("lamp"), Effect.READ, "t.1", step)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "target"),
     [
         ("weaviate://db", ServerTarget("db", 8080, "db", 50051)),
@@ -53,16 +59,16 @@ def test_an_address_names_both_ports(text: str, target: ServerTarget) -> None:
     assert target_of(address(text)) == target
 
 
-@pytest.mark.parametrize("said", ["grpc=x", "grpc=99999", "grpc=:1", "grpc=8080"])
+@each_row("said", ["grpc=x", "grpc=99999", "grpc=:1", "grpc=8080"])
 def test_a_grpc_address_that_is_none_is_refused(said: str) -> None:
     with pytest.raises(UserError, match="grpc"):
         target_of(address(f"weaviate://db?{said}"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "told"),
     [
-        ("consistency=most", "consistency is one, quorum or all"),
+        ("consistency=most", "consistency must be one, quorum or all"),
         ("replicas=0", "replicas is a whole number from 1 to 99"),
         ("timeout=soon", "timeout is a whole number from 1 to 600"),
         ("tenannt=a", "did you mean 'tenant'"),
@@ -143,6 +149,62 @@ def test_a_server_of_ones_own_runs_as_long_as_its_buffer(
     RunLock(tmp_path / "data" / "server.lock").close()  # nobody holds it any more
 
 
+OPENS = """
+import sys, threading, time
+from pathlib import Path
+from dreamgym_kit.adapters.stores.factory import open_store
+from dreamgym_kit.settings.buffer_url import place_of
+from dreamgym_kit.settings.schema import Settings
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Transition
+def opened():
+    store = open_store(place_of(sys.argv[1], Path()), Settings(), read_only=False)
+    seen = Call("get_order", {"id": 1}), Answer("lamp"), Effect.READ, "t.1", 1, Environment("shop")
+    store.put([Transition(*seen)])
+    print("put", flush=True)
+    time.sleep(600)  # killed long before
+if sys.argv[2] == "main": opened()
+thread = threading.Thread(target=opened)
+thread.start()
+thread.join()
+"""
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs; one that ended stays in /proc until its adopter has read its code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a program with its parent")
+@each_row("thread", ["main", "another"])  # of the latter the server outlives its parent
+def test_embedded_server_ends_with_its_parent_or_is_stopped_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: str
+) -> None:
+    monkeypatch.setenv("WEAVIATE_BINARY", str(binary_double(tmp_path)))
+    text = f"weaviate+embedded:{tmp_path / thread}?tenant=shop"
+    parent = subprocess.Popen([sys.executable, "-c", OPENS, text, thread], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "put\n"
+    server = json.loads((tmp_path / thread / "server.lock").read_text())["pid"]
+    assert _runs(server)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    while thread == "main" and _runs(server):  # else the test's own time ends it
+        time.sleep(0.05)
+    assert _runs(server) is (thread != "main")
+    store = open_store(address(text), Settings(), read_only=False)
+    assert not _runs(server)
+    assert store.count() == 1
+    os.kill(json.loads((tmp_path / thread / "server.lock").read_text())["pid"], signal.SIGKILL)
+    with pytest.raises(StoreUnavailable, match=r"its server ended \(code -9\)"):
+        store.count()
+    store.close()
+
+
 def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = address(f"weaviate+embedded:{tmp_path / 'data'}")
     monkeypatch.delenv("WEAVIATE_BINARY", raising=False)
@@ -150,7 +212,7 @@ def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(StoreError, match="there is no Weaviate on this machine; get its binary"):
         open_store(place, Settings())
     monkeypatch.setenv("WEAVIATE_BINARY", str(tmp_path / "none"))
-    with pytest.raises(StoreError, match="is no program"):
+    with pytest.raises(StoreError, match="is not executable"):
         open_store(place, Settings())
     failing = tmp_path / "failing"
     failing.write_text("#!/bin/sh\necho no disk; exit 3\n")
@@ -160,26 +222,4 @@ def test_a_missing_or_failing_binary_is_told(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(StoreUnavailable, match=r"ended at once \(code 3\); its log says why: .*server.log"):
         open_store(place, Settings())
     assert (tmp_path / "data" / "server.log").read_text() == "no disk\n"
-    RunLock(tmp_path / "data" / "server.lock").close()  # nobody holds it any more
-
-
-@pytest.mark.parametrize(("meets", "opens"), [(2, True), (3, False)])
-def test_ports_that_went_to_others_meanwhile_are_drawn_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meets: int, opens: bool
-) -> None:
-    program, met = binary_double(tmp_path), tmp_path / "met"
-    late = tmp_path / "late"
-    late.write_text(
-        f'#!/bin/sh\necho x >> "{met}"\n[ $(wc -l < "{met}") -gt {meets} ] && exec "{program}" "$@"\n'
-        "echo 'listen tcp 127.0.0.1:1: bind: address already in use'; exit 1\n"
-    )
-    late.chmod(0o755)
-    monkeypatch.setenv("WEAVIATE_BINARY", str(late))
-    place = address(f"weaviate+embedded:{tmp_path / 'data'}?tenant=shop")
-    if opens:
-        open_store(place, Settings(), read_only=False).close()
-    else:
-        with pytest.raises(StoreUnavailable, match="ended at once"):
-            open_store(place, Settings())
-    assert met.read_text() == "x\n" * 3
     RunLock(tmp_path / "data" / "server.lock").close()  # nobody holds it any more

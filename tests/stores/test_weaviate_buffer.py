@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 import weaviate_buffers
 from weaviate_double import WeaviateDouble
 
-from dreamgym_kit.adapters.stores import weaviate_schema
-from dreamgym_kit.adapters.stores.weaviate_schema import COLUMNS, Column, Facts
+from dreamgym_kit.adapters.stores import weaviate_store, weaviate_tenant
+from dreamgym_kit.adapters.stores.weaviate_rows import title
 from dreamgym_kit.errors import StoreError, UserError
 from dreamgym_kit.interfaces import HybridQuery, Room
 from dreamgym_kit.types import Answer, Call, Effect, Environment, Source, Split, Transition
@@ -95,28 +96,16 @@ def test_a_newer_schema_and_a_foreign_collection_are_refused(
 ) -> None:
     open_buffer("first")
     for text, told in [
-        (Facts(version=99).text(), "its schema 99 is newer than 1, the newest here; update dreamgym-kit"),
+        (
+            title(None, None).replace('"schema": 1', '"schema": 99'),
+            "its schema 99 is newer than 1, the newest here; update dreamgym-kit",
+        ),
         ("products of a shop", "is none of dreamgym-kit's; name another"),
         ("", "is none of dreamgym-kit's"),
     ]:
         the_schema(double)["description"] = text
         with pytest.raises(StoreError, match=told):
             open_buffer("second")
-
-
-def test_an_older_schema_is_given_what_it_lacks_and_keeps_its_rows(
-    double: WeaviateDouble, open_buffer: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next version adds a property: played here, since there is no older one yet."""
-    open_buffer().put([row(1)])
-    monkeypatch.setattr(weaviate_schema, "VERSION", 2)
-    monkeypatch.setattr(weaviate_schema, "COLUMNS", (*COLUMNS, Column("later", "text", since=2)))
-    reader = open_buffer(read_only=True)
-    assert list(reader.scan()) == [row(1)]
-    assert "later" not in double.state.kinds(the_schema(double)["class"])
-    assert list(open_buffer().scan()) == [row(1)]
-    assert "later" in double.state.kinds(the_schema(double)["class"])
-    assert '"schema": 2' in the_schema(double)["description"]
 
 
 def test_vectors_of_two_embedders_never_meet(double: WeaviateDouble, open_buffer: Open) -> None:
@@ -161,15 +150,14 @@ def test_writers_share_one_order_even_where_a_clock_is_slow(
 def test_rows_of_two_writers_at_one_moment_are_all_read(
     double: WeaviateDouble, open_buffer: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dreamgym_kit.adapters.stores import weaviate_reading
-
     store = open_buffer()
     store.put([row(step) for step in range(1, 10)])
     for item in items(double):
         item.properties["order"] = float(int(item.properties["order"]) // 2)
-    monkeypatch.setattr(weaviate_reading, "PAGE", 3)
+    monkeypatch.setattr(weaviate_store, "_PAGE", 3)
+    monkeypatch.setattr(weaviate_tenant, "BARE", 3)
     assert sorted(one.step for one in store.scan()) == list(range(1, 10))
-    monkeypatch.setattr(weaviate_reading, "_BARE_PAGE", 3)
+    assert sorted(one.step for one in store.scan(tool="get_order")) == list(range(1, 10))
     assert store.evict(Room(rows=4)) == 5
 
 
@@ -233,3 +221,37 @@ def test_names_come_back_whole_however_long_or_odd_they_are(open_buffer: Open) -
         assert list(store.scan(tenant=each.tenant)) == [each]
         assert store.search(HybridQuery("lamp", tenant=each.tenant, not_episode=each.episode)) == []
         assert len(store.search(HybridQuery("lamp", tenant=each.tenant, not_episode="other"))) == 1
+
+
+def test_doctor_does_at_an_address_what_a_run_does_and_leaves_nothing(double: WeaviateDouble) -> None:
+    from weaviate_double import grpc
+
+    from dreamgym_kit.adapters.stores.factory import open_store
+    from dreamgym_kit.cli.doctor_checks import buffer_server
+    from dreamgym_kit.settings.buffer_url import place_of
+    from dreamgym_kit.settings.schema import Settings
+
+    address = f"{double.address}&tenant=doctored&timeout=5"
+    settings = Settings(buffer=address)
+    assert list(buffer_server(settings)) == []  # no collection, which `recordings` says; none is made
+    assert double.state.schema == {}
+    store = open_store(place_of(address, Path()), settings, read_only=False)
+    store.put([row(1)])
+    (check,) = buffer_server(settings)
+    assert (check.level, [line.step for line in store.scan()]) == ("ok", [1])
+    forbidden = "rbac: authorization, forbidden action: user 'viewer' has insufficient permissions"
+    limited = grpc.StatusCode.UNKNOWN, "query maximum results exceeded"
+    for method, fault, advice in (
+        ("BatchObjects", {0: forbidden}, "no right to do that"),
+        ("Search", limited, "QUERY_MAXIMUM_RESULTS"),
+    ):
+        double.faults[method] = [fault]
+        (check,) = buffer_server(settings)
+        assert check.level == "fix"
+        assert advice in check.text
+    double.faults["BatchDelete"] = [(grpc.StatusCode.PERMISSION_DENIED, forbidden)]  # may only record
+    (check,) = buffer_server(settings)
+    assert (check.level, "no row was written" in check.text) == ("ok", True)
+    assert [line.step for line in store.scan()] == [1]
+    store.close()
+    double.state.schema.clear()

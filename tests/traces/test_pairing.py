@@ -8,7 +8,7 @@ from each_row import each_row
 
 from dreamgym_kit.adapters.stores.memory import MemoryStore
 from dreamgym_kit.adapters.traces.importing import TraceReport, import_traces
-from dreamgym_kit.adapters.traces.values import arguments, failure, reply, seconds
+from dreamgym_kit.adapters.traces.seen import arguments, failure, reply, seconds
 
 
 def call(name: str, args: object, call_id: str | None = None) -> dict[str, Any]:

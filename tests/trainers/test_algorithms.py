@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 import torch
@@ -65,7 +66,7 @@ def adam(*groups: dict[str, Any]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(list(groups), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 3, 40])
+@each_row("micro_batches", [1, 3, 40])
 def test_sft_is_the_mean_over_successes_of_their_mean_log_prob(
     base: Path, tmp_path: Path, micro_batches: int
 ) -> None:
@@ -81,7 +82,7 @@ def test_sft_is_the_mean_over_successes_of_their_mean_log_prob(
     assert furthest(by_hand, ours) <= EXACT
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2, 40])
+@each_row("micro_batches", [1, 2, 40])
 def test_dpo_holds_whole_episodes_of_sampled_tokens_against_each_other(
     base: Path, tmp_path: Path, micro_batches: int
 ) -> None:
@@ -122,9 +123,7 @@ def by_hand_ppo(base: Path, wanted: GrpoOptions, steps: int) -> tuple[Any, Any, 
     return model, head, losses
 
 
-@pytest.mark.parametrize(
-    ("micro_batches", "discount", "decay"), [(1, 1.0, 1.0), (3, 0.98, 0.9), (40, 1.0, 0.0)]
-)
+@each_row(("micro_batches", "discount", "decay"), [(1, 1.0, 1.0), (3, 0.98, 0.9), (40, 1.0, 0.0)])
 def test_ppo_learns_from_rewards_what_its_value_head_did_not_expect(
     base: Path, tmp_path: Path, micro_batches: int, discount: float, decay: float
 ) -> None:
@@ -143,7 +142,7 @@ def test_ppo_learns_from_rewards_what_its_value_head_did_not_expect(
     assert abs(float(kept["bias"]) - 2 / 6) > 0.01
 
 
-@pytest.mark.parametrize("reward", [0.0, 1.0])
+@each_row("reward", [0.0, 1.0])
 def test_where_all_episodes_came_to_the_same_what_values_told_is_not_blown_up(
     base: Path, tmp_path: Path, reward: float
 ) -> None:
@@ -214,7 +213,7 @@ def test_each_algorithm_that_goes_on_from_a_checkpoint_is_the_unbroken_one(
     assert furthest(whole, legs) == 0.0
 
 
-@pytest.mark.parametrize("algorithm", sorted(SOURCES))
+@each_row("algorithm", sorted(SOURCES))
 def test_the_head_that_gpus_use_comes_to_the_same_in_each_algorithm(
     base: Path, tmp_path: Path, algorithm: str
 ) -> None:
@@ -250,7 +249,7 @@ def test_a_pair_is_never_parted() -> None:
     assert sorted(shared) == sorted(row.pair for row in batch.samples)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "said"),
     [
         ({"algorithm": "a2c"}, "algorithm 'a2c' is not in what can be trained with"),

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from each_row import each_row
 
 from dreamgym_kit.adapters.trainers.trainer import distance
 from dreamgym_kit.settings.schema import AlarmSettings
@@ -16,14 +17,14 @@ def test_small_moves_are_half_their_square() -> None:
     assert math.isnan(distance([]))
 
 
-@pytest.mark.parametrize("far", [12.0, -12.0])
+@each_row("far", [12.0, -12.0])
 def test_one_token_that_went_far_is_no_policy_that_came_loose(far: float) -> None:
     tokens = [0.02] * 199 + [far]
     assert sum(one * one for one in tokens) / 2 / len(tokens) > MOST  # what its square alone would say
     assert distance(tokens) < MOST
 
 
-@pytest.mark.parametrize("move", [0.5, -0.5])
+@each_row("move", [0.5, -0.5])
 def test_a_policy_whose_tokens_all_moved_has_come_loose(move: float) -> None:
     assert distance([move] * 50) > MOST
     assert distance([0.0] * 45 + [3.0] * 5) > MOST

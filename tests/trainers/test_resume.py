@@ -1,17 +1,15 @@
-"""A training that ended early and goes on is the unbroken one, to the last bit."""
+"""A training that ended early and goes on is the unbroken one to the last bit. Bar T3 kills in each phase."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from trainers.bare_loop import mixed_batch
 from trainers.tiny_model import write_tiny_model
-from trainers.training_child import PHASES
 
 from dreamgym_kit.adapters.trainers.options import GrpoOptions, LoraOptions
 from dreamgym_kit.adapters.trainers.trainer import TrlTrainer
@@ -20,7 +18,6 @@ from dreamgym_kit.turns import Batch, UpdateFacts
 
 pytestmark = pytest.mark.slow  # importing trl alone takes seconds
 
-CHILD = Path(__file__).with_name("training_child.py")
 OPTIONS = GrpoOptions(learning_rate=1e-3, warmup_steps=2)
 IDS = [list(sample.ids) for sample in mixed_batch(9).samples]
 
@@ -34,32 +31,7 @@ def nothing(_: UpdateFacts) -> None:
     """Hears a step and does nothing."""
 
 
-def trained(base: Path, folder: Path, *, lora: bool, kill_at: int = 0, phase: str = "") -> str:
-    """The digest that a child printed, or "killed"."""
-    asked = [sys.executable, str(CHILD), str(base), str(folder), "4", "lora" if lora else "full"]
-    asked += [str(kill_at), phase] if kill_at else []
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
-    if kill_at:
-        assert done.returncode == -9, done.stderr
-        return "killed"
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("lora", [False, True])
-def test_killed_in_every_phase_and_resumed_the_weights_are_those_of_the_unbroken_run(
-    base: Path, tmp_path: Path, lora: bool
-) -> None:
-    unbroken = trained(base, tmp_path / "unbroken", lora=lora)
-    # The adapter's files are others, what becomes of them in each phase is the same: two will do.
-    for kill_at, phase in [(2, "update"), (3, "save")] if lora else zip((1, 2, 3, 3, 3), PHASES, strict=True):
-        trained(base, tmp_path / "broken", lora=lora, kill_at=kill_at, phase=phase)
-    assert trained(base, tmp_path / "broken", lora=lora) == unbroken
-    assert len(unbroken) == 64
-
-
-@pytest.mark.parametrize("changed", [{}, {"lora": LoraOptions(4, 8)}, {"save_every": 3}])
+@each_row("changed", [{}, {"lora": LoraOptions(4, 8)}, {"save_every": 3}])
 def test_legs_of_one_process_are_the_unbroken_run(
     base: Path, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
@@ -129,7 +101,7 @@ def test_each_step_is_heard_of_before_its_checkpoint_stands(base: Path, tmp_path
     assert (tmp_path / "step-000002").is_dir()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "said"),
     [
         ({"lora": LoraOptions(4, 8)}, "was made with lora = None, this training has [4, 8, 'all-linear']"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 import torch
@@ -77,7 +78,7 @@ def test_what_fine_tuning_writes_is_a_model_directory_that_others_can_read(tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "said"),
     [
         (SftRow([3, 4], [1.0]), "row 1: 2 ids, but 1 weights."),
@@ -103,7 +104,7 @@ def test_fine_tuning_that_runs_away_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "end").exists()
 
 
-@pytest.mark.parametrize("lora", [None, LoraOptions(rank=2, alpha=4)])
+@each_row("lora", [None, LoraOptions(rank=2, alpha=4)])
 def test_a_batch_in_pieces_comes_to_the_same_weights(lora: LoraOptions | None, tmp_path: Path) -> None:
     start = write_tiny_model(tmp_path / "start")
     for pieces in (1, 2):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 from ports import own_port
@@ -28,7 +29,7 @@ print("told", _telemetry._TELEMETRY_QUEUE.qsize(), _telemetry._TELEMETRY_THREAD)
 """
 
 
-@pytest.mark.parametrize(("said", "told"), [({}, "told 0 None"), ({"HF_HUB_DISABLE_TELEMETRY": "0"}, "")])
+@each_row(("said", "told"), [({}, "told 0 None"), ({"HF_HUB_DISABLE_TELEMETRY": "0"}, "")])
 def test_nobody_is_told_of_a_training_unless_asked(tmp_path: Path, said: dict[str, str], told: str) -> None:
     base = write_tiny_model(tmp_path / "base")
     # Whatever else keeps TRL or the hub quiet, CI among it: then the test would say nothing.

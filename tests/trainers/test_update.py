@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 
 pytest.importorskip("trl", reason="the extra train is not installed", exc_type=ImportError)
 import torch
@@ -62,7 +63,7 @@ def fitted(base: Path, folder: Path, wanted: GrpoOptions, steps: int = 2) -> tup
     return load_model(folder / "weights", dtype=wanted.dtype), facts
 
 
-@pytest.mark.parametrize("micro_batches", [1, 4, 40])
+@each_row("micro_batches", [1, 4, 40])
 def test_two_updates_equal_a_bare_loop_for_mixed_turns_forks_and_weights(
     base: Path, tmp_path: Path, micro_batches: int
 ) -> None:
@@ -170,7 +171,7 @@ def test_losses_by_rows_do_not_depend_on_the_pieces_they_are_computed_in(
     assert furthest(by_hand, ours) <= 1e-5  # Adam makes 1e-6 of a gradient's last bit
 
 
-@pytest.mark.parametrize("loss", ["cispo", "sapo", "vespo", "luspo"])
+@each_row("loss", ["cispo", "sapo", "vespo", "luspo"])
 def test_every_other_loss_of_trl_changes_the_weights(base: Path, tmp_path: Path, loss: str) -> None:
     wanted = options(loss=loss, entropy=0.01)
     ours, facts = fitted(base, tmp_path, wanted, steps=1)
@@ -286,7 +287,7 @@ def test_tokens_that_are_not_the_models_are_named(base: Path, tmp_path: Path) ->
         )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "said"),
     [
         ({"loss": "dapoo"}, "[train]: loss 'dapoo' is not in what can be trained with; did you mean 'dapo'?"),
@@ -315,7 +316,7 @@ def test_logs_for_tensorboard_hold_the_losses_and_the_facts_of_the_batch(base: P
     assert [one.step for one in read.Scalars("train/loss")] == [1, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "said"),
     [
         ({"report_to": ("tensorbord",)}, "tensorbord is not supported"),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dreamgym_kit.trust.comparison import MAX_LOOKS, level_of_look, promotion
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.promotion import MAX_LOOKS, level_of_look, promotion
 
 
 def outcomes(solved: list[int], *, n: int = 4, families: int = 1, inconclusive: int = 0) -> list[TaskOutcome]:

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
+from dreamgym_kit.trust.comparison import exact_test
 from dreamgym_kit.trust.outcomes import TaskOutcome
-from dreamgym_kit.trust.promotion import exact_test
 
 
 def side(*counts: tuple[int, int]) -> list[TaskOutcome]:

@@ -2,8 +2,10 @@
 
 import copy
 import json
+import re
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from weaviate_double.state import State
 
@@ -25,6 +27,8 @@ NO_SCHEDULE = (
     "enabling objectTTL requires a running background scheduler. "
     "Set OBJECTS_TTL_DELETE_SCHEDULE to activate it"
 )
+NO_KEY = "anonymous access not enabled. Please authenticate through one of the available methods: [API-keys]"
+WRONG_KEY = "unauthorized: invalid api key"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,7 +51,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(raw)
 
     def refuse(self, status: int, text: str) -> None:
-        self.answer(status, {"error": [{"message": text}]})
+        schema = self.path.startswith("/v1/schema") and not self.path.endswith("/tenants")
+        self.answer(status, {**({"allowed": None} if schema else {}), "error": [{"message": text}]})
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -56,9 +61,13 @@ class Handler(BaseHTTPRequestHandler):
         self.state.requests.append((f"{self.command} {path}", copy.deepcopy(body)))
         parts = path.removeprefix("/v1").strip("/").split("/")
         if parts[0] == ".well-known":
+            if parts[1] == "ready" and self.state.starting:
+                self.state.starting -= 1
+                return self.answer(503, {})
             return self.answer(404 if parts[1].startswith("openid") else 200, {})
-        if self.state.key and self.headers.get("authorization") != f"Bearer {self.state.key}":
-            return self.refuse(401, "anonymous access not enabled, please provide an auth scheme")
+        given = self.headers.get("authorization")
+        if self.state.key and given != f"Bearer {self.state.key}":
+            return self.answer(401, {"code": 401, "message": WRONG_KEY if given else NO_KEY})
         fault = self.state.fault(parts[0])
         if fault is not None:
             return self.refuse(*fault)
@@ -71,22 +80,55 @@ class Handler(BaseHTTPRequestHandler):
         if parts[0] == "meta":
             meta = {"hostname": "double", "modules": {}, "version": self.state.version}
             return self.answer(200, {**meta, "grpcMaxMessageSize": self.state.most_bytes})
+        if parts[0] == "objects" and len(parts) == 3:
+            return self.object(parts[1], parts[2])
         if parts[0] != "schema":
             return self.refuse(404, "no such route")
+        if len(parts) == 1 and self.command == "GET":
+            return self.answer(200, {"classes": list(self.state.schema.values())})
         if len(parts) == 1:
             return self.made(body)
         schema = self.state.schema.get(parts[1])
         if schema is None:
-            return self.answer(404)
+            if parts[-1] == "tenants" and self.command == "POST":
+                return self.refuse(422, "updating schema: TYPE_ADD_TENANT: class not found")
+            return self.answer(200 if len(parts) == 2 and self.command == "DELETE" else 404)
         if len(parts) == 2:
             return self.collection(parts[1], schema, body)
         if parts[2] == "properties":
             return self.added(schema, body)
         return self.tenants(parts, body)
 
+    def object(self, collection: str, name: str) -> None:
+        tenant = parse_qs(urlsplit(self.path).query)["tenant"][0]
+        shard = self.state.shard(collection, tenant)
+        if name not in shard:
+            return self.answer(404)
+        if self.command == "DELETE":
+            del shard[name]
+            return self.answer(204)
+        item = shard[name]
+        vectors = {each: vector.tolist() for each, vector in item.vectors.items()}
+        return self.answer(
+            200, {"class": collection, "id": name, "properties": item.properties, "vectors": vectors}
+        )
+
     def made(self, body: Any) -> None:
-        if body["class"] in self.state.schema:
-            return self.refuse(422, f"class name {body['class']} already exists")
+        name = body["class"]
+        if name in self.state.schema:
+            return self.refuse(422, f"class name {name} already exists")
+        for other in self.state.schema:
+            if other.lower() == name.lower():
+                return self.refuse(422, f'class already exists: found similar class "{other}"')
+        if not re.fullmatch(r"[A-Z][_0-9A-Za-z]*", name):
+            return self.refuse(422, f"'{name}' is not a valid class name")
+        wanted = body.get("replicationConfig", {}).get("factor", 1)
+        if wanted > self.state.nodes:
+            return self.refuse(
+                422,
+                "init sharding state: could not find enough weaviate nodes for replication: "
+                f"{self.state.nodes} available, {wanted} requested",
+            )
         if body.get("objectTtlConfig", {}).get("enabled") and not self.state.deletes_expired:
             return self.refuse(422, NO_SCHEDULE)
         self.state.schema[body["class"]] = normalised(body)
@@ -124,6 +166,14 @@ class Handler(BaseHTTPRequestHandler):
                 tenants.pop(name, None)
                 self.state.items.pop((parts[1], name), None)
             return self.answer(200)
+        for place, one in enumerate(body or []):
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", one["name"]):
+                return self.refuse(
+                    422,
+                    f"tenant name at index {place}: '{one['name']}' is not a valid tenant name. should only "
+                    "contain alphanumeric characters (a-z, A-Z, 0-9), underscore (_), and hyphen (-), with a "
+                    "length between 1 and 64 characters",
+                )
         for one in body or []:
             tenants[one["name"]] = "HOT"
         return self.answer(200, body)

@@ -27,12 +27,13 @@ _PROPOSE = f"""\
 You write practice tasks for an agent that uses tools. You are given a task that it can do sometimes, where
 it fails, and values that the task's world holds. Write variations of the task's last message: the same kind
 of request and the same tools, other details or constraints, never a mere rewording. Speak only of values
-that are listed or stand in the task. {_DATA}
+that are listed or stand in the task. {_DATA} Its only key is "variations": a list of texts.
 """
 _CHOOSE = f"""\
 You choose the best of several variations of a practice task for an agent that uses tools: (1) harder or more
 specific than the original, but feasible; (2) well-formed; (3) a meaningful change, no rewording; (4) a
-realistic combination of details. "selection" is its number, or 0 where none is good. {_DATA}
+realistic combination of details. {_DATA} Its keys are "reasoning" and "selection": the number
+of the best, or 0 where none is good.
 """
 
 

@@ -53,6 +53,11 @@ class AnswerSchema:
             and ("$json" not in (self.schema.get("properties") or {}))
         )
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the content is a text."""
+        return self.form == "text" or (self.form in ("value", "seen") and self.schema.get("type") == "string")
+
     def breaks(self, answer: Answer) -> str | None:
         """What is wrong with an answer, with its place; None where nothing is, and for failures."""
         if answer.error is not None or answer.update is not None:

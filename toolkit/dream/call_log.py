@@ -10,13 +10,13 @@ n writes costs n steps, not n squared.
 import hashlib
 import threading
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
 from dreamgym_kit.dream.faults import took_effect
-from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, Transition
+from dreamgym_kit.types import Answer, Call, Effect, Environment, Split, Transition, history_digest
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,6 +31,7 @@ class CallPosition:
     arrival: int
     twin: int = 0
     step: int = field(default=0, compare=False)
+    within: "CallPosition | None" = field(default=None, compare=False)  # the call whose body makes it
 
 
 class WriteLog:
@@ -60,6 +61,10 @@ class WriteLog:
             self._digests.append(ended.hexdigest())
         return self._digests[count]
 
+    def keys(self, turn: int) -> list[str]:
+        """The keys of all turns before this one."""
+        return self._keys[: bisect_left(self._places, CallPosition(turn, -1, -1))]
+
     def _forget_digests(self) -> None:
         self._hasher = hashlib.sha256(b"[")
         self._digests = [""]  # by number of keys
@@ -77,7 +82,12 @@ class CallLog:
         self._entries: list[tuple[CallPosition, Transition]] = []
         self._writes = WriteLog()
         self._turns_seen: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._within: defaultdict[int, list[str]] = defaultdict(list)  # writes, by arrival of the call around
         self._announced: dict[str, tuple[int, int, int]] = {}
+        self._left: dict[int, tuple[list[str], Counter[str]]] = {}  # all ids, ids left
+        self._runs: dict[int, int] = {}  # by turn: the turn of its node's latest run
+        self._earlier: dict[int, int] = {}  # by such a turn: that of the run before it
+        self._open: Counter[int] = Counter()  # calls of a turn that have not ended
         self._reserved: dict[str, int] = {}
         self._steps = 0
         self._answered: dict[tuple[str, str], Answer] = {}
@@ -99,6 +109,7 @@ class CallLog:
                 return False
             self._unclaimed = tuple(call_ids)
             self._turn += 1
+            self._left[self._turn] = list(call_ids), Counter(call_ids)
             for index, call_id in enumerate(call_ids):
                 twin = requests[:index].count(requests[index]) if requests else 0
                 self._announced[call_id] = (self._turn, index, twin)
@@ -112,8 +123,16 @@ class CallLog:
             turn = self._announced.get(call_id, (0, 0, 0))[0] if call_id is not None else 0
             return turn, sum(known[0] == turn for known in self._announced.values()) if turn else 1
 
-    def place(self, call: Call) -> CallPosition:
-        """Give a call its place; a call that no model asked for is a turn of its own."""
+    def place(self, call: Call, within: CallPosition | None = None) -> CallPosition:
+        """Give a call its place; a call that no model asked for is a turn of its own.
+
+        LangGraph runs a node again after an interrupt and for a retry policy: its calls are made again, and
+        those of one run are a turn of their own, after what the earlier run did.
+
+        Args:
+            call: the call.
+            within: the call whose real body makes this one.
+        """
         with self._lock:
             self._arrivals += 1
             self._unclaimed = ()
@@ -126,12 +145,50 @@ class CallLog:
             if step is None:
                 step = self._steps = self._steps + 1
             turn, index, twin = known
-            return CallPosition(turn, index, self._arrivals, twin, step)
+            if known[0] in self._left:
+                turn = self._run(turn, str(call.call_id))
+            self._open[turn] += 1
+            return CallPosition(turn, index, self._arrivals, twin, step, within)
+
+    def _run(self, turn: int, call_id: str) -> int:
+        """The turn of a node's run that a call is made in; a call that is made again begins a new run."""
+        ids, left = self._left[turn]
+        if left[call_id] < 1:
+            self._turn += 1
+            self._earlier[self._turn] = self._runs.get(turn, turn)
+            self._runs[turn] = self._turn
+            left.clear()
+            left.update(ids)
+        left[call_id] -= 1
+        return self._runs.get(turn, turn)
+
+    def awaits(self, call_id: str | None) -> bool:
+        """Whether calls that a model asked for together with this one are still to be made."""
+        with self._lock:
+            turn = self._announced.get(call_id, (0, 0, 0))[0] if call_id is not None else 0
+            return turn in self._left and self._left[turn][1].total() > 0
+
+    def end(self, place: CallPosition) -> None:
+        """The call at a place has an answer, or is broken off."""
+        with self._lock:
+            self._open[place.turn] -= 1
+
+    def overlaps(self, place: CallPosition) -> bool:
+        """Whether calls of an earlier run of the same node are still under way: LangGraph leaves threads."""
+        with self._lock:
+            return self._open[self._earlier.get(place.turn, 0)] > 0
 
     def after(self, place: CallPosition) -> str:
         """Name the state that a call at this place meets (`vocabulary.history_digest`)."""
         with self._lock:
-            return self._writes.before(place.turn)
+            if place.within is None:
+                return self._writes.before(place.turn)
+            keys: list[str] = []
+            outer = place
+            while outer.within is not None:
+                outer = outer.within
+                keys[:0] = self._within[outer.arrival]
+            return history_digest([*self._writes.keys(outer.turn), *keys])
 
     def seen(self, call: Call, after: str, place: CallPosition) -> int:
         """How often this very call was answered in this very state before this place."""
@@ -164,8 +221,13 @@ class CallLog:
                 split=self._split,
                 elapsed_s=elapsed_s,
                 recorded_at=at,
+                within=place.within.step if place.within is not None else 0,
             )
             self._entries.append((place, entry))
+            if place.within is not None:
+                if effect.changes_environment and took_effect(answer):
+                    self._within[place.within.arrival].append(call.key)
+                return entry
             insort(self._turns_seen[call.key, after], place.turn)
             if effect.changes_environment and took_effect(answer):
                 self._writes.add(place, call.key)
@@ -188,9 +250,16 @@ class CallLog:
         """All entries by place, steps numbered from 1: the same for every thread timing."""
         with self._lock:
             ordered = sorted(self._entries, key=lambda item: item[0])
+        numbers = {place.step: number for number, (place, _) in enumerate(ordered, start=1)}
         return tuple(
-            entry if entry.step == number else replace(entry, step=number)
-            for number, (place, entry) in enumerate(ordered, start=1)
+            replace(
+                entry,
+                step=numbers[place.step],  # a call around that a person was asked about has no entry yet
+                within=numbers.get(entry.within, numbers[place.step]) if entry.within else 0,
+            )
+            if place.step != numbers[place.step] or entry.within
+            else entry
+            for place, entry in ordered
             if before_turn is None or place.turn < before_turn
         )
 

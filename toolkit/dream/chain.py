@@ -1,8 +1,9 @@
 """What answers a call: recorded, composed, analogous, then "I cannot tell"; and the models behind that.
 
-The recording of this very call in this very state comes first. What code makes of the state and of the
-mined tool models comes next, at its calibrated support; below the threshold the dream abstains. Everything
-is mined from the tenant's own recordings when the first call of the run is asked, once.
+The recording of this very call in this very state comes first. What a person declared of the tool comes
+next, then the tool's program, and where that says nothing with enough confidence, what follows from the state
+of the world; below the threshold the dream abstains. Everything is mined from the tenant's own recordings
+when the first call that needs it is asked, once.
 
 A dream without a part (`simulate.disable`) shows what that part is worth; its answers become abstentions:
 
@@ -15,10 +16,10 @@ A dream without a part (`simulate.disable`) shows what that part is worth; its a
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from dreamgym_kit.dream.programs.dreaming import ProgramAnswer
 from dreamgym_kit.dream.programs.experience import ProgramTracker
+from dreamgym_kit.dream.programs.rules_files import ToolRules
 from dreamgym_kit.dream.recorded import RecordedExperience, abstention
-from dreamgym_kit.dream.state.dreaming import Told, consider
+from dreamgym_kit.dream.state.dreaming import consider
 from dreamgym_kit.dream.state.observed import answer_of
 from dreamgym_kit.dream.state.stated import DECLARED, StatedModel
 from dreamgym_kit.dream.state_tracker import AllRecordings, StateTracker, environment_of
@@ -45,6 +46,7 @@ class ChainedExperience:
         threshold: 0..1, the calibrated support below which the dream does not answer.
         stated: what a person declared or a model drafted of tools, by tool.
         specs: the agent's tools: the defaults of their arguments.
+        rules: programs that a person wrote, by tool.
     """
 
     waits = False
@@ -57,49 +59,66 @@ class ChainedExperience:
         threshold: float = 0.5,
         stated: Mapping[str, StatedModel] | None = None,
         specs: Mapping[str, ToolSpec] | None = None,
+        rules: Mapping[str, ToolRules] | None = None,
     ) -> None:
-        self.recorded, self._threshold = recorded, threshold
+        self.recorded, self._threshold, self._models = recorded, threshold, stated or {}
         self.following = StateTracker(all_recordings, stated=stated)
-        self.programs = ProgramTracker(all_recordings, specs or {})
+        self.programs = ProgramTracker(all_recordings, specs or {}, rules=rules)
 
     async def answer(self, call: Call, situation: Situation) -> Answer:
         """See `ExperienceModel.answer`."""
         exact = await self.recorded.answer(call, situation)
         if exact.final or not exact.unanswered or not is_exact(dict(call.args)):
             return exact
-        with self.following.lock:
-            knowledge = self.following.knowledge(situation.tenant)
-            if call.tool in self.following.asking(situation.tenant):
+        with self.programs.lock:
+            programs = self.programs.programs(situation.tenant)
+            if call.tool in programs.asking:
                 return replace(exact, final=True)
-            unknown = self.following.secrets(situation.tenant).unknown(
-                call, self.recorded.match.ignored(call.tool), situation.history
-            )
-            program = self.programs.consider(call, situation)
+            ignored = self.recorded.match.ignored(call.tool)
+            unknown = programs.secrets.unknown(call, ignored, situation.history)
+            program, is_outdated = None, False
+            if unknown is None:
+                program, is_outdated = self.programs.consider(call, situation)
+        if unknown is not None:  # only a person can say what it answers to a secret that nobody recorded
+            why = f"{call.tool} was not recorded with this secret in '{unknown}'"
+            exact = replace(exact, why=why, final=True)
+        sure = program is not None and program.confidence >= self._threshold
+        # older knowledge is not asked where a program is sure, or where it is no more than that
+        only_declared = unknown is not None or (not self._models and (sure or is_outdated))
+        derived, is_declared = self._of_state(call, situation, only_declared=only_declared)
+        if program is not None and not is_declared and program.confidence >= derived.confidence:
+            why = f"program of {call.tool}: {program.why}"
+            like = Answer(source=Source.DERIVED, confidence=round(program.confidence, 4), why=why)
+            derived = answer_of(program.wrap(program.out), like)
+        if derived.unanswered:
+            return exact
+        if derived.confidence < self._threshold:
+            why = f"{exact.why}; confidence {derived.confidence:.2f}, required {self._threshold:.2f}"
+            return replace(exact, why=why)
+        return derived
+
+    def prepare(self, tenant: str) -> None:
+        """Mine a tenant's recordings now: it takes long, and the first call of a run would wait."""
+        with self.programs.lock:
+            self.programs.programs(tenant)
+        with self.following.lock:
+            self.following.knowledge(tenant)
+
+    def _of_state(self, call: Call, situation: Situation, *, only_declared: bool) -> tuple[Answer, bool]:
+        """What the state and the models of tools say, and whether a person declared it of this very tool."""
+        if only_declared and call.tool not in self._models:
+            return abstention("no declared model"), False
+        with self.following.lock:
             followed = self.following.follow(situation)
             args = followed.renaming.symbolic(escaped_args(call.args))
-            told, _ = consider(knowledge, followed.state, environment_of(situation), call.tool, args)
-            if unknown is not None:  # only a person can say what it answers to a secret that nobody recorded
-                told, program = [one for one in told if one.basis == DECLARED], None
-                why = f"{call.tool} was not recorded with this secret in '{unknown}'"
-                exact = replace(exact, why=why, final=True)
-            best = told[0] if told else None
-            if program is not None and _is_better(program, best):
-                seen, support, source = program.wrap(program.out), program.confidence, Source.DERIVED
-                why = f"program of {call.tool}: {program.why}"
-            elif best is not None:
-                seen = followed.concrete(best.seen, situation, call)
-                support, source, why = best.support, best.provenance, best.why
-            else:
-                return exact
-            if support < self._threshold:
-                why = f"{exact.why}; confidence {support:.2f}, required {self._threshold:.2f}"
-                return replace(exact, why=why)
-            return answer_of(seen, Answer(source=source, confidence=round(support, 4), why=why))
-
-
-def _is_better(program: ProgramAnswer, other: Told | None) -> bool:
-    """Whether a program's answer is given; what a person declared comes first, whatever was mined."""
-    return other is None or (other.basis != DECLARED and program.confidence >= other.support)
+            knowledge, world = self.following.knowledge(situation.tenant), environment_of(situation)
+            told, _ = consider(knowledge, followed.state, world, call.tool, args)
+            best = next((one for one in told if one.basis == DECLARED or not only_declared), None)
+            if best is None:
+                return abstention("no model says anything"), False
+            like = Answer(source=best.provenance, confidence=round(best.support, 4), why=best.why)
+            answer = answer_of(followed.concrete(best.seen, situation, call), like)
+            return answer, best.basis == DECLARED
 
 
 def chain_over(
@@ -145,7 +164,8 @@ class FallbackChain:
             return answer
         other = await self.then.answer(call, situation)
         if other.unanswered:
-            why, nearest = f"{answer.why}; {other.why}", other.nearest or answer.nearest
+            why = "; ".join(filter(None, (answer.why, other.why)))
+            nearest = other.nearest or answer.nearest
             return replace(other, nearest=nearest, why=why) if answer.unanswered else answer
         return other if answer.unanswered or other.confidence > answer.confidence else answer
 

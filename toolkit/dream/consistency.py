@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import getitem
 
+from dreamgym_kit.dream import things
 from dreamgym_kit.dream.decision import MAX_CHANGES, Decision
 from dreamgym_kit.dream.state.claims import (
     Claim,
@@ -206,13 +207,29 @@ class ConsistencyCheck:
         return every
 
     def _thing(self, entity: str, seen: JsonValue) -> str:
-        """The id that a change is of: as it was said, or the one id among its words ("order o9")."""
-        named = {*mentioned(dict(self._args)), *mentioned(seen)}
-        words = [entity, *_WORDS.split(entity)]
-        found = [word for word in words if word and (word in named or self._state.has_heard(word))]
-        if not found:
-            raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
-        return found[0]
+        """The id that a change is of: as it was said, or the one id among its words ("order o9").
+
+        It is named by the call or its answer, or a call of this episode told of it together with one that is.
+        """
+        named = {name.casefold(): name for name in (*mentioned(seen), *mentioned(dict(self._args)))}
+        words = [word for word in (entity, *_WORDS.split(entity)) if word]
+        for word in words:
+            if word.casefold() in named:
+                return named[word.casefold()]
+        made = {record.thing[1] for record in things.records(seen, self._call)}
+        near = {*things.identifiers(self._call.args), *made}
+        for word in words:
+            if self._state.has_heard(word) and self._told_together(word, near):
+                return word
+        raise NotSerializable(f"set: nothing that is known is named '{entity[:60]}'")
+
+    def _told_together(self, thing: str, named: set[str]) -> bool:
+        for entry in self._situation.history:
+            content = things.opened(entry.answer.content)
+            words = {*things.identifiers(entry.call.args), *things.identifiers(content)}
+            if thing in words and words & named:
+                return True
+        return False
 
     def _check_effect(self, claim: Claim, step: HistoryStep, after: State) -> None:
         """One change against the tool's recorded effects, where those rest on enough."""
@@ -238,6 +255,9 @@ class ConsistencyCheck:
         if decision.like is None or examples[decision.like - 1].environment == self._situation.environment:
             return
         given = {*mentioned(dict(self._args))}
+        if self._situation.tool.effect.changes_environment:  # what a write makes may have the same number
+            made = next(iter(things.records(seen, self._call)), None)
+            given |= {made.thing[1]} if made is not None else set()
         theirs = set(mentioned(observation(examples[decision.like - 1].answer)))
         for path, value in walk(seen, depth=8):
             name = next((str(part) for part in reversed(path) if isinstance(part, str)), "")

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.answer_schema import AnswerSchema
 from dreamgym_kit.dream.calibration import CEILING
-from dreamgym_kit.dream.structured_output import closed, read_object
+from dreamgym_kit.dream.structured_output import closed, read_literal, read_object
 from dreamgym_kit.errors import NotSerializable
 from dreamgym_kit.serialization import JsonValue, escaped
-from dreamgym_kit.types import Answer, Call, Effect, Source, ToolSpec, Transition
+from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
 
 MAX_CHANGES = 2
 """Changed facts of one call; models get more than that wrong nearly always (arXiv 2605.07247)."""
 _MAX_ANSWER = 20_000  # characters of what a decision may hold
+_MAX_REASON = 600  # characters that are kept
 _LEAF_TYPES = ["string", "number", "boolean", "null"]
+_CARRIED_ANYWHERE = 10  # numbers below it stand for too many things to be an argument's copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +57,30 @@ SCHEMA: Mapping[str, JsonValue] = closed(
 )
 
 
+_READ: Mapping[str, JsonValue] = {
+    **SCHEMA,
+    "required": ["outcome"],
+    "properties": {**SCHEMA["properties"], "answer": {}},
+}
+"""What is read: fields that were left out say nothing, and `answer` may be the value itself."""
+
+
 def read_decision(text: str) -> Decision:
     """Read a model's words.
 
     Raises:
         NotSerializable: not one JSON object of the schema; says what is wrong, for one repair.
     """
-    output = read_object(text, SCHEMA, max_bytes=_MAX_ANSWER)
+    output = read_object(text, _READ, max_bytes=_MAX_ANSWER)
     return Decision(
-        reasoning=output["reasoning"],
+        reasoning=output.get("reasoning", ""),
         outcome=output["outcome"],
-        like=output["like"],
-        leaves={leaf["path"]: leaf["value"] for leaf in output["leaves"]},
-        answer=output["answer"],
-        error=output["error"],
-        changes=tuple(output["set"]),
-        confidence=float(output["confidence"]),
+        like=output.get("like") or None,  # examples are counted from 1
+        leaves={leaf["path"]: leaf["value"] for leaf in output.get("leaves", ())},
+        answer=output.get("answer"),
+        error=output.get("error", ""),
+        changes=tuple(output.get("set", ())),
+        confidence=float(output.get("confidence", 0.0)),
     )
 
 
@@ -93,7 +103,9 @@ def render(
         NotSerializable: it points at what is not there or changes what this tool cannot; for one repair.
     """
     if decision.outcome == "unknown":
-        return Answer(source=Source.UNANSWERED, confidence=0.0, why="the model cannot tell either")
+        reason = _reason(decision)
+        why = f"the model cannot tell either{f': {reason}' if reason else ''}"
+        return Answer(source=Source.UNANSWERED, confidence=0.0, why=why)
     if decision.changes and not tool.effect.changes_environment:
         raise NotSerializable(f"set: {call.tool} only reads; it changes nothing")
     if len(decision.changes) > MAX_CHANGES:
@@ -102,7 +114,7 @@ def render(
         )
     example = _example(decision.like, call, examples)
     if decision.outcome == "error":
-        return _failure(decision, tool, example)
+        return _failure(decision, example)
     changes = tuple(
         {
             "entity": str(_argument(change["entity"], call)),
@@ -119,8 +131,8 @@ def render(
     elif example.answer.error is not None or example.answer.update is not None:
         raise NotSerializable(f"like: example {decision.like} is no plain successful answer")
     else:
-        carried = _carried(example.answer.content, _replacements(example.call, call))
-        content = _filled(carried, decision.leaves, call)
+        content = _filled(_carried(example.answer.content, example.call, call), decision.leaves, call)
+        _check_said_twice(decision, content, examples, form)
         artifact = _artifact(example.answer, content)
     return Answer(
         content=content,
@@ -128,11 +140,12 @@ def render(
         source=Source.MODEL,
         confidence=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
+        why=_reason(decision),
         changes=changes,
     )
 
 
-def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> Answer:
+def _failure(decision: Decision, example: Transition | None) -> Answer:
     """A failure: the example's own words where one is cited."""
     if decision.changes:
         raise NotSerializable("set: a call that failed changes nothing")
@@ -147,7 +160,7 @@ def _failure(decision: Decision, tool: ToolSpec, example: Transition | None) -> 
         source=Source.MODEL,
         confidence=CEILING[form_of(decision)] * decision.confidence,
         cites=(example.id,) if example is not None else (),
-        why=f"reasoned for a {Effect(tool.effect)} tool",
+        why=_reason(decision),
     )
 
 
@@ -178,30 +191,63 @@ def _filled(form: JsonValue, leaves: Mapping[str, JsonValue], call: Call) -> Jso
     return form
 
 
-def _replacements(example: Call, call: Call) -> dict[str, str]:
-    """What an example's arguments were, by what this call's are: copying is code's work."""
-    given = {name: value for name, value in call.args.items() if isinstance(value, str)}
-    return {
-        value: given[name]
-        for name, value in example.args.items()
-        if isinstance(value, str) and len(value) > 1 and name in given and given[name] != value
-    }
+def _reason(decision: Decision) -> str:
+    """Why the tool answers so, in the model's words: kept with the answer."""
+    return " ".join(decision.reasoning.split())[:_MAX_REASON]
 
 
-def _carried(form: JsonValue, replacements: Mapping[str, str]) -> JsonValue:
-    """The form with this call's arguments where the example has its own: as whole values and as words."""
-    if not replacements:
-        return form
+def _check_said_twice(
+    decision: Decision, content: JsonValue, examples: Sequence[Transition], form: AnswerSchema | None
+) -> None:
+    """An answer beside an example that gives the form says the same; else nobody knows which is meant."""
+    if decision.answer is not None and _only_text(content) != _only_text(
+        _parsed(decision.answer, examples, form)
+    ):
+        raise NotSerializable(
+            f"like, answer: example {decision.like} with its leaves gives {json.dumps(content)[:200]}, and "
+            "answer says otherwise; send one of the two"
+        )
+
+
+def _carried(form: JsonValue, example: Call, call: Call, name: str = "") -> JsonValue:
+    """The form with this call's arguments where the example has its own: copying is code's work.
+
+    Texts, lists and larger numbers are carried as whole values and, but for lists, as words of a text; what
+    could stand for anything (flags, small numbers, single letters) only in a field of the argument's name.
+    """
+    own = name in call.args and name in example.args
+    if own and form == example.args[name] and isinstance(form, type(example.args[name])):
+        return call.args[name]
     if isinstance(form, dict):
-        return {name: _carried(value, replacements) for name, value in form.items()}
+        return {key: _carried(value, example, call, key) for key, value in form.items()}
+    changed = [
+        (value, call.args[key])
+        for key, value in example.args.items()
+        if key in call.args and call.args[key] != value and _is_telling(value)
+    ]
+    for before, after in changed:
+        if form == before and isinstance(form, type(before)):
+            return after
     if isinstance(form, list):
-        return [_carried(value, replacements) for value in form]
+        return [_carried(value, example, call) for value in form]
+    words = {str(before): str(after) for before, after in changed if not isinstance(before, list)}
     if not isinstance(form, str):
         return form
-    if form in replacements:
-        return replacements[form]
-    words = "|".join(map(re.escape, sorted(replacements, key=len, reverse=True)))
-    return re.sub(rf"(?<!\w)(?:{words})(?!\w)", lambda found: replacements[found[0]], form)
+    inner = _as_object(form)
+    if inner is not None:  # text that holds JSON, as MCP servers send it
+        carried = _carried(inner, example, call)
+        return form if carried == inner else json.dumps(carried, ensure_ascii=False)
+    if not words:
+        return form
+    pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    return re.sub(rf"(?<!\w)(?<!\d\.)(?:{pattern})(?!\w)(?!\.\d)", lambda match: words[match[0]], form)
+
+
+def _is_telling(value: JsonValue) -> bool:
+    """Whether a value that stands elsewhere too is very likely a copy of the argument."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return abs(value) >= _CARRIED_ANYWHERE
+    return isinstance(value, (str, list)) and len(value) > (isinstance(value, str))
 
 
 def _with_leaf(form: JsonValue, parts: Sequence[str], value: JsonValue, path: str) -> JsonValue:
@@ -261,17 +307,22 @@ def _only_text(content: JsonValue) -> JsonValue:
     return content if inner is None else inner
 
 
-def _parsed(text: str, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
-    """A whole answer as the tool gives its answers: an object where its examples or its form are objects."""
-    if form is not None and form.wants_object:
-        return escaped(read_json(text))
-    if any(
-        isinstance(example.answer.content, (dict, list))
-        for example in examples
-        if example.answer.error is None
-    ):
-        return escaped(read_json(text))
-    return text
+def _parsed(answer: JsonValue, examples: Sequence[Transition], form: AnswerSchema | None) -> JsonValue:
+    """A whole answer as the tool gives its answers: a text where its form or its examples are texts.
+
+    Where neither tells, a text that is JSON is the object it spells: code that calls a tool reads fields.
+    """
+    known = [example.answer.content for example in examples if example.answer.error is None]
+    objects = any(isinstance(content, (dict, list)) for content in known)
+    if not isinstance(answer, str):
+        texts = (form is not None and form.is_text) or (bool(known) and not objects)
+        return json.dumps(answer, ensure_ascii=False) if texts else escaped(answer)
+    if (form is not None and form.wants_object) or objects:
+        return escaped(read_literal(answer))
+    if (form is not None and form.schema) or known:
+        return answer
+    inner = _as_object(answer)
+    return answer if inner is None else escaped(inner)
 
 
 def _as_object(text: str) -> JsonValue | None:

@@ -7,6 +7,7 @@ data like any other: whether it is kept, the recordings say (`state.evidence`).
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from dreamgym_kit.settings.tool_models import TESTS, WRITING, ToolModelSettings,
 from dreamgym_kit.types import ToolSpec
 
 _MAX_DRAFT = 40_000  # characters
+_SELECTOR = re.compile(r"\[\w+=[^\]]+\](?:\.[\w.]+)?")  # of a row, as paths have it
 _PAIR = {"of": {"type": "string"}, "name": {"type": "string"}}
 
 
@@ -187,6 +189,10 @@ def _change(change: Mapping[str, Any]) -> dict[str, JsonValue]:
     for operation in change["operations"]:
         if "$" in operation["path"]:
             raise NotSerializable(f"changes: '{operation['path'][:60]}' is no path of fields")
+        if operation["kind"] != "delete" and _SELECTOR.fullmatch(str(_value(operation["value"]))):
+            raise NotSerializable(
+                f"changes: '{operation['value'][:60]}' selects a row: it is a path, of the kind delete"
+            )
         if operation["kind"] == "delete":
             data.setdefault("delete", []).append(operation["path"])
         else:

@@ -114,12 +114,13 @@ async def judge_cut_off(outcome: Outcome, checker: Checker | None, why: str) -> 
 
 def unmet(expect: Mapping[str, JsonValue], transitions: Sequence[Transition]) -> str | None:
     """The first expectation that does not hold, as a sentence; None when all do."""
-    called = Counter(entry.call.tool for entry in transitions)
+    called = Counter(entry.call.tool for entry in transitions if not entry.within)
+    everything = [entry.call.tool for entry in transitions]
     for tool in expect.get("calls") or ():
         if not called[str(tool)]:
             return f"{tool} was never called"
     for pattern in expect.get("forbid") or ():
-        found = next((tool for tool in called if fnmatchcase(tool, str(pattern))), None)
+        found = next((tool for tool in everything if fnmatchcase(tool, str(pattern))), None)
         if found:
             return f"{found} was called, which the task forbids"
     for tool, most in (expect.get("max") or {}).items():

@@ -8,18 +8,19 @@ confidence is worth, only calls are asked that code alone could not answer: thos
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
 
 from dreamgym_kit.dream.calibration import ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience, chain_over
 from dreamgym_kit.dream.llm_experience import ReasonedExperience
-from dreamgym_kit.dream.state.models import ToolModels
+from dreamgym_kit.dream.programs.forms import Fields, Get, ListOf, MadeUp, MakeRecord, Program
+from dreamgym_kit.dream.programs.model import Model
 from dreamgym_kit.dream.state.observed import observation
-from dreamgym_kit.dream.state.values import copy_json, field_path, spell, walk
+from dreamgym_kit.dream.state.values import copy_json, spell
+from dreamgym_kit.dream.state.wrapping import opened
 from dreamgym_kit.interfaces import Account, ExperienceModel, Situation
+from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Answer, Source, Split, ToolSpec, Transition
 
 _MIN_WORLDS = 4
@@ -29,6 +30,8 @@ Reasoner = Callable[[Sequence[Transition], ChainedExperience], ReasonedExperienc
 """Makes the model's side over the recordings that it may see."""
 Finish = Callable[[ChainedExperience, Sequence[Transition]], ExperienceModel]
 """Makes the whole dream of the chain over the recordings that it may see."""
+_SIGN = "made up"
+_Path = tuple[str | int, ...]
 RecordedCall = tuple[Transition, Situation]
 """A recorded call, and where it stood."""
 
@@ -81,7 +84,7 @@ async def fidelity(
     for row, situation in calls:
         answer = await dream.answer(row.call, situation)
         answered += not answer.unanswered
-        exact += is_exactly(answer, row, chain.following.knowledge(row.tenant).models)
+        exact += is_exactly(answer, row, chain.programs.programs(row.tenant).model)
     return Fidelity(len(calls), answered, exact)
 
 
@@ -125,7 +128,7 @@ async def audit_reasoned(
             decided = await model.decide(row.call, situation)
         if decided is None or decided.answer.unanswered:
             return None
-        exact = is_exactly(decided.answer, row, chain.following.knowledge(row.tenant).models)
+        exact = is_exactly(decided.answer, row, chain.programs.programs(row.tenant).model)
         return ReasonedTrial(decided.form, decided.confidence, exact)
 
     trials = await asyncio.gather(*(tried(*call) for call in drawn_calls(left, most, seed)))
@@ -162,20 +165,63 @@ def drawn_calls(calls: Sequence[RecordedCall], most: int, seed: int) -> list[Rec
     return [calls[place] for place in sorted(place for _, _, place in sorted(turns)[:most])]
 
 
-def is_exactly(answer: Answer, row: Transition, models: ToolModels) -> bool:
+def is_exactly(answer: Answer, row: Transition, model: Model) -> bool:
     """Whether an answer is the recorded one, as the agent sees both."""
     tool = row.call.tool
-    return not answer.unanswered and as_seen(answer, tool, models) == as_seen(row.answer, tool, models)
+    return not answer.unanswered and as_seen(answer, tool, model) == as_seen(row.answer, tool, model)
 
 
-def as_seen(answer: Answer, tool: str, models: ToolModels) -> str:
+def as_seen(answer: Answer, tool: str, model: Model | None) -> str:
     """What the agent sees, with a sign in place of ids that the tool makes up."""
-    seen = copy_json(observation(answer))
-    made_up = models.fresh.get(tool, {})
-    for path, _ in list(walk(seen)):
-        if path and field_path(path) in made_up:
-            reduce(getitem, path[:-1], seen)[path[-1]] = "made up"
-    return spell(seen)
+    seen = observation(answer)
+    return spell(without_made_up(seen, tool, model) if model is not None else seen)
+
+
+def without_made_up(seen: JsonValue, tool: str, model: Model) -> JsonValue:
+    """An observation with a sign in place of what the tool makes up."""
+    places = made_up_places(model, tool)
+    if not places:
+        return seen
+    inside, wrap = opened(copy_json(seen))
+    for place in places:
+        inside = _with_sign(inside, place)
+    return wrap(inside)
+
+
+def made_up_places(model: Model, tool: str) -> frozenset[_Path]:
+    """By the programs of a tool's successes."""
+    if tool not in model.tools:
+        return frozenset()
+    says = model.tools[tool].says.items()
+    return frozenset(
+        place for (ok, _), program in says if ok and program is not None for place in _places(program)
+    )
+
+
+def _places(program: Program, path: _Path = ()) -> Iterator[_Path]:
+    if isinstance(program, MadeUp) or (isinstance(program, Get) and program.names[0].startswith("next.")):
+        yield path
+    elif isinstance(program, MakeRecord):
+        for field, form in program.fields.items():
+            yield from _places(form, (*path, field))
+        for field, (form, _) in program.optional.items():
+            yield from _places(form, (*path, field))
+    elif isinstance(program, Fields):
+        for field, form in program.fields:
+            yield from _places(form, (*path, field))
+    elif isinstance(program, ListOf):
+        for place, form in enumerate(program.items):
+            yield from _places(form, (*path, place))
+
+
+def _with_sign(value: JsonValue, place: _Path) -> JsonValue:
+    if not place:
+        return _SIGN
+    if isinstance(value, dict) and place[0] in value:
+        value[str(place[0])] = _with_sign(value[str(place[0])], place[1:])
+    elif isinstance(value, list) and isinstance(place[0], int) and place[0] < len(value):
+        value[place[0]] = _with_sign(value[place[0]], place[1:])
+    return value
 
 
 def _real(rows: Iterable[Transition]) -> list[Transition]:

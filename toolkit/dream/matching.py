@@ -9,7 +9,7 @@ arguments that differ; and `[match]` is proposed where it could answer the call.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.faults import took_effect
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.settings.secrets import MARK, MASK, secret_arguments
 from dreamgym_kit.types import Answer, Call, Nearest, Transition, history_digest
 
 _SHORTEST = 4  # characters of a value that is looked for inside a longer text
@@ -62,7 +63,7 @@ class Match:
         found = []
         for entry in entries:
             found.append(before.get(entry.after, entry.after))
-            if entry.effect.changes_environment and took_effect(entry.answer):
+            if entry.writes and took_effect(entry.answer):
                 exact.append(entry.call.key)
                 narrow.append(self.key(entry.call))
                 before[history_digest(exact)] = history_digest(narrow)
@@ -70,7 +71,7 @@ class Match:
 
     def after(self, history: Iterable[Transition]) -> str:
         """The state that a call after all of these meets."""
-        writes = (one for one in history if one.effect.changes_environment and took_effect(one.answer))
+        writes = (one for one in history if one.writes and took_effect(one.answer))
         return history_digest([self.key(write.call) for write in writes])
 
     def refilled(self, answer: Answer, recorded: Call, now: Call) -> Answer:
@@ -221,3 +222,44 @@ def _writes_before(entry: Transition, recorded: Sequence[Placed]) -> tuple[Call,
         and took_effect(one.entry.answer)
     ]
     return tuple(one.call for one in sorted(writes, key=lambda one: one.step)[-_MAX_WRITES:])
+
+
+class SecretUses:
+    """With which secrets tools were called, and what else those calls said.
+
+    What a tool answers to another password nobody can derive from its answer to the right one.
+    """
+
+    def __init__(self, rows: Iterable[Transition]) -> None:
+        self._by_tool: dict[str, list[tuple[dict[str, str], Mapping[str, JsonValue]]]] = {}
+        for row in rows:
+            if marks := secret_arguments(row.call.args):
+                self._by_tool.setdefault(row.call.tool, []).append((marks, row.call.args))
+
+    def unknown(self, call: Call, ignored: Container[str], history: Sequence[Transition]) -> str | None:
+        """The argument with a secret that was not recorded with what the call says; None: there is none.
+
+        A recorded secret may come with arguments that were never recorded (the next order under the same
+        API key), but not with one that was recorded with other secrets only (another user's password).
+        `ignored`: arguments whose values do not matter. `history`: what it told (a new token) is known.
+        """
+        recorded = self._by_tool.get(call.tool, ())
+        for path, mark in secret_arguments(call.args).items():
+            if path.split(".")[0].split("[")[0] in ignored or _was_told(mark, history):
+                continue
+            theirs = [args for marks, args in recorded if marks.get(path) in (mark, MASK)]
+            if not theirs and mark != MASK:
+                return path
+            for name, value in call.args.items():
+                if isinstance(value, (str, int)) and "<masked" not in str(value):
+                    same = [args for _, args in recorded if args.get(name) == value]
+                    if same and mark != MASK and not any(args.get(name) == value for args in theirs):
+                        return path
+        return None
+
+
+def _was_told(mark: str, history: Iterable[Transition]) -> bool:
+    """Whether an answer told this secret, other than one that only repeats what its call said."""
+    secret = MARK.findall(mark)[0]
+    answers = [one.answer for one in history if secret not in str(one.call.args)]
+    return any(secret in str((one.content, one.artifact, one.update)) for one in answers)

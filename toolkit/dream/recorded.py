@@ -1,10 +1,11 @@
 """Experience model that only repeats what was seen: no guesses.
 
 A recording answers a call when tool, arguments, world and seed are the same *and* the same
-world-changing calls came before it, in the same order. So a read after a write is never answered
-from a recording made before that write. A call recorded several times in that very state is answered
-in the order seen, and the last answer repeats (a poll that ended "done" stays "done"). Where episodes
-were told different things in one state (a world that nobody reset), a read abstains.
+world-changing calls came before it, in the same order. So a read after a write is never answered from
+a recording made before that write. What the body of a call called answers only where the agent itself was
+never told, and only if that call reads. A call recorded several times in that very state is answered in the
+order seen, and the last answer repeats (a poll that ended "done" stays "done"). Where episodes were told
+different things in one state (a world that nobody reset), a read abstains.
 
 A tool that asked a person before it answered asks again, and its answer is looked up by the replies. A reply
 that was not recorded is an abstention, and so is any other call of such a tool: no other source may guess
@@ -13,13 +14,14 @@ past the question.
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import cast
 
 from dreamgym_kit.canonical import canonical
 from dreamgym_kit.dream.matching import Match, Placed, nearest, only_differs
+from dreamgym_kit.dream.programs.values import CLOCK
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue, is_exact
 from dreamgym_kit.settings.secrets import MASK, secret_arguments, some_secret
@@ -68,6 +70,8 @@ class RecordedExperience:
             return question
         told = known.told.get((call.key, situation.after))
         chosen = _choose(told, known.told, situation) if told else None
+        if chosen is None and (below := known.below.get((call.key, situation.after))):
+            chosen = _choose(below, known.below, situation)
         if chosen is None and self.match.ignore:
             chosen = self._alike(call, situation, known)
         if chosen is None and known.some_secret:
@@ -79,6 +83,9 @@ class RecordedExperience:
                 "recordings of this call disagree; was the environment reset before each episode?"
             )
         answer = chosen[0].answer
+        often = situation.seen >= max(map(len, told.values())) if told else False
+        if often and isinstance(answer.content, str) and CLOCK.fullmatch(answer.content):
+            return abstention("no recording asked for the time so often in one episode")
         if self.match.ignore:
             answer = self.match.refilled(answer, chosen[0].call, call)
         return Answer(
@@ -141,24 +148,46 @@ class _Known:
 
     Attributes:
         told: by state, what each episode was told.
+        below: the same of calls that the bodies of reads made.
         compared: the same without the arguments that `[match]` ignores; empty where it ignores none.
         asking: tools that asked a person.
-        asked: of these, by the key of the call without replies.
+        asked: of these, by the key of the call without replies; `asked_anywhere`: in whatever state.
         placed: all, with the states that they met.
         some_secret: whether marks of secrets stand in it that keep no identity.
     """
 
     def __init__(self, recorded: Iterable[Transition], match: Match) -> None:
         everything = list(recorded)
-        real = [entry for entry in everything if entry.answer.source is Source.REAL]
+        made = [entry for entry in everything if entry.answer.source is Source.REAL]
+        real = [entry for entry in made if not entry.within]
         after = _afters(everything, match) if match.ignore else {}
         self.told = _by_state(real, attrgetter("key"), {})
+        self.below = _by_state(_below_reads(made), attrgetter("key"), {}) if len(real) < len(made) else {}
         self.compared = _by_state(real, match.key, after) if match.ignore else {}
         self.some_secret = any(MASK in secret_arguments(entry.call.args).values() for entry in real)
         self.asking = frozenset(entry.call.tool for entry in real if entry.call.replies)
         asked = [entry for entry in real if entry.call.tool in self.asking]
         self.asked = _by_state(asked, _bare_key, {})
+        # a call that stops at its question is not recorded: only the run after the reply is, in its own state
+        self.asked_anywhere: dict[str, _Told] = {}
+        for (bare, _), told in self.asked.items():
+            for episode, entries in told.items():
+                self.asked_anywhere.setdefault(bare, {}).setdefault(episode, []).extend(entries)
         self.placed = tuple(Placed(entry, _met(entry, after)) for entry in real)
+
+
+def _below_reads(made: Sequence[Transition]) -> Iterator[Transition]:
+    """Calls that other calls made, none of which changes what the agent's later calls meet."""
+    by_step = {(entry.episode, entry.step): entry for entry in made}
+    for entry in made:
+        around: Transition | None = entry
+        while around is not None and around.within:
+            around = by_step.get((entry.episode, around.within))
+            if around is None or around.effect.changes_environment:
+                break
+        else:
+            if entry.within:
+                yield entry
 
 
 def _afters(recorded: Iterable[Transition], match: Match) -> dict[str, str]:
@@ -202,7 +231,7 @@ def _question(call: Call, situation: Situation, known: "_Known") -> Answer | Non
     person is asked.
     """
     bare = _bare_key(call)
-    told = known.asked.get((bare, situation.after), {})
+    told = known.asked.get((bare, situation.after)) or known.asked_anywhere.get(bare, {})
     before = sum(
         one.call.tool == call.tool and one.after == situation.after and _bare_key(one.call) == bare
         for one in situation.history

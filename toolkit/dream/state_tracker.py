@@ -7,14 +7,13 @@ a call is taken into the state whoever told it, so that an answer is known to al
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
 from dreamgym_kit.dream.state.advance import TOLD, forget
 from dreamgym_kit.dream.state.audit import learn
 from dreamgym_kit.dream.state.claims import Claim, Known, claimed, claims_of, known_after
-from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.dreaming import Knowledge, follow
 from dreamgym_kit.dream.state.entities import records
 from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode, recordings, step_of
@@ -26,7 +25,6 @@ from dreamgym_kit.dream.state.volatile import Renaming
 from dreamgym_kit.dream.state.worlds import start
 from dreamgym_kit.interfaces import Situation
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.settings.secrets import MARK, MASK, secret_arguments
 from dreamgym_kit.types import Answer, Call, Source, Transition
 
 AllRecordings = Callable[[str], Iterable[Transition]]
@@ -55,8 +53,6 @@ class StateTracker:
     ) -> None:
         self._all, self._stated, self._calibrated = all_recordings, stated, calibrated
         self._knowledge: dict[str, Knowledge] = {}
-        self._asking: dict[str, frozenset[str]] = {}
-        self._secrets: dict[str, SecretUses] = {}
         self._no_denials: dict[str, frozenset[tuple[str, str]]] = {}
         self._episodes: OrderedDict[tuple[str, str, str], TrackedEpisode] = OrderedDict()
         self._keeps_known = False
@@ -70,22 +66,10 @@ class StateTracker:
         """What was mined for a tenant."""
         if tenant not in self._knowledge:
             rows = list(self._all(tenant))
-            self._asking[tenant] = frozenset(row.call.tool for row in rows if row.call.replies)
-            self._secrets[tenant] = SecretUses(rows)
             self._knowledge[tenant] = learn(
                 recordings(rows), stated=self._stated, calibrated=self._calibrated
             )
         return self._knowledge[tenant]
-
-    def asking(self, tenant: str) -> frozenset[str]:
-        """Tools that asked a person in some recording: what they answer hangs on a reply."""
-        self.knowledge(tenant)
-        return self._asking[tenant]
-
-    def secrets(self, tenant: str) -> "SecretUses":
-        """With which secrets the tenant's tools were called."""
-        self.knowledge(tenant)
-        return self._secrets[tenant]
 
     def no_denials(self, tenant: str) -> frozenset[tuple[str, str]]:
         """Failures of reads that recordings show of things that are there."""
@@ -94,11 +78,6 @@ class StateTracker:
             episodes = (one for recorded in knowledge.pool.episodes.values() for one in recorded)
             self._no_denials[tenant] = no_denials(knowledge.models, episodes)
         return self._no_denials[tenant]
-
-    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
-        """What each threshold gave on held-out recordings; empty where nothing was mined, or too little."""
-        knowledge = self._knowledge.get(tenant)
-        return knowledge.curve if knowledge is not None else ()
 
     def follow(self, situation: Situation) -> "TrackedEpisode":
         """The state after the episode's history, from where it was followed to last time."""
@@ -121,47 +100,6 @@ class StateTracker:
         while len(self._episodes) > _MAX_EPISODES:
             self._episodes.popitem(last=False)
         return followed
-
-
-class SecretUses:
-    """With which secrets tools were called, and what else those calls said.
-
-    What a tool answers to another password nobody can derive from its answer to the right one.
-    """
-
-    def __init__(self, rows: Iterable[Transition]) -> None:
-        self._by_tool: dict[str, list[tuple[dict[str, str], Mapping[str, JsonValue]]]] = {}
-        for row in rows:
-            if marks := secret_arguments(row.call.args):
-                self._by_tool.setdefault(row.call.tool, []).append((marks, row.call.args))
-
-    def unknown(self, call: Call, ignored: Container[str], history: Sequence[Transition]) -> str | None:
-        """The argument with a secret that was not recorded with what the call says; None: there is none.
-
-        A recorded secret may come with arguments that were never recorded (the next order under the same
-        API key), but not with one that was recorded with other secrets only (another user's password).
-        `ignored`: arguments whose values do not matter. `history`: what it told (a new token) is known.
-        """
-        recorded = self._by_tool.get(call.tool, ())
-        for path, mark in secret_arguments(call.args).items():
-            if path.split(".")[0].split("[")[0] in ignored or _was_told(mark, history):
-                continue
-            theirs = [args for marks, args in recorded if marks.get(path) in (mark, MASK)]
-            if not theirs and mark != MASK:
-                return path
-            for name, value in call.args.items():
-                if isinstance(value, (str, int)) and "<masked" not in str(value):
-                    same = [args for _, args in recorded if args.get(name) == value]
-                    if same and mark != MASK and not any(args.get(name) == value for args in theirs):
-                        return path
-        return None
-
-
-def _was_told(mark: str, history: Iterable[Transition]) -> bool:
-    """Whether an answer told this secret, other than one that only repeats what its call said."""
-    secret = MARK.findall(mark)[0]
-    answers = [one.answer for one in history if secret not in str(one.call.args)]
-    return any(secret in str((one.content, one.artifact, one.update)) for one in answers)
 
 
 class TrackedEpisode:

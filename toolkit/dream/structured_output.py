@@ -4,6 +4,7 @@ All text that came from tools, agents or tasks is data between lines that bear a
 know. A mark that any of the data holds, however it is spelled, is drawn anew, so no text can close a fence.
 """
 
+import ast
 import json
 import re
 import secrets
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from jsonschema import Draft202012Validator
 
-from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.bounded_json import check_bounds, read_json
 from dreamgym_kit.chat import ChatMessage, ChatReply, ChatRequest
 from dreamgym_kit.errors import EndpointError, NotSerializable
 from dreamgym_kit.interfaces import Account, ChatEndpoint
@@ -23,6 +24,9 @@ from dreamgym_kit.types import Transition
 
 _MAX_PART = 4_000  # characters of one part of the data
 _MAX_BYTES = 100_000
+_MAX_STARTS = 8  # objects that are looked for in a reply
+_MARKS = re.compile(r'\\.|["{}]', re.DOTALL)
+_PYTHON = re.compile(r"[{\[,:]\s*(?:'|True\b|False\b|None\b)")
 _NO_LETTERS = re.compile(r"[\W_]+")
 T = TypeVar("T")
 
@@ -120,21 +124,90 @@ def closed(**properties: JsonValue) -> dict[str, JsonValue]:
 
 
 def read_object(text: str, schema: Mapping[str, JsonValue], *, max_bytes: int = _MAX_BYTES) -> dict[str, Any]:
-    """Read a model's words, which may stand in a fence of Markdown's.
+    """Read the JSON object of a model's reply, whatever stands around it.
+
+    Reasoning in `<think>` tags, fences of Markdown, words before and after are passed over; of several
+    objects the last that fits counts, as a model that corrects itself means its last word. Objects as Python
+    prints them are read too. So a reply whose packaging alone is wrong costs no second call.
 
     Raises:
-        NotSerializable: not one JSON object of the schema; says where and what is wrong.
+        NotSerializable: no JSON object of the schema; names the field and what is wanted.
     """
-    inner = text.strip()
-    if inner.startswith("```") and inner.endswith("```"):
-        inner = inner.removeprefix("```json").removeprefix("```").removesuffix("```").strip()
-    output: dict[str, Any] = read_json(inner, max_bytes=max_bytes)
-    errors = Draft202012Validator(dict(schema)).iter_errors(output)
-    wrong = min(errors, key=lambda error: list(map(str, error.path)), default=None)
-    if wrong is not None:
-        place = ".".join(map(str, wrong.absolute_path)) or "the object"
-        raise NotSerializable(f"{place}: {wrong.message[:200]}")
-    return output
+    if len(text) > max_bytes:
+        raise NotSerializable(f"larger than {max_bytes} bytes")
+    validator, problem = Draft202012Validator(dict(schema)), ""
+    for candidate in reversed(_objects_in(text[text.rfind("</think>") + 1 :])):
+        try:
+            output = read_literal(candidate)
+        except NotSerializable as error:
+            problem = problem or str(error)
+            continue
+        wrong = _problem(validator, output)
+        if wrong is None and re.search("[\ud800-\udfff]", json.dumps(output, ensure_ascii=False)):
+            wrong = "a text holds half of a surrogate pair, which is no character"
+        if wrong is None:
+            return output  # type: ignore[no-any-return]
+        problem = problem or wrong
+    raise NotSerializable(problem or "a JSON object is missing: send one, and nothing else")
+
+
+def read_literal(text: str) -> Any:
+    """Read a JSON value, or one as Python prints it ('single quotes', True, None).
+
+    Raises:
+        NotSerializable: neither; says why it is not JSON.
+    """
+    try:
+        return read_json(text)
+    except NotSerializable as error:
+        if not _PYTHON.search(text):
+            raise
+        try:
+            check_bounds(text)
+            return read_json(json.dumps(ast.literal_eval(text.strip()), allow_nan=False))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, NotSerializable):
+            raise error from None
+
+
+def _objects_in(text: str) -> list[str]:
+    """The outermost objects of a text, in their order; where none ends, the text from the first brace on."""
+    found: list[str] = []
+    start = text.find("{")
+    for _ in range(_MAX_STARTS):
+        if start < 0:
+            break
+        end = _end_of_object(text, start)
+        if end < 0 and not found:
+            found.append(text[start:])
+        elif end > 0:
+            found.append(text[start:end])
+        start = text.find("{", max(end, start + 1))
+    return found
+
+
+def _end_of_object(text: str, start: int) -> int:
+    """Where the object ends that begins at `start`; -1 where it does not."""
+    depth, quoted = 0, False
+    for mark in _MARKS.finditer(text, start):
+        if mark[0] == '"':
+            quoted = not quoted
+        elif not quoted and mark[0] in "{}":
+            depth += 1 if mark[0] == "{" else -1
+            if depth == 0:
+                return mark.end()
+    return -1
+
+
+def _problem(validator: Draft202012Validator, output: JsonValue) -> str | None:
+    """What keeps an object from fitting its schema, with its place."""
+    errors = sorted(validator.iter_errors(output), key=lambda error: list(map(str, error.absolute_path)))
+    if not errors:
+        return None
+    wrong = errors[0]
+    place = ".".join(map(str, wrong.absolute_path)) or "the object"
+    text = f"{place}: {wrong.message[:200]}"
+    missing = [error.message for error in errors if error.validator == "required" and error is not wrong]
+    return f"{text}; {'; '.join(missing)[:200]}" if missing else text
 
 
 def call_data(entry: Transition) -> dict[str, JsonValue]:
@@ -192,7 +265,7 @@ def fence(mark: str, name: str, text: str) -> str:
 
 def spell_line(value: JsonValue) -> str:
     """One line: a line of data can never look like a line of ours."""
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(value, ensure_ascii=False)
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")
     return text if len(text) <= _MAX_PART else f"{text[:_MAX_PART]} (cut: {len(text)} characters)"
 

@@ -83,15 +83,7 @@ Detector = Callable[[Case], Iterable[Finding]]
 
 def took_effect(step: Transition) -> bool:
     """Whether a call may have changed the world: it succeeded, or nobody knows since it timed out."""
-    return not step.answer.unanswered and (step.answer.error is None or timed_out(step))
-
-
-def timed_out(step: Transition) -> bool:
-    """Whether the answer leaves open what happened."""
-    if step.answer.error is None:
-        return False
-    text = f"{step.answer.error_type} {step.answer.error}".lower()
-    return any(mark in text for mark in ("timeout", "time-out", "timed out", "no answer", "504"))
+    return not step.answer.unanswered and (step.answer.error is None or step.answer.timed_out)
 
 
 def severity_of(effect: Effect) -> str:

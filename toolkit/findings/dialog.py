@@ -20,7 +20,6 @@ from dreamgym_kit.findings.case import (
     called,
     severity_of,
     text_of,
-    timed_out,
     took_effect,
 )
 from dreamgym_kit.findings.text import (
@@ -291,7 +290,7 @@ def _mended(case: Case, failed: Transition) -> bool:
             return True
         if not claimed and later.effect.changes_environment and _HANDS_ON.search(later.call.tool):
             return True
-        if timed_out(failed) and not later.effect.changes_environment and near:
+        if failed.answer.timed_out and not later.effect.changes_environment and near:
             return True
     return False
 
@@ -356,7 +355,7 @@ def _was_so(case: Case, deed: ToolAction) -> bool:
 
 def _wrong_figure(done: list[Transition], sentence: str) -> str:
     """An amount or id in the claim that no such call had, where such calls have amounts or ids at all."""
-    if any(timed_out(step) for step in done):
+    if any(step.answer.timed_out for step in done):
         return ""
     values = [[dict(step.call.args), step.answer.content] for step in done]
     amounts = {number for value in values for leaf in leaves(value) for number in numbers(str(leaf))}

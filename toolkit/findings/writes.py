@@ -13,7 +13,7 @@ from typing import Any
 
 from dreamgym_kit.argument_effects import of_call
 from dreamgym_kit.canonical import digest
-from dreamgym_kit.findings.case import Case, brief, called, severity_of, timed_out, took_effect
+from dreamgym_kit.findings.case import Case, brief, called, severity_of, took_effect
 from dreamgym_kit.findings.text import KnownValues, ids, leaves, made_up, negated
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Effect, Finding, Transition
@@ -102,7 +102,7 @@ def _plain(value: JsonValue) -> JsonValue:
 def _asked_again(case: Case, first: Transition, later: Transition) -> bool:
     """Whether the user, told of the first call, asked for another; a time-out tells nobody anything."""
     place = case.place(first)
-    if place is None or timed_out(first):
+    if place is None or first.answer.timed_out:
         return False
     heard = [text for at, text in case.said("user", before=later) if at > place]
     return any(_AGAIN.search(text) and not _ASKS.search(text) and not negated(text) for text in heard)
@@ -133,7 +133,8 @@ def _counts(group: list[Transition], transitions: Sequence[Transition]) -> bool:
     """Whether one of these calls was made though an earlier one may have taken effect."""
     acted = [entry for entry in group if took_effect(entry)]
     missed = sum(
-        timed_out(entry) and _seen_unchanged(entry, later, transitions) for entry, later in pairwise(acted)
+        entry.answer.timed_out and _seen_unchanged(entry, later, transitions)
+        for entry, later in pairwise(acted)
     )
     again = [entry for entry in group if acted and entry.step > acted[0].step and not entry.answer.unanswered]
     return len(again) - missed > 0
@@ -157,7 +158,7 @@ def _seen_unchanged(first: Transition, second: Transition, transitions: Sequence
 
 def _finding(group: list[Transition]) -> Finding:
     first = group[0]
-    hidden = ", after a time-out" if any(timed_out(entry) for entry in group[:-1]) else ""
+    hidden = ", after a time-out" if any(entry.answer.timed_out for entry in group[:-1]) else ""
     times = "twice" if len(group) == 2 else f"{len(group)} times"
     return Finding(
         kind="repeated_write",

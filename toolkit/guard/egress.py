@@ -149,7 +149,7 @@ class _Guard:
         """Let an attempt pass, or answer one that is not permitted."""
         if not self.permits(attempt):
             self.meet(event, attempt)
-        elif attempt.setting is Setting.HOSTS:
+        elif attempt.setting is Setting.HOSTS and attempt.over not in _kits:
             self.note(attempt)
 
     def meet(self, event: str, attempt: AuditedAction) -> None:

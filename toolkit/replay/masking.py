@@ -490,8 +490,16 @@ class Masker:
             secret = secret or self._asks(name, value)
         elif not secret and type(value) not in _BARE:
             lists = isinstance(value, (list, tuple))
-            secret = (names_secret(name) or name in self._fields) and (lists or _holds_secrets(name))
+            named = names_secret(name) or name in self._fields
+            secret = named and (lists or _holds_secrets(name))
+            if named and not lists:
+                value = {part: self._wrapped(name, part, item) for part, item in value.items()}
         return self.text(name), self._plain(value, depth, secret=secret)
+
+    def _wrapped(self, name: str, part: object, value: JsonValue) -> JsonValue:
+        """A part of an object under the name of a secret: the secret itself, or a fact about it."""
+        given = isinstance(value, str) and str(part).lower() in _WRAPPING and self._asks(name, value)
+        return self._whole(value) if given else value
 
     def _whole(self, value: str) -> str:
         """The mark of a text that is a secret; a header's scheme stays before it."""
@@ -569,6 +577,11 @@ _PARTS = ("content", "artifact", "error", "update", "why", "changes")
 _NEAREST = Codec(Nearest)
 
 
+_WRAPPING = frozenset(
+    {"value", "values", "raw", "text", "#text", "plain", "plaintext", "cleartext", "data", "content",
+     "current", "new", "old", "default", "$value", "_value"}
+)  # fmt: skip
+"""Keys of an object that stands for a single value."""
 _CONTAINER = re.compile(r"(creds|credentials|secrets|passwords)$", re.IGNORECASE)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.errors import NotSerializable
-from dreamgym_kit.replay.records import dump_record, transition_from_record, transition_to_record
+from dreamgym_kit.replay.records import TRANSITIONS, dump_record, transition_from_record
 from dreamgym_kit.replay.transfer import UnreadableLine
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Source, Transition
@@ -31,7 +31,7 @@ def to_attributes(transition: Transition) -> dict[str, Attribute]:
     Raises:
         NotSerializable: a value in it has no JSON form.
     """
-    record = transition_to_record(transition)
+    record = TRANSITIONS.write(transition)
     call, answer = dict(record["call"]), dict(record["answer"])
     args, content = call.pop("args"), answer.pop("content")
     as_text = isinstance(content, str) and _has_utf8(content)

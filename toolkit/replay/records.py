@@ -12,7 +12,7 @@ from dreamgym_kit.bounded_json import check_bounds, read_json
 from dreamgym_kit.codec import Codec
 from dreamgym_kit.errors import NotSerializable, StoreError
 from dreamgym_kit.serialization import JsonValue
-from dreamgym_kit.types import SCHEMA_VERSION, Transition
+from dreamgym_kit.types import SCHEMA_VERSION, Source, Transition
 
 TRANSITIONS = Codec(Transition, schema=SCHEMA_VERSION, computed="id")
 _spell = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -22,8 +22,11 @@ def transition_to_record(transition: Transition) -> dict[str, JsonValue]:
     """Give a transition as a JSON object with every field and its content-addressed `id`.
 
     Raises:
-        NotSerializable: a value in it has no JSON form, or a field is not what the vocabulary says.
+        NotSerializable: a value in it has no JSON form, a field is not what the vocabulary says, or the
+            answer was imagined.
     """
+    if transition.answer.source is Source.IMAGINED:
+        raise NotSerializable("it is an imagined answer, and no recording")
     return TRANSITIONS.write(transition)
 
 

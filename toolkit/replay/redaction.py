@@ -242,7 +242,7 @@ def redact_episode(transitions: Sequence[Transition], redactor: Redactor) -> lis
     """
     ordered = sorted(transitions, key=lambda step: step.step)
     changed = {step.step: _redacted(step, redactor) for step in ordered}
-    writes = [step for step in ordered if step.effect.changes_environment]
+    writes = [step for step in ordered if step.writes]
     old = [history_digest([write.call.key for write in writes[:count]]) for count in range(len(writes) + 1)]
     new = [
         history_digest([changed[step.step].call.key for step in writes[:count]])

@@ -14,8 +14,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -148,8 +147,8 @@ Rank = Callable[[frozenset[Source], int], Mapping[str, Sequence[int]]]
 """Gives the best rows of these provenances by ranking name, at most so many of each."""
 
 
-Same = Callable[[Sequence[int]], Sequence[int]]
-"""Gives a number for each row that is equal for rows that say the same (see `sameness`)."""
+Same = Callable[[Sequence[int]], Iterable[int]]
+"""Gives a number for each row that is equal for rows that say the same (see `sameness`), read as needed."""
 
 
 def retrieve(query: HybridQuery, rank: Rank, same: Same) -> list[Fused]:
@@ -209,9 +208,11 @@ def _distinct(k: int, sources: frozenset[Source], rank: Rank, same: Same, seen: 
         for match, mark in zip(fused, same([match.row for match in fused]), strict=True):
             if mark not in seen:
                 first.setdefault(mark, match)
+                if len(first) == k:
+                    return first
         whole = all(len(rows) < depth for rows in rankings.values())
-        if len(first) >= k or whole:
-            return dict(islice(first.items(), k))
+        if whole:
+            return first
         depth *= 4
 
 

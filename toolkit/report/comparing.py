@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dreamgym_kit.report.colors import PLAIN, Paint, fold, hung
-from dreamgym_kit.report.executed import executed_short
+from dreamgym_kit.report.gate_rules import executed_short
 from dreamgym_kit.report.metrics import EFFECT_ORDER, MARKS, EpisodeLine, RunMetrics, natural
 from dreamgym_kit.report.percent import format_points
 from dreamgym_kit.report.sanitize import one_line, shown
@@ -78,6 +78,7 @@ class Comparison:
     faults: tuple[int, int]  # calls that a plan made to fail, before and after
     differs: tuple[str, ...]  # settings in which the runs differ, other than the agent
     executed: tuple[tuple[Executed, ...], tuple[Executed, ...]] = ((), ())  # real calls, before and after
+    imagined: bool = False  # whether verdicts that count rest on imagined answers
 
     @property
     def word(self) -> Conclusion:
@@ -87,7 +88,8 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The one sentence about it."""
-        return self.beating.phrase("the run before", "the run after")
+        sentence = self.beating.phrase("the run before", "the run after")
+        return f"{sentence} It rests on imagined answers, which prove nothing." if self.imagined else sentence
 
     @property
     def pass_rate(self) -> Change | None:
@@ -144,6 +146,9 @@ def compared(before: RunMetrics, after: RunMetrics, *, names: tuple[str, str]) -
         faults=(before.faults, after.faults),
         differs=tuple(differing(before, after)),
         executed=(_executed(before), _executed(after)),
+        imagined=any(
+            line.imagined and line.verdict.conclusive for line in (*before.episodes, *after.episodes)
+        ),
     )
 
 

@@ -10,20 +10,22 @@ refund-03.2  "My yoga mat from order A-1416 arrived broken."
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dreamgym_kit.dream.matching import MISSING, same
 from dreamgym_kit.report.colors import GLUE, PLAIN, Paint, fold, glued, hung
-from dreamgym_kit.report.differences import format_nearest
 from dreamgym_kit.report.metrics import CRITICAL
 from dreamgym_kit.report.percent import duration, format_count
 from dreamgym_kit.report.sanitize import clean, one_line
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import (
     MAX_SHOWN,
+    Call,
     Episode,
     Finding,
+    Nearest,
     Source,
     Transition,
     UserTurn,
@@ -115,6 +117,7 @@ class _Layout:
         yield line.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"
+        stop += f", blame: {episode.blame}" if episode.blame is not None else ""
         calls = format_count(len(episode.transitions), "call")
         model_calls = format_count(episode.model_calls, "model call")
         yield f" {calls}, {model_calls}, {duration(episode.elapsed_s)}{stop}"
@@ -146,6 +149,9 @@ class _Layout:
         called = call_text(one_line(step.call.tool), args, most=self._most, how=_HOW)
         text = hung(f"  {step.step:>2}  ", f"{called} -> {_answer(step, self._most)}  {tail}")
         yield self._tagged(text, tail, self._colour(step))
+        if step.answer.source in (Source.MODEL, Source.IMAGINED) and step.answer.why:
+            reason = cut_end(one_line(step.answer.why), self._most, _HOW)
+            yield fold(f"{_BESIDE}because {reason}", indent=len(_BESIDE))
         if step.answer.nearest is not None:
             history = [transition for transition in self._episode.transitions if transition.step < step.step]
             for line in format_nearest(step.call, step.answer.nearest, history, self._most):
@@ -225,3 +231,71 @@ def telling(episode: Episode) -> Iterator[Utterance | Transition | UserTurn]:
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+
+
+_MOST = 300  # characters of one value
+
+
+def shown(value: object, most: int = _MOST) -> str:
+    """A value on one line, as Python's repr would have it, cut where it is long; no terminal obeys it."""
+    text = "nothing" if value is MISSING else repr(value)
+    return clean(text if len(text) <= most else f"{text[: most - 3]}...")
+
+
+def shown_call(tool: str, args: Mapping[str, object]) -> str:
+    """A call as one would write it."""
+    return f"{clean(tool)}({', '.join(f'{clean(name)}={shown(value)}' for name, value in args.items())})"
+
+
+def changes(recorded: JsonValue, now: JsonValue, where: str = "", most: int = _MOST) -> list[str]:
+    """Where two values differ, path by path: "payment: recorded 'p1', now 'p2'"."""
+    if same(recorded, now):
+        return []
+    if isinstance(recorded, Mapping) and isinstance(now, Mapping):
+        names = [*recorded, *(name for name in now if name not in recorded)]
+        return [
+            line
+            for name in names
+            for line in changes(
+                recorded.get(name, MISSING),
+                now.get(name, MISSING),
+                f"{where}.{name}" if where else str(name),
+                most,
+            )
+        ]
+    if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+        pairs = enumerate(zip(recorded, now, strict=True))
+        return [line for place, (old, new) in pairs for line in changes(old, new, f"{where}[{place}]", most)]
+    return [f"{clean(where) or 'value'}: recorded {shown(recorded, most)}, now {shown(now, most)}"]
+
+
+def format_nearest(call: Call, near: Nearest, history: Iterable[Transition], most: int = _MOST) -> list[str]:
+    """Lines below an unanswered call: which recording came nearest, and what differs.
+
+    Args:
+        call: the call of now.
+        near: the recording.
+        history: the episode's calls before.
+        most: characters shown of a value.
+    """
+    lines = [f"nearest recording ({clean(near.episode)}, call {near.step}):"]
+    lines += [
+        f"  {change}"
+        for name in near.differs
+        for change in changes(near.call.args.get(name, MISSING), call.args.get(name, MISSING), name, most)
+    ]
+    replied, now = ([reply.reply for reply in each.replies] for each in (near.call, call))
+    lines += [f"  {change}" for change in changes(replied, now, "replies", most)]
+    if near.elsewhere:
+        writes = [step.call for step in history if step.effect.changes_environment]
+        lines += [
+            f"  changed before it: recorded {_written_calls(near.writes)}",
+            f"                     now      {_written_calls(writes)}",
+        ]
+    answer = near.content if near.error is None else near.error
+    lines.append(f"  {'answer' if near.error is None else 'error'}: {shown(answer, most)}")
+    return lines
+
+
+def _written_calls(calls: Sequence[Call]) -> str:
+    return " -> ".join(shown_call(call.tool, call.args) for call in calls) or "nothing"

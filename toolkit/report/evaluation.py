@@ -8,6 +8,7 @@ family by family.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from dreamgym_kit.codec import Codec
 from dreamgym_kit.report.colors import PLAIN, Paint, fold, labelled
 from dreamgym_kit.report.comparing import differing, first_line
 from dreamgym_kit.report.gate_rules import Rule, verdict_of
@@ -17,6 +18,7 @@ from dreamgym_kit.report.metrics import RunMetrics, natural
 from dreamgym_kit.report.percent import format_points, whole_bounds, whole_percent
 from dreamgym_kit.report.sanitize import one_line, shown
 from dreamgym_kit.report.terminal import executed_first, verdict
+from dreamgym_kit.rollout.journal import RENAMED_FIELDS
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.comparison import Conclusion, PairedComparison, beaten
 from dreamgym_kit.trust.outcomes import (
@@ -305,3 +307,58 @@ def _families(evaluation: Evaluation) -> str:
     if len(names) > _FAMILIES:
         lines.append(f"  {len(names) - _FAMILIES} more; all: --json")
     return "\n".join(lines)
+
+
+WHOLE = "nothing"  # is left out: what the others are held against
+DREAM_ONLY = ("history", "state", "retrieval", "reasoning")
+LEARNING_ONLY = ("curriculum", "faults")  # matter only where something is learned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationRow:
+    """A dream without one part."""
+
+    part: str
+    calls: int = 0  # held-out recorded calls that were put to it
+    answered: int = 0
+    exact: int = 0
+    dream: float | None = None  # success of the policy in it, of decided episodes, 0..1
+    inconclusive: int = 0  # episodes of that which the dream could not tell
+    real: float | None = None  # real success of what learned in it, 0..1
+    against_whole: str | None = None  # that, held against what learned in the whole dream
+    alarm: str | None = None  # what ended its training early
+
+
+ROWS = Codec(AblationRow, renamed=RENAMED_FIELDS)
+
+
+def render_ablation(rows: Sequence[AblationRow]) -> str:
+    """The table as text; the whole dream first."""
+    head = ("without", "answered", "exact", "success in it", "inconclusive", "learned in it, real")
+    body = [head, *(_cells(row) for row in rows)]
+    widths = [max(len(cells[place]) for cells in body) for place in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in body
+    ]
+    notes = [f"  without {row.part}: {row.against_whole}" for row in rows if row.against_whole]
+    notes += [f"  without {row.part}: an alarm ended its training: {row.alarm}" for row in rows if row.alarm]
+    return "\n".join([*(f" {line}".rstrip() for line in lines), *([""] if notes else []), *notes])
+
+
+def _cells(row: AblationRow) -> tuple[str, ...]:
+    return (
+        row.part,
+        _share(row.answered, row.calls),
+        _share(row.exact, row.calls),
+        _percent(row.dream),
+        str(row.inconclusive) if row.dream is not None or row.inconclusive else "-",
+        _percent(row.real),
+    )
+
+
+def _share(count: int, of: int) -> str:
+    return f"{100 * count / of:.1f} %" if of else "-"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

@@ -39,10 +39,11 @@ def word(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
     required EVALUATED. `also`: rules that hold beside those of its gate.
     """
     verdict, evaluates = verdict_of((*summary.rules(), *also)), summary.fact(EVALUATES)
-    if verdict is Verdict.PASSED and evaluates == "measured":
-        return "EVALUATED"
-    if verdict is Verdict.PASSED and summary.fact("mode") == "record" and evaluates is None:
-        return "RECORDED"
+    if verdict is Verdict.PASSED:
+        rests = any(line.imagined for line in summary.episodes if line.verdict.conclusive)
+        measured = "RECORDED" if summary.fact("mode") == "record" and evaluates is None else verdict.upper()
+        measured = "EVALUATED" if evaluates == "measured" else measured
+        return f"{measured} (imagined)" if rests else measured
     if verdict is not Verdict.INCONCLUSIVE or not summary.not_run:
         return verdict.upper()
     stopped = str(summary.fact("stopped") or "")
@@ -58,7 +59,18 @@ def format_counts(counts: Mapping[Verdict, int]) -> str:
 
 def headline(summary: RunMetrics, *, also: Sequence[Rule] = ()) -> str:
     """The verdict with the counts of all episodes; `also` as for `word`."""
-    return f"{word(summary, also=also)}  {format_counts(summary.by_verdict)}"
+    counts, imagined = format_counts(summary.by_verdict), format_would(summary)
+    if imagined:
+        inconclusive = f"{summary.inconclusive} {Verdict.INCONCLUSIVE}"
+        counts = counts.replace(inconclusive, f"{inconclusive} (imagined: {imagined})")
+    return f"{word(summary, also=also)}  {counts}"
+
+
+def format_would(summary: RunMetrics) -> str:
+    """What inconclusive episodes would be, had imagined answers counted; empty where none rests on any."""
+    if not any(line.imagined for line in summary.episodes if line.verdict is Verdict.INCONCLUSIVE):
+        return ""
+    return f"{summary.would(Verdict.PASSED)} would pass, {summary.would(Verdict.FAILED)} would fail"
 
 
 def format_broken(rules: Sequence[Rule]) -> list[str]:
@@ -104,14 +116,15 @@ class Cause:
     episodes: tuple[str, ...]
     reason: str
     traceback: tuple[str, ...] = ()
+    outcome: str = ""  # the verdict as it is shown
 
     def __str__(self) -> str:
         name, *more = (one_line(episode) for episode in self.episodes)
         if self.verdict is Verdict.ERROR and more:
-            return f"{len(self.episodes)} episodes  error: {one_line(self.reason)}"
+            return f"{len(self.episodes)} episodes  {self.outcome or self.verdict}: {one_line(self.reason)}"
         same = ", ".join(_short_id(other, name) for other in more[:5])
         rest = f" and {len(more) - 5} more" if len(more) > 5 else ""
-        text = f"{name}  {self.verdict}: {one_line(self.reason)}"
+        text = f"{name}  {self.outcome or self.verdict}: {one_line(self.reason)}"
         return f"{text} (same in {same}{rest})" if more else text
 
 
@@ -139,7 +152,13 @@ def causes(summary: RunMetrics) -> list[Cause]:
     order = (Verdict.FAILED, Verdict.ERROR, Verdict.INCONCLUSIVE)
     groups = sorted(by_cause.values(), key=lambda lines: (order.index(lines[0].verdict), -len(lines)))
     return [
-        Cause(lines[0].verdict, tuple(line.id for line in lines), lines[0].reason, lines[0].traceback)
+        Cause(
+            lines[0].verdict,
+            tuple(line.id for line in lines),
+            lines[0].reason,
+            lines[0].traceback,
+            lines[0].outcome,
+        )
         for lines in groups
     ]
 
@@ -192,7 +211,7 @@ def format_coverage(summary: RunMetrics) -> str:
     counts = summary.sources
     rules = any(counts.get(source) for source in GROUNDED if source is not Source.RECORDED)
     dreamt = sum(tool.dreamt for tool in summary.tools)
-    came = {source: counts.get(source, 0) for source in (*GROUNDED, Source.MODEL)}
+    came = {source: counts.get(source, 0) for source in (*GROUNDED, Source.MODEL, Source.IMAGINED)}
     parts = [f"{count} {source}" for source, count in came.items() if count]
     parts += [f"{summary.presumed} of these presumed"] if summary.presumed else []
     parts += [f"{summary.abstentions} unanswered"] if summary.abstentions else []
@@ -204,6 +223,39 @@ def format_coverage(summary: RunMetrics) -> str:
     if weakest is not None:
         text += f"; weakest: {one_line(weakest.name)} ({weakest.grounded} of {weakest.dreamt})"
     return text
+
+
+def format_imagined(summary: RunMetrics) -> str:
+    """Imagined answers by tool, and which tasks to record first; empty where there are none."""
+    invented = {tool.name: count for tool in summary.tools if (count := tool.sources.get(Source.IMAGINED, 0))}
+    if not invented:
+        return ""
+    named = [f"{one_line(name)} {count}" for name, count in sorted(invented.items(), key=lambda row: -row[1])]
+    text = f"{sum(invented.values())} answers that prove nothing: {_listed(named, ' tools')}"
+    known = summary.fact("environment_facts")
+    replaced = (
+        [str(why) for row in known if isinstance(row, Mapping) for why in row.get("replaced") or ()]
+        if isinstance(known, list)
+        else []
+    )
+    if replaced:
+        text += f"; recordings replaced {len(replaced)} earlier ones: {one_line(replaced[0])}"
+    tasks = _covering(summary, set(invented))
+    if tasks and all(map(selectable, tasks)):
+        text += f"; record first: dreamgym-kit record -k {shlex.quote(' or '.join(tasks[:_SELECTED]))}"
+    return text
+
+
+def _covering(summary: RunMetrics, left: set[str]) -> list[str]:
+    """Few tasks that call all these tools between them."""
+    used = {
+        task: {tool for line in lines for tool, _, _ in line.uses} for task, lines in summary.tasks.items()
+    }
+    tasks: list[str] = []
+    while left and used and used[best := max(used, key=lambda task: len(left & used[task]))] & left:
+        tasks.append(best)
+        left = left - used.pop(best)
+    return tasks
 
 
 def format_unanswered(summary: RunMetrics) -> list[str]:
@@ -394,6 +446,7 @@ def format_figures(summary: RunMetrics) -> list[tuple[str, str]]:
         ("Side effects", format_changes(summary)),
         ("Unaccounted", format_unaccounted(summary)),
         ("Coverage", format_coverage(summary) if dreamt else ""),
+        ("Imagined", format_imagined(summary)),
         *(_rows("Unanswered", format_unanswered(summary) if dreamt else [])),
         ("Fidelity", format_fidelity(summary) if dreamt else ""),
         ("Findings", format_findings(summary)),

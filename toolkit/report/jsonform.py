@@ -14,6 +14,8 @@ Fields (schema 2; a later version adds fields and keeps these):
     gate         [{"key", "passed": bool, "verdict": the run's where it broke, else null, "measured", "limit",
                   "why": text, "at": [{"episode", "step"}]}]
     counts       {"passed", "failed", "inconclusive", "errors": int}; of all episodes
+    imagined     {"episodes": int that rest on imagined answers, "would_pass", "would_fail": int of the
+                  inconclusive ones, had these counted}
     pass_rate    {"value", "low", "high": mean over tasks of the passed share of conclusive episodes with its
                   95 % interval by task, "all_low", "all_high": that mean had all others failed, or passed};
                   0..1, or null where no episode is conclusive
@@ -121,6 +123,7 @@ def summary_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
             | {"verdict": str(line.verdict)}
             | _picked(line, "reason", "stop", "calls", "anomaly")
             | {"step": line.anomaly_step, "faults": line.faults, "traceback": list(line.traceback)}
+            | {"blame": None if line.blame is None else str(line.blame)}
             for line in summary.episodes
         ],
     }
@@ -141,6 +144,11 @@ def verdict_to_json(summary: RunMetrics) -> dict[str, JsonValue]:
             for rule in summary.rules()
         ],
         "counts": _picked(summary, "passed", "failed", "inconclusive", "errors"),
+        "imagined": {
+            "episodes": summary.imagined,
+            "would_pass": summary.would(Verdict.PASSED),
+            "would_fail": summary.would(Verdict.FAILED),
+        },
         "pass_rate": {name: once and getattr(once, field) for name, field in _PASS_RATE.items()},
     }
 

@@ -13,7 +13,7 @@ from dreamgym_kit.codec import NEVER
 from dreamgym_kit.report.gate_rules import Rule, rules_of, verdict_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.trust.outcomes import Share, passed_once, task_outcomes
-from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Effect, Executed, Source, Spend, Verdict
+from dreamgym_kit.types import EXIT_EXECUTED, REACHED, Blame, Effect, Executed, Source, Spend, Verdict
 
 SUMMARY_SCHEMA = 2
 CRITICAL = "critical"
@@ -104,6 +104,15 @@ class EpisodeLine:
     uses: tuple[tuple[str, int, int], ...] = ()  # (tool, calls, first step)
     faults: int = 0  # calls that a plan made to fail
     traceback: tuple[str, ...] = ()  # the agent's own lines of the exception that ended it
+    blame: Blame | None = None  # whose doing it is that it did not pass
+    imagined: bool = False  # whether an answer in it was imagined
+    would: Verdict | None = None  # had its imagined answers counted
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, and who is to blame where that is not who usually is."""
+        unusual = self.blame is not None and self.blame is not Blame.usual(self.verdict)
+        return f"{self.verdict} ({self.blame})" if unusual else str(self.verdict)
 
     @property
     def counted(self) -> bool:
@@ -197,6 +206,15 @@ class RunMetrics:
     def by_verdict(self) -> dict[Verdict, int]:
         """Episodes of each verdict."""
         return {verdict: sum(line.verdict is verdict for line in self.episodes) for verdict in Verdict}
+
+    @property
+    def imagined(self) -> int:
+        """Episodes that rest on imagined answers."""
+        return sum(line.imagined for line in self.episodes)
+
+    def would(self, verdict: Verdict) -> int:
+        """Inconclusive episodes that would have this verdict, had their imagined answers counted."""
+        return sum(line.would is verdict for line in self.episodes)
 
     @property
     def once(self) -> Share | None:

@@ -75,7 +75,7 @@ class _FindingTally:
 
 _AT_THE_END = (
     *("evaluates", "gate", "not_run", "reached", "sandbox", "spent", "stopped", "strays"),
-    *("unaccounted", "unaccounted_calls", "unmatched", "reasoned_support", "servers"),
+    *("unaccounted", "unaccounted_calls", "unmatched", "reasoned_support", "servers", "environment_facts"),
 )
 _Why = tuple[str, str, tuple[str, ...]]  # tool, reason, what `[match]` could ignore
 
@@ -268,6 +268,9 @@ def _line(episode: Episode) -> EpisodeLine:
         uses=_uses(episode),
         faults=faults,
         traceback=episode.traceback,
+        blame=episode.blame,
+        imagined=any(step.answer.source is Source.IMAGINED for step in episode.transitions),
+        would=episode.would,
     )
 
 

@@ -9,8 +9,7 @@ from functools import partial
 from itertools import groupby
 
 from dreamgym_kit.report.colors import PLAIN, WIDTH, Paint, fold, hung, labelled
-from dreamgym_kit.report.executed import executed_sentence, what_to_do
-from dreamgym_kit.report.gate_rules import Rule, verdict_of
+from dreamgym_kit.report.gate_rules import Rule, executed_sentence, verdict_of, what_to_do
 from dreamgym_kit.report.headline import (
     causes,
     format_broken,

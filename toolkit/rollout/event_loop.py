@@ -30,7 +30,7 @@ def run_to_end(work: Coroutine[Any, Any, T], stop: StopSwitch | None = None) -> 
         while True:
             try:
                 return runner.get_loop().run_until_complete(task)
-            except SystemExit:
+            except (SystemExit, EpisodeStop):  # a refusal in a signal's handler is told of with the run
                 if task.done():
                     raise
             except KeyboardInterrupt as error:

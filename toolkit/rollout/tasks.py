@@ -110,7 +110,7 @@ def checked_tasks(tasks: object) -> list[Task]:
             )
         try:
             task_from_record(TASKS.write(task), source=source)
-            canonical([dict(task.input), list(task.replies), dict(task.meta)])
+            canonical([dict(task.input), list(task.replies), dict(task.meta), dict(task.context)])
         except (NotSerializable, TypeError, ValueError) as error:
             raise UserError(f"{source}: {error}; a task holds JSON values only. Nothing was run.") from None
         if task.id in seen:

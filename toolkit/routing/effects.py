@@ -113,11 +113,12 @@ def effect(kind: Effect | str) -> Callable[[T], T]:
     declared = Effect(kind)
 
     def mark(tool: T) -> T:
-        said = _Mark(declared, what_runs(tool))
+        declaration = _Mark(declared, what_runs(tool))
         if isinstance(tool, type) or not _is_tool(tool):
-            setattr(tool, _MARK, said)
+            setattr(tool, _MARK, declaration)
         else:
-            tool.__dict__[_MARK] = said  # a pydantic model: copies keep it, no field and no mapping holds it
+            # a pydantic model: copies keep it, no field and no mapping holds it
+            tool.__dict__[_MARK] = declaration
         if type(tool) is _CACHED:  # it has no code of its own: what was said of it is said of what it keeps
             mark(tool.__wrapped__)  # type: ignore[attr-defined]
         for hears in HEARS_MARKS:
@@ -150,11 +151,11 @@ def declared_effect(tool: object) -> Effect | None:
     if isinstance(mark, _Mark):
         return mark.effect if same_objects(mark.on, what_runs(holder)) else None
     kind = holder if isinstance(holder, type) else type(holder)
-    for one in kind.__mro__:
-        mark = vars(one).get(_MARK)
+    for base in kind.__mro__:
+        mark = vars(base).get(_MARK)
         if isinstance(mark, _Mark):
-            return mark.effect if mark.on == (one,) else None
-        if any(_is_code(name, value) for name, value in vars(one).items()):
+            return mark.effect if mark.on == (base,) else None
+        if any(_is_code(name, value) for name, value in vars(base).items()):
             return None
     return None
 
@@ -168,12 +169,12 @@ def what_runs(holder: object) -> tuple[object, ...]:
     if isinstance(holder, type) or not _is_tool(holder):
         return (holder,)
     held = holder.__dict__.values()
-    return (type(holder), *(one for one in held if callable(one) and not isinstance(one, type)))
+    return (type(holder), *(part for part in held if callable(part) and not isinstance(part, type)))
 
 
-def same_objects(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+def same_objects(first: tuple[object, ...], second: tuple[object, ...]) -> bool:
     """Whether two rows hold the very same things."""
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    return len(first) == len(second) and all(a is b for a, b in zip(first, second, strict=True))
 
 
 def _is_code(name: str, value: object) -> bool:
@@ -206,21 +207,21 @@ def guess_effect(
 _NESTED = 3
 
 
-def _hints(told: object, depth: int = 0) -> dict[str, object]:
+def _hints(annotations: object, depth: int = 0) -> dict[str, object]:
     """Hints by their name in small letters without `_`; of one that is said twice the more harmful one."""
-    found: dict[str, object] = {}
-    entries = told if isinstance(told, Mapping) else getattr(told, "__dict__", {})
+    hints: dict[str, object] = {}
+    entries = annotations if isinstance(annotations, Mapping) else getattr(annotations, "__dict__", {})
     for name, value in list(entries.items()):
         plain = str(name).replace("_", "").lower()
         if plain == "destructivehint" and value is not None:
-            found[plain] = value is not False or found.get(plain, False)
+            hints[plain] = value is not False or hints.get(plain, False)
         elif plain == "readonlyhint" and value is not None:
-            found[plain] = value is not False and found.get(plain, True)
+            hints[plain] = value is not False and hints.get(plain, True)
         elif depth < _NESTED and (isinstance(value, Mapping) or hasattr(value, "model_fields_set")):
-            for hint, said in _hints(value, depth + 1).items():
-                both = (said, found.get(hint, said))
-                found[hint] = any(both) if hint == "destructivehint" else all(both)
-    return found
+            for hint, harmful in _hints(value, depth + 1).items():
+                both = (harmful, hints.get(hint, harmful))
+                hints[hint] = any(both) if hint == "destructivehint" else all(both)
+    return hints
 
 
 def names_deed(name: str) -> bool:
@@ -232,22 +233,26 @@ def names_deed(name: str) -> bool:
 
 def _by_words(name: str, description: str) -> tuple[Effect, str]:
     """A name's verb, unless the description says worse; the description, where the name says nothing."""
-    told = _told(description)
+    described = _effect_in(description)
     parts = [words for part in _PART.split(name) if (words := [word.lower() for word in _WORD.findall(part)])]
-    guessed, reason, sure = _by_name(parts, told)
-    if told is not None and told[0] is not Effect.READ and guessed in (Effect.READ, None):
-        return Effect.DESTRUCTIVE if guessed else told[0], f"its description says '{told[1]}'"
-    if guessed is Effect.READ and not sure and told is None:
+    guessed, reason, sure = _by_name(parts, described)
+    if described is not None and described[0] is not Effect.READ and guessed in (Effect.READ, None):
+        return Effect.DESTRUCTIVE if guessed else described[0], f"its description says '{described[1]}'"
+    if guessed is Effect.READ and not sure and described is None:
         return Effect.DESTRUCTIVE, f"{reason}, and no description says that it only reads"
     if guessed is not None:
         return guessed, reason
-    if name in _KNOWN_READS and (told is None or told[0] is Effect.READ):
+    if name in _KNOWN_READS and (described is None or described[0] is Effect.READ):
         return Effect.READ, "a tool of LangChain's own"
-    return (told[0], f"its description says '{told[1]}'") if told else (Effect.DESTRUCTIVE, UNCLEAR)
+    return (
+        (described[0], f"its description says '{described[1]}'")
+        if described
+        else (Effect.DESTRUCTIVE, UNCLEAR)
+    )
 
 
 def _by_name(
-    parts: Sequence[Sequence[str]], told: tuple[Effect, str] | None
+    parts: Sequence[Sequence[str]], described: tuple[Effect, str] | None
 ) -> tuple[Effect | None, str, bool]:
     """What a name says, why, and whether it says that for sure; None: nothing.
 
@@ -268,7 +273,7 @@ def _by_name(
     first = words[0]
     if first in _READS and first != "status":
         return _reads(list(words), acts)
-    if first in _ACTS and (first not in _NOUNS or not _is_thing(words, told)):
+    if first in _ACTS and (first not in _NOUNS or not _is_thing(words, described)):
         return _acts(words)
     if acts:
         return max(map(_kind, acts), key=[*Effect].index), f"name says '{acts[0]}'", True
@@ -276,7 +281,7 @@ def _by_name(
     if reads:
         sure = first not in _ACTS and (reads[0] not in _NOUNS or reads[0] == "search")
         return Effect.READ, f"name says '{reads[0]}'", sure
-    if any(word in _ACTS for word in words[1:]) and not _says_read(told):
+    if any(word in _ACTS for word in words[1:]) and not _says_read(described):
         return Effect.DESTRUCTIVE, UNCLEAR, True
     return None, "", False
 
@@ -300,16 +305,16 @@ def _acts(words: Sequence[str]) -> tuple[Effect, str, bool]:
     return _kind(words[0]), f"name begins with '{words[0]}'", True
 
 
-def _is_thing(words: Sequence[str], told: tuple[Effect, str] | None) -> bool:
+def _is_thing(words: Sequence[str], described: tuple[Effect, str] | None) -> bool:
     """Whether the first word, a verb of acting, is a thing that the rest is about."""
     if any(word in (_READS | _ACTS) - _NOUNS for word in words[1:]):
         return True
-    return words[-1] in _FACTS and len(words) > 1 and told is not None and told[0] is Effect.READ
+    return words[-1] in _FACTS and len(words) > 1 and described is not None and described[0] is Effect.READ
 
 
-def _says_read(told: tuple[Effect, str] | None) -> bool:
+def _says_read(described: tuple[Effect, str] | None) -> bool:
     """Whether a description begins with a verb of reading; what writes returns something, too."""
-    return told is not None and told[0] is Effect.READ and told[1] != "returns"
+    return described is not None and described[0] is Effect.READ and described[1] != "returns"
 
 
 def _kind(verb: str) -> Effect:
@@ -326,11 +331,11 @@ _LABEL = re.compile(
 _MAX_SENTENCES = 4
 
 
-def _told(description: str) -> tuple[Effect, str] | None:
+def _effect_in(description: str) -> tuple[Effect, str] | None:
     """What the first sentence with a verb says that a tool does; any verb of acting in it comes first."""
     if route := _ROUTE.search(description):
         return _HTTP.get(route[1].lower(), Effect.DESTRUCTIVE), f"{route[1]} /"
-    found: tuple[Effect, str] | None = None
+    described: tuple[Effect, str] | None = None
     parts = [part.strip() for part in _SENTENCE.split(description.strip()) if part.strip()]
     for sentence in parts[:_MAX_SENTENCES]:
         words = [word.lower() for word in re.findall(r"[A-Za-z]+", _LABEL.sub("", sentence, count=1))]
@@ -339,15 +344,15 @@ def _told(description: str) -> tuple[Effect, str] | None:
         verb = "get" if words[0] == "returns" else _verb(words[0])
         if words[0] == "return":  # goods, or a value
             continue
-        if verb is not None and (found is None or _third(words[0])) and _kind(verb) is not Effect.READ:
+        if verb is not None and (described is None or _third(words[0])) and _kind(verb) is not Effect.READ:
             return _kind(verb), words[0]
-        if found is None and (acting := _acting_in(words)):
+        if described is None and (acting := _acting_in(words)):
             return _kind(_verb(acting) or ""), acting
-        if found is None and verb is not None:
+        if described is None and verb is not None:
             if _QUERIED & {*words} and verb == "query":
                 return Effect.DESTRUCTIVE, words[0]
-            found = Effect.READ, words[0]
-    return found
+            described = Effect.READ, words[0]
+    return described
 
 
 def _acting_in(words: Sequence[str]) -> str | None:

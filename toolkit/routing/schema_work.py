@@ -122,7 +122,7 @@ def _price(keyword: str, value: Any, instance: Any, schema: Any) -> float:
         names = [name for name in instance if isinstance(name, str)]
         return price + sum(work_of_search(pattern, len(name)) for pattern in patterns for name in names)
     if keyword == "uniqueItems" and isinstance(instance, list):
-        simple = all(isinstance(one, (str, int, float)) for one in instance)
+        simple = all(isinstance(item, (str, int, float)) for item in instance)
         return price + (20 * size if simple else 10.0 * size * len(instance))
     if keyword in ("enum", "const"):
         return price + 10.0 * size * max(1, listed)
@@ -143,9 +143,9 @@ def _measure(value: Any, sizes: dict[int, int], depth: int) -> int:
     if not depth:
         raise TooMuchWork("values in values")
     if isinstance(value, dict):
-        size = 2 + sum(_measure(one, sizes, depth - 1) + len(str(name)) for name, one in value.items())
+        size = 2 + sum(_measure(item, sizes, depth - 1) + len(str(name)) for name, item in value.items())
     elif isinstance(value, (list, tuple)):
-        size = 2 + sum(_measure(one, sizes, depth - 1) for one in value)
+        size = 2 + sum(_measure(item, sizes, depth - 1) for item in value)
     else:
         return len(value) + 8 if isinstance(value, str) else 20
     sizes[id(value)] = size
@@ -190,15 +190,15 @@ def _parsed(pattern: str) -> Any:
 def _is_anchored(parsed: Any) -> bool:
     if not len(parsed) or parsed.state.flags & re.MULTILINE:
         return False
-    kind, what = parsed[0]
-    return str(kind) == "AT" and str(what) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
+    kind, argument = parsed[0]
+    return str(kind) == "AT" and str(argument) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
 
 
 def _sequence(parts: Any, length: int) -> tuple[float, float]:
     """In how many ways parts can match one after the other, and how many steps it takes to try them all."""
     ways, work = 1.0, 1.0
-    for kind, what in parts:
-        more, steps = _part(str(kind), what, length)
+    for kind, argument in parts:
+        more, steps = _part(str(kind), argument, length)
         work += ways * steps
         ways *= more
         if work == inf:
@@ -206,21 +206,21 @@ def _sequence(parts: Any, length: int) -> tuple[float, float]:
     return ways, work
 
 
-def _part(kind: str, what: Any, length: int) -> tuple[float, float]:
+def _part(kind: str, argument: Any, length: int) -> tuple[float, float]:
     if kind in _ONE:
         return 1.0, 1.0
     if kind in _REPEATS:
-        least, most, inside = what
+        least, most, inside = argument
         return _repeated(int(least), min(int(most), length), *_sequence(inside, length))
     if kind == "BRANCH":
-        found = [_sequence(branch, length) for branch in what[1]]
-        return sum(ways for ways, _ in found), sum(work for _, work in found)
+        branches = [_sequence(branch, length) for branch in argument[1]]
+        return sum(ways for ways, _ in branches), sum(work for _, work in branches)
     if kind == "SUBPATTERN":
-        return _sequence(what[-1], length)
+        return _sequence(argument[-1], length)
     if kind in ("ASSERT", "ASSERT_NOT"):
-        return _sequence(what[1], length)
+        return _sequence(argument[1], length)
     if kind == "ATOMIC_GROUP":
-        return _sequence(what, length)
+        return _sequence(argument, length)
     return inf, inf
 
 

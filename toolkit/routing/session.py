@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
@@ -57,6 +58,7 @@ from dreamgym_kit.types import (
     REACHED,
     Answer,
     Call,
+    Effect,
     Environment,
     Executed,
     Reply,
@@ -75,6 +77,8 @@ Identity = tuple[str, str]
 UNANSWERED = "(unanswered)"
 """What stands in for an answer until the other calls of the turn are asked; no model reads it."""
 
+_EARLIER_S = 0.5  # what a call waits for those of an earlier run of its node
+_SIBLINGS_S = 0.1  # what a failure waits for calls of the same turn that are about to be made
 _MAX_REFUSALS = 20  # that are listed one by one
 
 
@@ -93,6 +97,20 @@ class Refusals(list[str]):
         self._more += 1
         self.append(f"and {self._more} more refusals")
         return False
+
+
+_BODY: ContextVar[tuple["Session", str, CallPosition] | None] = ContextVar("dreamgym_body", default=None)
+"""The call whose real body runs here, or left this work behind: in a dream its calls are not made."""
+
+
+@contextmanager
+def _making(session: "Session", tool: str, place: CallPosition) -> Iterator[None]:
+    """Calls of the session in the block are made by the body of the call at `place`."""
+    token = _BODY.set((session, tool, place))
+    try:
+        yield
+    finally:
+        _BODY.reset(token)
 
 
 Person = Callable[[JsonValue], JsonValue]
@@ -208,6 +226,9 @@ class Session:
         self._lock = threading.Lock()
         self._requests: dict[int, tuple[object, Counter[Identity]]] = {}  # by id, beside what keeps the id
         self._admitted = 0
+        self._asked: dict[Identity, tuple[Reply, ...]] = {}  # questions of earlier runs of the same node
+        self._heard: dict[Identity, list[Reply]] = {}  # by real calls that a question interrupted
+        self._one_by_one = False  # calls of one turn are made one after another: none is about to be made
         self._own: dict[int, ToolSpec] = {}  # by arrival of the call: its tool, whatever its name says
         self._spoken: tuple[str, ...] = ()
 
@@ -342,12 +363,22 @@ class Session:
             self.stopped = self.stopped or stop
             raise
         self.held(call.tool, call.call_id)
-        place = self.ledger.place(call)
+        body = _BODY.get()
+        place = self.ledger.place(call, body[2] if body is not None and body[0] is self else None)
         self._own[place.arrival] = own
         route = self.policy.route_of(own)
         if route is Route.OVERSEEN and self.policy.stage is Stage.SHADOW and self.ledger.after(place):
             return Route.DREAM, place  # the real tools do not know of the writes that were dreamt before it
         return route, place
+
+    def _body(self) -> tuple[str, CallPosition | None]:
+        body = _BODY.get()
+        return body[1:] if body is not None and body[0] is self else ("", None)
+
+    @property
+    def within(self) -> str:
+        """The tool of this session whose real body runs here; "" where the agent itself does."""
+        return self._body()[0]
 
     def _pass_hooks(self, call: Call, tool: ToolSpec) -> None:
         try:
@@ -374,7 +405,7 @@ class Session:
     def numbered(self, request: Identity, node_run: object) -> Identity:
         """Tell equal requests of one run of a node apart: models give the same call id twice.
 
-        A node that is run again makes its requests from the first on, and so gets its old answers.
+        A node that is run again makes its requests from the first on, and so they have their old names.
         """
         with self._lock:
             _, made = self._requests.setdefault(id(node_run), (node_run, Counter()))
@@ -389,11 +420,8 @@ class Session:
         A tool that asked people asks them again; what `person` raises without a reply ends this try. Who
         made the call masked its arguments.
         """
-        if identity is not None and (before := self.ledger.remembered(identity)) is not None:
-            for reply in before.replies:  # the graph counts the questions of a node
-                person(reply.asked)
-            return before
         started = time.time()
+        yield from self.earlier_run_ends(place) if self.ledger.overlaps(place) else ()
         after = self.ledger.after(place)
         fault = self._fault(call, place, after) if self._faults is not None else None
         if fault is not None and not fault.kind.answers:
@@ -410,6 +438,10 @@ class Session:
                 again = self.situation(call, place, after)
                 answer = yield Predict(call, replace(situation, seen=again.seen))
             answer = spoiled(fault, call, answer) if fault is not None else answer
+        if identity is not None:  # LangGraph gives a node's replies out in the order of its questions
+            for before in self._asked.get(identity, ())[len(call.replies) :]:
+                person(before.asked)
+            self._asked[identity] = max(call.replies, self._asked.get(identity, ()), key=len)
         unanswered = answer.unanswered
         if unanswered and self._abstain == "error":
             why = f"{call.tool} is not available right now"
@@ -417,9 +449,40 @@ class Session:
         self.keep(call, answer, place, after=after, started=started)
         if unanswered:
             answer = self._undecided(call, place, answer)
-        if identity is not None:
-            self.ledger.remember(identity, replace(answer, replies=call.replies))
+        if answer.error is not None:
+            yield from self.siblings_arrive(call)
         return answer
+
+    def earlier_run_ends(self, place: CallPosition) -> Flow[None]:
+        """Wait a little for what an earlier run of this node left in threads: a state is not chance."""
+        until = time.monotonic() + _EARLIER_S
+        while self.ledger.overlaps(place) and time.monotonic() < until:
+            yield Throttle(0.002)
+
+    def siblings_arrive(self, call: Call) -> Flow[None]:
+        """A call failed: wait a little for those asked for with it.
+
+        LangGraph cancels what has not begun yet, and which those are must not hang on threads' timing.
+        """
+        until = time.monotonic() + _SIBLINGS_S
+        while not self._one_by_one and self.ledger.awaits(call.call_id):
+            self._one_by_one = time.monotonic() >= until
+            yield Throttle(0.002)
+
+    def replies(self, identity: Identity | None, heard: Sequence[Reply], *, ended: bool) -> Sequence[Reply]:
+        """All replies that a real call got, given those of its last run.
+
+        A body that is run again after a reply hears the earlier ones again; a graph inside it goes on from
+        its checkpoint, and hears the new one only.
+        """
+        if identity is None:
+            return heard
+        before = self._heard.pop(identity, [])
+        again = len(heard) > len(before) and list(heard[: len(before)]) == before
+        whole = list(heard) if again else [*before, *heard]
+        if not ended:
+            self._heard[identity] = whole
+        return whole
 
     def _replied(self, call: Call, asked: JsonValue, person: Person) -> Call:
         """The call with the reply to one more question of its tool."""
@@ -540,9 +603,18 @@ class Session:
     def body(self, call: Call, place: CallPosition, paused: type[BaseException]) -> Iterator[None]:
         """Run a real body in the block; `paused`: what it raises to ask a person, and then runs again."""
         effect = self.spec(call, place).effect
-        if self.mode is Mode.DREAM or not effect.changes_environment:
+        if effect.runs_in_dream:  # its body runs there too, and makes its calls itself
             yield
             return
+        with _making(self, call.tool, place):
+            if self.mode is Mode.DREAM or not effect.changes_environment:
+                yield
+                return
+            with self._write_runs(call, effect, paused):
+                yield
+
+    @contextmanager
+    def _write_runs(self, call: Call, effect: Effect, paused: type[BaseException]) -> Iterator[None]:
         with self._running(call.tool):
             try:
                 self._emit("body_started", tool=call.tool, effect=effect.value)
@@ -556,9 +628,15 @@ class Session:
 
         An asynchronous tool that is cancelled ends at once; its thread goes on.
         """
+        work = self.of_body(work)
         if not self.running:
             return work
         return within(work, functools.partial(self._running, self.running[-1]))
+
+    def of_body(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same work, whose calls are made by the body that hands it over, in whatever context it runs."""
+        tool, place = self._body()
+        return work if place is None else within(work, functools.partial(_making, self, tool, place))
 
     @contextmanager
     def _running(self, tool: str) -> Iterator[None]:

@@ -140,11 +140,16 @@ class _Watch:
                     continue
                 os._exit(1)
             identity, process, _, number, _, _, *arguments = _NOTIFICATION.unpack(notification)
-            refused = False
-            with contextlib.suppress(OSError, ValueError, UnicodeError):
-                refused = self._is_refused(number, arguments)
-                self._tell(number, process, arguments, refused=refused)
+            refused = self._is_refused(number, arguments)
             answer = (0, -errno.EPERM, 0) if refused else (0, 0, _CONTINUE)
+            try:
+                self._tell(number, process, arguments, refused=refused)
+                if not refused and self._is_missing(number, process, arguments):
+                    answer = (0, -errno.ENOENT, 0)  # a read-only mount would say EROFS before it looks
+            except (OSError, ValueError):
+                pass  # the caller has ended, or what it names cannot be read
+            except Exception as error:  # noqa: BLE001  a caller without an answer would wait for good
+                self._told(BLOCKED, f"a call that could not be told of ({error!r})", _who(process))
             with contextlib.suppress(OSError):  # the caller was killed meanwhile
                 fcntl.ioctl(self._listener, _SEND, struct.pack("QqiI", identity, *answer))
 
@@ -209,6 +214,15 @@ class _Watch:
             host = self._names[address]
             return f'connect to {host}:{port}; to allow it: [guard] allow_hosts = ["{host}:{port}"]'
         return f"connect to {_shown(address, port)}"
+
+    def _is_missing(self, number: int, process: int, arguments: Sequence[int]) -> bool:
+        """Whether a call is to remove what is not there; not asked of folders that are others inside."""
+        found = self._here.paths.get(number)
+        if found is None or not found.name.startswith(("unlink", "rmdir")):
+            return False
+        folder = arguments[found.folder] if found.folder is not None else None
+        path = _path(process, arguments[found.path], folder)
+        return bool(path) and not path.startswith(_HARMLESS) and not os.path.lexists(path)
 
     def _file(self, number: int, process: int, arguments: Sequence[int]) -> str:
         here = self._here

@@ -75,6 +75,7 @@ class Plan:
     delivered: Sequence[Path] = ()  # files that the process may have replaced, by `deliver`, and not open
     buffer: Path | None = None  # an SQLite file that is read and locked
     temporary: bool = True  # make a folder for temporary files, which is removed at the end
+    fresh: Sequence[Path] = ()  # folders made for this run: an empty one is removed at the end
 
 
 _standing: Confinement | None = None
@@ -256,7 +257,7 @@ def _confine(plan: Plan, kind: str, *, on_stderr: bool) -> None:
             os._exit(0)
         ours.close()
         delivery.close()
-        _outside(theirs, taking, rules, buffer, temporary, on_stderr=on_stderr)
+        _outside(theirs, taking, rules, buffer, temporary, plan.fresh, on_stderr=on_stderr)
     os.waitpid(middle, 0)
     theirs.close()
     taking.close()
@@ -336,12 +337,14 @@ def _outside(
     rules: Rules,
     buffer: Path | None,
     temporary: Path | None,
+    fresh: Sequence[Path],
     *,
     on_stderr: bool,
 ) -> None:
     """Be the process outside; never returns."""
     try:
         ends = contextlib.ExitStack()
+        ends.callback(_remove_empty, [folder.absolute() for folder in fresh])
         if temporary is not None:
             ends.callback(shutil.rmtree, temporary, ignore_errors=True)
         if buffer is not None:
@@ -357,6 +360,12 @@ def _outside(
         serve(lines, replace(rules, at_end=ends.close), on_stderr=on_stderr)
     finally:
         os._exit(1)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):  # it is not empty: it is the run's
+            folder.rmdir()
 
 
 def _take_deliveries(delivery: socket.socket) -> None:

@@ -18,7 +18,8 @@ from dreamgym_kit.settings.secrets import looks_secret, names_secret
 
 SCHEMES = ("weaviate", "weaviates", "weaviate+embedded")
 _HOSTLESS = ("weaviate+embedded",)
-_HOW = ("grpc", "timeout", "consistency", "replicas", "binary")  # how a buffer is asked, not which one it is
+# How a buffer is asked, not which one it is.
+_HOW = ("grpc", "timeout", "consistency", "replicas", "binary", "index", "proxy")
 
 # What an address means where it does not say.
 PORTS = {"weaviate": 8080, "weaviates": 443}

@@ -277,6 +277,11 @@ def _from_text(kind: Any, text: str, variable: str) -> Any:
         raise UserError(f"{variable}: wants a JSON object: {error}") from None
 
 
+def rules_folder(settings: Settings) -> Path:
+    """Where a person's rules are, a file for each tool: beside the settings."""
+    return settings.folder / "rules"
+
+
 def drafts_file(settings: Settings) -> Path:
     """Where drafts are kept: beside the buffer; of one behind an address, beside the settings."""
     place = buffer_of(settings)

@@ -250,8 +250,8 @@ class _Reader:
             return self._effect(value, key)
         if kind in (int, float):
             return self._number(kind, value, key, holds)
-        if kind is str:
-            return self._text(value, key, holds)
+        if kind in (str, object):  # the latter is the user's own, of whatever form
+            return self._text(value, key, holds) if kind is str else value
         return self._named(get_args(kind)[1], value, key, holds)
 
     def _effect_when(self, value: Any, key: tuple[str, ...]) -> EffectWhen:

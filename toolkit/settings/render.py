@@ -264,8 +264,9 @@ def _others(settings: Settings, nodes: Iterable[ToolSpec]) -> list[str]:
     chosen = {name: node.effect for name, node in settings.nodes.items()}
     for name, effect in ({spec.name: spec.effect for spec in nodes} | chosen).items():
         lines += _table(f"nodes.{_name(name)}", {"effect": effect})
-    if settings.checkers:
-        lines += _table("checkers", settings.checkers)
+    for name in ("context", "configurable", "checkers"):
+        if values := getattr(settings, name):
+            lines += _table(name, values)
     for name, ref in settings.environments.items():
         lines += _table(f"environments.{_name(name)}", {"ref": ref})
     for pattern, rule in settings.faults.items():

@@ -83,6 +83,7 @@ class SimulateSettings:
     min_confidence: float = key(
         0.5, "0..1: how well supported an answer must be; 0.7 is stricter", was="threshold"
     )
+    imagine: bool = key(False, "[experience] invents answers that no recording gives; they prove nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,9 @@ class ToolSettings:
     guessed: bool = key(False, "`init` wrote the effect, and nobody has confirmed it yet")
     effect_when: EffectWhen = key(dict, 'the effect of a call by an argument: { query = "sql" }')
     model: ToolModelSettings | None = key(None, "what it answers and changes, see the page on tool rules")
+    imagine: bool | None = key(
+        None, "whether its answers may be imagined; as simulate.imagine unless set", example=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,7 @@ class ExperienceSettings:
     calibration_calls: int = key(
         32, "recorded calls asked before a run, to learn what its confidence is worth", was="calibrate"
     )
+    examples: int = key(6, "like recordings shown with a question; half as many failures beside", most=16)
     judge: bool = key(False, "also judges each episode, beside the checker")
     judge_model: str | None = key(None, "another model for it: a served name, or a URL", example="qwen3-32b")
     user_model: str | None = key(
@@ -330,6 +335,11 @@ class GateSettings:
     fail_on: tuple[str, ...] = key(
         (), 'kinds of findings that fail the run: ["repeated_write", "critical"]', was="findings"
     )
+    imagined: str = key(
+        "inconclusive",
+        'episodes with imagined answers: "inconclusive", or "count" as passed or failed',
+        among=("inconclusive", "count"),
+    )
     max_usd: float | None = key(None, "model spend of the run", example=2.0, was="usd")
     max_seconds: float | None = key(None, "wall time of the run", example=600.0, was="seconds")
 
@@ -403,6 +413,7 @@ class TrainSettings:
         None, "a file of their own; those with split = held_out unless set", example="held_out.jsonl"
     )
     eval_real: bool = key(False, "evaluate on the real tools; asks first")
+    imagined: bool = key(False, "true: also learn from, and evaluate with, imagined answers")
     report_to: tuple[str, ...] = key((), 'loggers that TRL knows: ["tensorboard"]')
 
 
@@ -598,6 +609,10 @@ class Settings:
     match: Mapping[str, MatchSettings] = key(dict, 'by tool pattern: submit_leave = { ignore = ["reason"] }')
     functions: Mapping[str, FunctionSettings] = key(dict, 'by "pkg.mod:function"')
     nodes: Mapping[str, NodeSettings] = key(dict, "by the node's name")
+    context: Mapping[str, object] = key(dict, "the graph's runtime context, unless a task gives another")
+    configurable: Mapping[str, object] = key(
+        dict, 'of an assistant: what its config has under "configurable"'
+    )
     checkers: Mapping[str, str] = key(dict, 'name = "module:function"', form="reference")
     environments: Mapping[str, str] = key(
         dict, '[environments.NAME] with ref = "module:Class"', form="reference"
@@ -605,6 +620,11 @@ class Settings:
     faults: Mapping[str, FaultSettings] = key(dict, 'by tool pattern, "refund_*"')
     path: Path | None = field(default=None, compare=False)  # the file, absolute; None without one
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
+
+    def imagines(self, tool: str) -> bool:
+        """Whether a tool's answers may be imagined: as it says itself, else as all."""
+        own = self.tools[tool].imagine if tool in self.tools else None
+        return self.simulate.imagine if own is None else own
 
     @property
     def folder(self) -> Path:

@@ -54,6 +54,8 @@ _SECRET_NAME = re.compile(
     r")$|._pat$"
 )
 _TOKEN_NAME = re.compile(r"token$")
+_SYMBOL = re.compile(r"[A-Z]{1,5}")  # of a coin: what is called a token may be one
+_NUMBER_NAME = re.compile(r"(^|_)(pin|cvv|cvc)$")  # a pin may be one of a map, too
 _PLAIN_TOKEN = re.compile(
     r"(^|_)(page|next|prev|previous|cursor|continuation|sync|pagination|start|end|stop|eos|bos|pad|unk|mask|special"
     r"|first|last|resume|public)_token$"
@@ -87,7 +89,11 @@ def names_secret(name: str) -> bool:
 def named_secret(name: str, value: str) -> bool:
     """Say whether `value`, which stands under `name`, is a credential by that name."""
     if names_secret(name):
-        return bool(value)
+        joined = _joined(name)
+        if _NUMBER_NAME.search(joined):
+            return any(map(str.isdigit, value))
+        symbol = _TOKEN_NAME.search(joined) and _SYMBOL.fullmatch(value)
+        return bool(value) and not symbol
     return may_name_secret(name) and drawn_by_chance(value)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, fsum, isfinite
 
+from dreamgym_kit.codec import IF_SET
 from dreamgym_kit.errors import TrainingStopped
 from dreamgym_kit.interfaces import Group
 from dreamgym_kit.training.samples import GRPO, Judged, dead, lessons_of, merge
 from dreamgym_kit.turns import Batch, Sample
-from dreamgym_kit.types import Episode, Verdict
+from dreamgym_kit.types import Episode, Source, Verdict
 
 _PREFIX = "step-"  # of the names of weights
 AGREE, DISAGREE = "judges_agree", "judges_disagree"  # what an episode counts where two judged it
@@ -39,6 +40,7 @@ class StepFacts:
     judge_success: int = 0  # of these, by the model's word
     checker_success: int = 0  # of these, by the checker's
     calls: int = 0  # tool calls
+    imagined: int = field(default=0, metadata=IF_SET)  # decided episodes that rest on imagined answers
     turns: int = 0  # model calls that the policy answered
     unfit: Mapping[str, int] = field(default_factory=dict)  # why -> turns that must not be trained on
     forks: int = 0  # turns that did not extend the one before
@@ -146,6 +148,9 @@ def _facts(step: int, groups: Iterable[Group]) -> StepFacts:
         judge_success=sum((judged.verdict is Verdict.PASSED) != (judged.id in disagreed) for judged in twice),
         checker_success=len(won),
         calls=sum(len(episode.transitions) for episode in episodes),
+        imagined=sum(
+            any(step.answer.source is Source.IMAGINED for step in episode.transitions) for episode in decided
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from dreamgym_kit.chat import ChatMessage
 from dreamgym_kit.dream.consistency import ConsistencyCheck
 from dreamgym_kit.dream.held_out import as_seen, situation_of
 from dreamgym_kit.dream.llm_experience import Retrieve, Schemas, messages_for
+from dreamgym_kit.dream.programs.experience import ProgramTracker
 from dreamgym_kit.dream.state_tracker import StateTracker
 from dreamgym_kit.training.annotation import Annotation, StepNote, Trajectory, fits
 from dreamgym_kit.training.pointing import Query, observed_changes, spelled, target_of
@@ -48,6 +49,7 @@ class Sight(NamedTuple):
     retrieve: Retrieve
     schemas: Schemas
     following: StateTracker
+    programs: ProgramTracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +134,14 @@ def query_for(
     if "examples" not in left_out:
         near = sight.retrieve(row.call, situation)
         shown = tuple(example for example in near if example.id != row.id and example.episode != row.episode)
-    models = sight.following.knowledge(row.tenant).models
+    model = sight.programs.programs(row.tenant).model
     return Query(
         row=row,
         situation=situation,
         examples=shown,
         ground=ConsistencyCheck(sight.following, row.call, situation),
         form=sight.schemas(row.call, situation),
-        as_seen=lambda answer: as_seen(answer, row.call.tool, models),
+        as_seen=lambda answer: as_seen(answer, row.call.tool, model),
         left_out=tuple(left_out),
     )
 
@@ -167,9 +169,4 @@ def _messages(query: Query, chance: random.Random) -> list[ChatMessage]:
     def mark() -> str:
         return f"{chance.getrandbits(64):016x}"
 
-    def keep(name: str, text: str) -> str:  # noqa: ARG001  drawn by the lesson's own chance
-        return mark()
-
-    return messages_for(
-        query.row.call, situation, query.examples, query.facts, query.form, draw=mark, keep=keep
-    )
+    return messages_for(query.row.call, situation, query.examples, query.facts, query.form, draw=mark)

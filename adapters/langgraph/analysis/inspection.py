@@ -20,7 +20,7 @@ from dreamgym_kit.adapters.langgraph.analysis.gc_objects import Living
 from dreamgym_kit.adapters.langgraph.analysis.inventory import Inventory, InventoryEntry, taken
 from dreamgym_kit.adapters.langgraph.analysis.loading import open_graph
 from dreamgym_kit.adapters.langgraph.analysis.locking import locked, of_project
-from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.analysis.nodes import missing_context, nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.analysis.side_effects import OPENS
 from dreamgym_kit.adapters.langgraph.analysis.tool_bodies import body_of, is_served, place_of
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS, own_entry
@@ -142,11 +142,11 @@ def inspect_compiled(
     for path, bound in nodes_of(graph):
         facts.nodes.append(path)
         _read_node(path, bound, facts, tools)
-    if graph.context_schema is not None:
+    if missing := missing_context(graph, settings.context):
         schema_name = getattr(graph.context_schema, "__name__", graph.context_schema)
         facts.warnings.append(
-            f"the graph declares a runtime context ({schema_name}), and this version gives "
-            "it none: runtime.context is None. An exception of the agent then makes its episode an ERROR"
+            f"the runtime context ({schema_name}) needs {', '.join(missing)}: give it in dreamgym.toml under "
+            "[context], or in each task's context; else an exception of the agent makes its episode an ERROR"
         )
     makes_tools = _take_inventory(graph, settings, facts)
     facts.own = frozenset(tools)
@@ -158,15 +158,28 @@ def inspect_compiled(
     facts.hosts = sorted({host for model in living.models() if (host := host_of(model)) is not None})
     egress.models_at(facts.hosts)
     if not (facts.tools or makes_tools or HOLDINGS.schemas or HOLDINGS.unhookable):
-        facts.problems.append(
-            "nothing in this graph can be intercepted: it has no tool, and no function that acts was found. "
-            f"Name what acts; {advice.format_lines(advice.function_answered(advice.SOME_FUNCTION))}"
-        )
+        _refuse_unless_harmless(graph, settings, facts)
     bound = bound_in(graph) if own_model else ()
     facts.problems += [refusal(name) for name in bound if name not in settings.leave_out]
     _check_bound(settings, facts)
     _check_settings(settings, facts)
     return facts
+
+
+def _refuse_unless_harmless(graph: Pregel[Any], settings: Settings, facts: GraphInspection) -> None:
+    """Nothing can be intercepted: the graph runs only if it is known to do no more than ask a model."""
+    from dreamgym_kit.adapters.langgraph.analysis.model_only import unproven
+
+    nothing = "nothing in this graph can be intercepted: it has no tool, and no function that acts was found"
+    lines = unproven(graph, settings)
+    if lines is None:
+        facts.warnings.append(f"{nothing}. Its nodes compute and ask a model")
+        return
+    named = advice.format_lines(advice.function_answered(advice.SOME_FUNCTION))
+    facts.problems.append(
+        f"{nothing}. Name what acts; {named}. If nothing does, say so of each node; "
+        f"add to dreamgym.toml: {'; and '.join(map(str, lines))}"
+    )
 
 
 def _locked(facts: GraphInspection, tools: Mapping[str, list[object]], folder: Path) -> list[LockedTool]:

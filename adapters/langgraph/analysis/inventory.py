@@ -21,7 +21,14 @@ from langgraph.pregel import Pregel
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.loading import load_named
 from dreamgym_kit.adapters.langgraph.analysis.nodes import functions_of, is_framework, nodes_of
-from dreamgym_kit.adapters.langgraph.analysis.side_effects import Reached, Reading, is_users, read, unpacked
+from dreamgym_kit.adapters.langgraph.analysis.side_effects import (
+    Reached,
+    Reading,
+    form_methods,
+    is_users,
+    read,
+    unpacked,
+)
 from dreamgym_kit.adapters.langgraph.intercept.bound_names import HOLDINGS
 from dreamgym_kit.adapters.langgraph.intercept.functions import hook_of, real_of, under
 from dreamgym_kit.routing.effects import guess_effect, names_deed
@@ -96,6 +103,8 @@ class _Walk:
         self.named: dict[str, str] = {}
         self.makes_tools = False
         self.scopes: dict[int, dict[str, Any]] = {}
+        self._forms: list[type] = []
+        self._words: frozenset[str] = frozenset()
 
     def graph(self, graph: Pregel[Any]) -> None:
         """Start from everything that a graph runs."""
@@ -107,18 +116,20 @@ class _Walk:
             if name in self._settings.nodes:
                 continue
             own = {id(function) for function in functions_of(bound)}
-            for kind, reached in _behind(bound):
+            for kind, reached in behind(bound):
                 where = f"node '{path}'" if id(reached.function) in own else f"{kind} at node '{path}'"
                 self._start(reached, where)
                 names = sorted({reached.function.__name__} | self._read(reached).words)
                 if id(reached.function) in own and (deed := next(filter(names_deed, names), None)):
                     self.named.setdefault(path, deed)
-        for branches in getattr(getattr(graph, "builder", None), "branches", {}).values():
-            for branch in branches.values():
-                for kind, reached in _behind(branch):
-                    self._start(reached, kind)
-        for kind, reached in _callbacks(getattr(graph, "config", None)):
+        branches = getattr(getattr(graph, "builder", None), "branches", {}).values()
+        for branch in (branch for named in branches for branch in named.values()):
+            for kind, reached in behind(branch):
+                self._start(reached, kind)
+        for kind, reached in callbacks(getattr(graph, "config", None)):
             self._start(reached, kind)
+        for reached in (method for form in self._forms for method in form_methods(form, self._words)):
+            self._follow(reached, "a model's structured answer", True, 1)
 
     def _start(self, reached: Reached, where: str) -> None:
         """From code that itself cannot be answered in place of: a node gives a state, a validator a value."""
@@ -143,7 +154,7 @@ class _Walk:
         if (id(function), chosen) in self._seen or depth > _MAX_DEPTH or HOLDINGS.is_body(function):
             return
         self._seen.add((id(function), chosen))
-        reading = self._read(reached)
+        reading = self._read(reached, makes=True)
         self.makes_tools = self.makes_tools or bool(reading.words & _MAKES_TOOLS)
         why = reading.acts
         if why is None and chosen:
@@ -157,10 +168,13 @@ class _Walk:
         for further in reading.reached:
             self._follow(further, where, further.chosen, depth + 1)
 
-    def _read(self, reached: Reached) -> Reading:
+    def _read(self, reached: Reached, *, makes: bool = False) -> Reading:
         names = real_of(reached.function).__globals__
         self.scopes[id(names)] = names
-        return read(reached.function, reached.owner)
+        reading = read(reached.function, reached.owner, makes=makes)
+        self._forms += [form for form in reading.forms if form not in self._forms]
+        self._words |= reading.words
+        return reading
 
     def _doubt(self, reached: Reached) -> str | None:
         """Why a function is not known to only compute: by its own code, or by that of what it calls."""
@@ -168,7 +182,7 @@ class _Walk:
         if id(function) in self._doubts or HOLDINGS.is_body(function):
             return self._doubts.get(id(function))
         self._doubts[id(function)] = None  # while it is looked at: it may call itself
-        reading = read(function, reached.owner)
+        reading = read(function, reached.owner, makes=True)
         inner = (self._doubt(further) for further in reading.reached)
         why = reading.acts or reading.doubt or next((why for why in inner if why), None)
         self._doubts[id(function)] = why
@@ -216,7 +230,7 @@ def _plain(target: Any) -> Any:
     return inner if isinstance(inner, types.FunctionType) else under(target)
 
 
-def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[str, Reached]]:
+def behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[str, Reached]]:
     """The user's functions in what the framework made of them: nodes, middleware, validators, callbacks."""
     inner, owner = _runs(value)
     if is_users(inner):
@@ -225,17 +239,17 @@ def _behind(value: Any, kind: str = "node", depth: int = 0) -> Iterator[tuple[st
         return
     elif isinstance(inner, types.FunctionType):
         for held in _held(inner):
-            yield from _behind(held, "middleware", depth + 1)
+            yield from behind(held, "middleware", depth + 1)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _behind(item, kind, depth + 1)
+            yield from behind(item, kind, depth + 1)
     elif isinstance(value, (BaseTool, BaseChatModel)):
-        yield from _callbacks({"callbacks": value.callbacks})
+        yield from callbacks({"callbacks": value.callbacks})
         yield from _validators(getattr(value, "args_schema", None))
     elif isinstance(value, Runnable) or is_framework(type(value).__module__):
-        yield from _callbacks(getattr(value, "config", None))
+        yield from callbacks(getattr(value, "config", None))
         for part, within in _parts(value, kind):
-            yield from _behind(part, within, depth + 1)
+            yield from behind(part, within, depth + 1)
 
 
 def _runs(value: Any) -> tuple[Any, Any]:
@@ -277,8 +291,8 @@ def _validators(schema: Any) -> Iterator[tuple[str, Reached]]:
                 yield "validator", Reached(function)
 
 
-def _callbacks(config: Any) -> Iterator[tuple[str, Reached]]:
-    """Methods of the user's own callback handlers."""
+def callbacks(config: Any) -> Iterator[tuple[str, Reached]]:
+    """Methods of the user's own callback handlers in a runnable's config."""
     given = config.get("callbacks") if isinstance(config, dict) else None
     for handler in getattr(given, "handlers", given) or ():
         for kind in type(handler).__mro__:

@@ -161,9 +161,11 @@ def _import_file(file: Path, start: Path) -> ModuleType:
     if not file.is_file():
         raise UserError(f"{file}: no such file")
     _on_path(start)
-    _on_path(file.parent)
-    if (packaged := _package_name(file)) is not None:
+    if (
+        packaged := _package_name(file)
+    ) is not None:  # its folder may hold a module of the package's own name
         return _import_packaged(file, *packaged)
+    _on_path(file.parent)
     name = file.stem
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):

@@ -3,7 +3,7 @@
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableBinding
@@ -62,3 +62,32 @@ def functions_of(bound: Any) -> list[types.FunctionType]:
             if isinstance(function, types.FunctionType) and not is_framework(function.__module__ or ""):
                 functions.append(function)
     return list(dict.fromkeys(functions))
+
+
+def runtime_context(graph: Pregel[Any], given: Mapping[str, Any]) -> Any:
+    """What the graph finds in `runtime.context`: what is given, else what its schema makes of nothing.
+
+    None where the graph declares no context, or one that cannot be made of nothing.
+    """
+    schema: Any = graph.context_schema
+    if given or schema is None:
+        return dict(given) or None
+    try:
+        return schema()
+    except Exception:  # noqa: BLE001  a user's class
+        return None
+
+
+def missing_context(graph: Pregel[Any], given: Mapping[str, Any]) -> list[str]:
+    """The fields of the graph's runtime context that nobody gives."""
+    schema: Any = graph.context_schema
+    if schema is None or runtime_context(graph, given) is not None:
+        return []
+    try:
+        return [
+            name
+            for name, parameter in inspect.signature(schema).parameters.items()
+            if parameter.default is parameter.empty
+        ]
+    except (TypeError, ValueError):
+        return [str(getattr(schema, "__name__", schema))]

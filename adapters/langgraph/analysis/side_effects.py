@@ -20,7 +20,7 @@ from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableSequence
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool, Tool, tool
 from langgraph.pregel import Pregel
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
@@ -100,13 +100,19 @@ class Reading:
     doubt: str | None = None  # else: why it is not known to only compute
     reached: list[Reached] = field(default_factory=list)
     graphs: list[Pregel[Any]] = field(default_factory=list)
+    forms: list[type] = field(default_factory=list)  # of the user's own: what a model's answer is made into
     words: frozenset[str] = frozenset()  # names and attributes in the code
 
 
-def read(function: types.FunctionType, owner: Any = None) -> Reading:
-    """Read one function's own code, and what it names of the user's."""
+def read(function: types.FunctionType, owner: Any = None, *, makes: bool = False) -> Reading:
+    """Read one function's own code, and what it names of the user's.
+
+    With `makes`, a function that makes tools is not taken for what they do: they are met when called.
+    """
     function = real_of(function)
-    codes = list(_codes(function.__code__))
+    if makes:
+        function = _without_made(function)
+    codes = list(codes_of(function.__code__))
     words = frozenset(name for code in codes for name in code.co_names)
     reading = Reading(words=words)
     stores = {instruction.opname for code in codes for instruction in dis.get_instructions(code)}
@@ -132,6 +138,7 @@ def read(function: types.FunctionType, owner: Any = None) -> Reading:
     for value in values:
         with contextlib.suppress(Exception):
             reading.graphs += [value] if isinstance(value, Pregel) else []
+            reading.forms += _forms(value)
             reading.reached += list(_reached(value, words, chosen=chosen))
     if reading.acts is None and (words & _WRITE_WORDS or any(map(_opens_for_writing, codes))):
         reading.acts = OPENS
@@ -147,11 +154,36 @@ def is_users(function: Any) -> bool:
     )
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object, and those of the functions and classes written in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes_of(constant)
+
+
+def _without_made(function: types.FunctionType) -> types.FunctionType:
+    """A function that makes tools, without the functions in it that it does not call itself; else itself."""
+    code = function.__code__
+    named = (function.__globals__.get(name) for name in code.co_names)
+    if not any(value is tool or value is StructuredTool or value is Tool for value in named):
+        return function
+    listed = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS")]
+    called = {
+        step.argval
+        for before, step, after in zip(listed, listed[1:], listed[2:], strict=False)
+        if "PUSH_NULL" in (before.opname, after.opname) and step.opname.startswith("LOAD_")
+    }
+    kept = tuple(
+        None if isinstance(constant, types.CodeType) and constant.co_name not in called else constant
+        for constant in code.co_consts
+    )
+    made = types.FunctionType(
+        code.replace(co_consts=kept), function.__globals__, function.__name__, None, function.__closure__
+    )
+    made.__kwdefaults__, made.__defaults__ = function.__kwdefaults__, function.__defaults__
+    made.__module__ = function.__module__
+    return made
 
 
 def _opens_for_writing(code: types.CodeType) -> bool:
@@ -164,13 +196,13 @@ def _opens_for_writing(code: types.CodeType) -> bool:
     for place, instruction in enumerate(instructions):
         if instruction.argval == "open" and instruction.opname.startswith("LOAD_"):
             function = instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-            given = _constants_given(instructions[place + 1 : place + 40])[1 if function else 0 :]
+            given = constants_given(instructions[place + 1 : place + 40])[1 if function else 0 :]
             if any(type(text) is str and _FOR_WRITING.fullmatch(text) for text in given):
                 return True
     return False
 
 
-def _constants_given(following: list[dis.Instruction]) -> list[Any]:
+def constants_given(following: list[dis.Instruction]) -> list[Any]:
     """Constant arguments of the call whose function was loaded last; None for each that is computed.
 
     Where branches make the arguments' number unclear, all constants that follow.
@@ -188,7 +220,7 @@ def _constants_given(following: list[dis.Instruction]) -> list[Any]:
 
 def _names_used(function: types.FunctionType) -> Iterator[Any]:
     """Values of the global names, imported modules and closure cells that the code names."""
-    for code in _codes(function.__code__):
+    for code in codes_of(function.__code__):
         instructions = list(dis.get_instructions(code))
         for place, instruction in enumerate(instructions):
             after = instructions[place + 1 : place + 60]  # of one import, or one chain of attributes
@@ -376,6 +408,22 @@ def _is_structured(value: Any) -> bool:
     if not isinstance(value, RunnableSequence):
         return False
     return any("ls_structured_output_format" in (getattr(step, "kwargs", None) or {}) for step in value.steps)
+
+
+def _forms(value: Any) -> list[type]:
+    """The user's classes that a model answers in, by a runnable: code may call their methods."""
+    if not _is_structured(value):
+        return []
+    given = [getattr(step, name, None) for step in value.steps for name in ("tools", "pydantic_object")]
+    listed = [kind for entry in given for kind in (entry if isinstance(entry, list) else [entry])]
+    return [kind for kind in listed if isinstance(kind, type) and is_users_object(kind)]
+
+
+def form_methods(kind: type, words: frozenset[str]) -> Iterator[Reached]:
+    """Methods of such a class that code names: what a model chose is done by them."""
+    for method in _methods(kind, words, chosen=True, name=kind.__name__):
+        if method.name not in ("__init__", "__post_init__"):
+            yield Reached(method.function, kind, kind.__name__, True)
 
 
 def is_users_object(value: Any) -> bool:

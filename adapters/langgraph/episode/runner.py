@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
+from dreamgym_kit.adapters.langgraph.analysis.nodes import runtime_context
 from dreamgym_kit.adapters.langgraph.episode.state import (
     EpisodeState,
     UsageCounter,
@@ -31,6 +32,7 @@ from dreamgym_kit.adapters.langgraph.intercept.memory import own_graph
 from dreamgym_kit.adapters.langgraph.policy.capture import ModelPolicy, captured
 from dreamgym_kit.dream.faults import FaultPlan, faults_of
 from dreamgym_kit.dream.grading import SecondJudge, judge_cut_off, judge_twice
+from dreamgym_kit.dream.imagined.experience import SeedingFailed
 from dreamgym_kit.dream.structured_output import CountedEndpoint
 from dreamgym_kit.dream.user import user_of
 from dreamgym_kit.errors import EpisodeStop, EpisodeTimeout
@@ -38,6 +40,7 @@ from dreamgym_kit.findings.case import Case
 from dreamgym_kit.findings.text import leaves
 from dreamgym_kit.guard.thread_owners import acting
 from dreamgym_kit.interfaces import (
+    Account,
     ChatEndpoint,
     Checker,
     EnvironmentProvider,
@@ -62,7 +65,7 @@ from dreamgym_kit.sandbox.confining import settle
 from dreamgym_kit.settings.schema import Settings
 from dreamgym_kit.threads import awaited
 from dreamgym_kit.turns import Turn
-from dreamgym_kit.types import Episode, Finding, Task, Transition, Verdict, error_line
+from dreamgym_kit.types import Episode, Finding, Source, Task, Transition, Verdict, error_line
 
 _Word = TypeVar("_Word")
 REFUSED_S = 5.0  # what an episode gets to end by itself once something in it was refused
@@ -89,6 +92,8 @@ class LangGraphRunner:
         real_faults: whether real calls fail by the settings' faults too.
         lore: what detectors worked out of the tools, for all episodes alike.
         on_executed: is given an episode as soon as a real call is noticed in it, before all else.
+        seed: makes the entities that a task needs in its imagined environment; None: nothing is imagined.
+        imagined_count: episodes that rest on imagined answers count as passed or failed.
         unended: sessions whose real writes were still running when last looked at.
     """
 
@@ -113,6 +118,8 @@ class LangGraphRunner:
     on_turns: Callable[[str, tuple[Turn, ...]], None] | None = None
     real_faults: bool = False
     on_executed: Callable[[Episode], None] | None = None
+    seed: Callable[[Task, Sequence[str], Account], Awaitable[None]] | None = None
+    imagined_count: bool = False
     unended: list[Session] = field(default_factory=list)
 
     async def run(self, task: Task, *, repeat: int, attempt: int) -> Episode:
@@ -132,6 +139,7 @@ class LangGraphRunner:
         not_closed = ""
         try:
             configurable, failed = await _set_up(environment, state, place, real=real)
+            failed = failed or await self._seeded(state)
             if failed:
                 state.stop, state.reason = "error", failed
             else:
@@ -156,6 +164,19 @@ class LangGraphRunner:
             return self._keep_executed(state)
         self._tell(episode, session, findings)
         return masked_episode(state.record(judgement, findings), self.masker)
+
+    async def _seeded(self, state: EpisodeState) -> str:
+        """Make the entities of the task where its environment is imagined; why that failed, or ""."""
+        if self.seed is None:
+            return ""
+        texts = tuple(map(str, leaves(dict(state.task.input))))
+        try:
+            await self.seed(state.task, texts, state.session)
+        except SeedingFailed as error:
+            return f"the entities of the task could not be made: {error}"
+        except EpisodeStop as stop:
+            return str(stop)
+        return ""
 
     def _unended(self, environment: EnvironmentProvider | None) -> str:
         """Why no episode may begin on a system that an earlier one still writes to, or ""."""
@@ -262,17 +283,25 @@ class LangGraphRunner:
         needs_saver = bool(task.replies or task.meta.get("user"))
         graph = own_graph(session, self.graph, needs_saver=needs_saver)
         config: RunnableConfig = {
-            "configurable": {**configurable, CONFIG_KEY: session.id, "thread_id": uuid.uuid4().hex},
+            "configurable": {
+                **self.settings.configurable,
+                **configurable,
+                CONFIG_KEY: session.id,
+                "thread_id": uuid.uuid4().hex,
+            },
             "recursion_limit": self.settings.limits.recursion_limit,
             "callbacks": [state.usage],
         }
+        given = {**self.settings.context, **task.context}
         limit = asyncio.timeout(self.settings.limits.max_seconds)
         try:
+            context = runtime_context(graph, given)
             with entered(session):
                 async with limit:
                     session.on_refusal = _soon_over(limit)
                     chat = CountedEndpoint(self.chat, session, "user") if self.chat is not None else None
-                    await follow(graph, config, state, user_of(task, chat), in_thread=self.in_thread)
+                    user = user_of(task, chat)
+                    await follow(graph, config, state, user, in_thread=self.in_thread, context=context)
         except asyncio.CancelledError:
             if session.stopped is None:
                 self._reconcile(state)  # what ran has run, though its episode is dropped
@@ -280,7 +309,7 @@ class LangGraphRunner:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            wants_context = declares_context(self.graph)
+            wants_context = declares_context(self.graph) and runtime_context(graph, given) is None
             classify_error(state, error, wants_context=wants_context, timed_out=limit.expired())
         if session.stopped is not None:
             classify_stop(state, session.stopped)
@@ -330,18 +359,48 @@ class LangGraphRunner:
             real=self.policy.writes_are_real,
             configurable=configurable,
         )
-        checker = self.judge or (self.checkers.get(task.checker) if task.checker else None)
+        rests = _imagined(session)
+        checker = self._checker(task, imagined=rests)
         if state.stop == "abstained":
             # what an agent does after an answer that nobody gave proves nothing
             cut = replace(outcome, transitions=_to_the_unanswered(session))
             judged = await _held(judge_cut_off(cut, checker, state.reason), cut, state)
-            return judged or Judgement(Verdict.ERROR, state.reason), ()
+            return self._counted(judged or Judgement(Verdict.ERROR, state.reason), state, rests=rests), ()
         both = await _held(judge_twice(outcome, checker, self.second, session), outcome, state)
         if both is None:
             return Judgement(Verdict.ERROR, state.reason), ()
         if both.agree is not None:
             session.count("judges_agree" if both.agree else "judges_disagree")
-        return both.settled, () if both.alarm is None else (both.alarm,)
+        settled = self._counted(both.settled, state, rests=rests)
+        return settled, () if both.alarm is None else (both.alarm,)
+
+    def _checker(self, task: Task, *, imagined: bool) -> Checker | None:
+        """Who judges; an imagined environment only where nothing else is looked at, else the second judge."""
+        checker: Checker | None = self.judge or (self.checkers.get(task.checker) if task.checker else None)
+        if not imagined or checker is self.judge or getattr(checker, "pure", checker is None):
+            return checker
+        return _not_pure if self.second is None else None
+
+    def _counted(self, judgement: Judgement, state: EpisodeState, *, rests: bool) -> Judgement:
+        """What a judgement counts for: where it rests on imagined answers, nothing unless settings say so."""
+        if not rests or self.imagined_count or not judgement.verdict.conclusive:
+            return judgement
+        state.would = judgement.verdict
+        would = "pass" if judgement.verdict is Verdict.PASSED else "fail"
+        return Judgement(Verdict.INCONCLUSIVE, f"answers were imagined; it would {would}: {judgement.reason}")
+
+
+def _imagined(session: Session) -> bool:
+    """Whether an answer of the episode was invented."""
+    return any(entry.answer.source is Source.IMAGINED for entry in session.ledger.transitions())
+
+
+def _not_pure(outcome: Outcome) -> Judgement:  # noqa: ARG001  a checker's form
+    """Stands for a checker that may look at a real system, which an imagined environment has not."""
+    return Judgement(
+        Verdict.INCONCLUSIVE,
+        "answers were imagined, and the checker is not marked `pure = True`: it may look at a real system",
+    )
 
 
 async def _held(judging: Awaitable[_Word], outcome: Outcome, state: EpisodeState) -> _Word | None:

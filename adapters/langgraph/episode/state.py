@@ -37,6 +37,8 @@ from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.schema import ModelSettings
 from dreamgym_kit.supervision.limits import RealCallRefused
 from dreamgym_kit.types import (
+    KIT_FAILED,
+    TIME_IS_UP,
     Episode,
     Finding,
     Task,
@@ -154,6 +156,7 @@ class EpisodeState:
     waiting: list[Any] = field(default_factory=list)  # interrupts nobody answered
     replies: list[AnsweredInterrupt] = field(default_factory=list)  # interrupts and their answers
     turns: list[UserTurn] = field(default_factory=list)  # of whoever stood in for a user
+    would: Verdict | None = None  # had its imagined answers counted
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
 
@@ -190,6 +193,7 @@ class EpisodeState:
             dream_spend=dict(sorted(session.spends.items())),
             user_turns=tuple(self.turns),
             traceback=self.traceback,
+            would=self.would,
         )
 
     def executed_record(self) -> Episode:
@@ -215,7 +219,7 @@ def classify_error(
         state: of the episode.
         error: what came out.
         timed_out: the episode's own time is over.
-        wants_context: the graph declares a `context_schema`; this kit gives graphs no context.
+        wants_context: the graph declares a `context_schema`, and was given no context.
     """
     session = state.session
     of_model, last = session.model_errors, session.ledger.transitions()[-1:]
@@ -229,7 +233,7 @@ def classify_error(
     elif is_of_tool(first) or _is_of_call(first, last):  # first: a model's silence has the same classes
         state.stop, state.reason = "crashed", raised
     elif timed_out and isinstance(first, TimeoutError) and type(error) is TimeoutError and not text:
-        state.stop, state.reason = "limit", "the episode's time limit was reached"
+        state.stop, state.reason = "limit", f"{TIME_IS_UP} was reached"
     elif isinstance(first, UserFailed):
         state.stop = "interrupted" if isinstance(first, UserSilent) else "error"
         state.reason = f"the simulated user failed: {text}"
@@ -241,10 +245,13 @@ def classify_error(
             f"the agent's model did not answer: {type(first).__name__}: {text}{_behind(first, of_model)}",
         )
     elif raised_by_us(first):
-        state.stop, state.reason = "error", f"dreamgym-kit failed, please report it: {raised}"
+        state.stop, state.reason = "error", f"{KIT_FAILED}: {raised}"
     elif wants_context:  # a fault of the agent's own looks the same
         state.stop = "error"
-        state.reason = f"the graph was given no runtime context, which its context_schema declares: {raised}"
+        state.reason = (
+            "the graph was given no runtime context, which its context_schema declares; give it in "
+        )
+        state.reason += f"dreamgym.toml under [context], or as the task's context: {raised}"
     else:
         state.stop, state.reason = "crashed", raised
     if state.stop == "crashed" or (wants_context and state.stop == "error"):  # else no code is at fault

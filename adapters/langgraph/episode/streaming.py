@@ -13,6 +13,7 @@ import types
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -25,10 +26,12 @@ from langgraph.types import Command
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
 from dreamgym_kit.adapters.langgraph.analysis.nodes import nodes_of, unwrapped
 from dreamgym_kit.adapters.langgraph.episode.state import EpisodeState
+from dreamgym_kit.adapters.langgraph.intercept.memory import DreamStore
 from dreamgym_kit.adapters.langgraph.intercept.unseen_calls import excuse
 from dreamgym_kit.dream.user import ScriptedUser, SimulatedUser, UserFailed
 from dreamgym_kit.findings.case import AnsweredInterrupt
 from dreamgym_kit.findings.text import leaves
+from dreamgym_kit.routing.session import Session
 from dreamgym_kit.serialization import to_json
 
 _MODES: Any = ["updates", "values"]
@@ -45,13 +48,15 @@ async def follow(
     user: SimulatedUser | None,
     *,
     in_thread: bool,
+    context: Any = None,
 ) -> None:
     """Stream the graph to its end, answering interrupts from the task's replies, then by its user."""
+    run = partial(_stream, graph, config=config, context=context, in_thread=in_thread)
     given: Any = dict(state.task.input)
     replies = list(state.task.replies)
-    config["configurable"].update(_nested_updates(graph, state.transcript.take))
+    config["configurable"].update(_nested_updates(graph, state.transcript.take, state.session))
     while True:
-        at_breakpoint = await _step(graph, given, config, state, in_thread=in_thread)
+        at_breakpoint = await _step(run(given), state)
         if state.session.stopped is not None:
             return
         if at_breakpoint:
@@ -75,12 +80,10 @@ async def follow(
         given = Command(resume=replied)
 
 
-async def _step(
-    graph: Pregel[Any], given: Any, config: RunnableConfig, state: EpisodeState, *, in_thread: bool
-) -> bool:
-    """Stream the graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
+async def _step(parts: AsyncIterator[tuple[str, Any]], state: EpisodeState) -> bool:
+    """Stream a graph until it ends or waits; whether it waits at a breakpoint: an interrupt of nobody."""
     state.waiting, at_breakpoint = [], False
-    async for mode, part in _stream(graph, given, config, in_thread=in_thread):
+    async for mode, part in parts:
         if mode == "updates":
             if isinstance(part, Mapping) and "__interrupt__" in part:
                 known = {interrupt.id for interrupt in state.waiting}
@@ -142,18 +145,18 @@ def _played_by(user: SimulatedUser) -> str:
 
 
 async def _stream(
-    graph: Pregel[Any], given: Any, config: RunnableConfig, *, in_thread: bool
+    graph: Pregel[Any], given: Any, *, config: RunnableConfig, context: Any, in_thread: bool
 ) -> AsyncIterator[tuple[str, Any]]:
     """Updates and values of one run, each with its mode."""
     if not in_thread:
-        stream: Any = graph.astream(given, config, stream_mode=_MODES)
+        stream: Any = graph.astream(given, config, context=context, stream_mode=_MODES)
         async for mode, part in stream:
             yield mode, part
         return
-    context: Any = contextvars.copy_context()  # one for all parts: what a step sets, the next one finds
-    parts = context.run(graph.stream, given, config, stream_mode=_MODES)
+    here: Any = contextvars.copy_context()  # one for all parts: what a step sets, the next one finds
+    parts = here.run(graph.stream, given, config, context=context, stream_mode=_MODES)
     loop = asyncio.get_running_loop()
-    while (item := await loop.run_in_executor(None, context.run, next, parts, _DONE)) is not _DONE:
+    while (item := await loop.run_in_executor(None, here.run, next, parts, _DONE)) is not _DONE:
         mode, part = item
         yield mode, part
 
@@ -204,7 +207,7 @@ def _within(value: Any) -> list[Any]:
     return list(value) if type(value) in (list, tuple) else []
 
 
-def _nested_updates(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str, Any]:
+def _nested_updates(graph: Pregel[Any], take: Callable[[Any, str], None], session: Session) -> dict[str, Any]:
     """Entries for `config["configurable"]` of `graph`: `take` is given each update of a graph within it.
 
     `astream(subgraphs=True)` would tell it too, at the price of a task and a wake-up for every step of every
@@ -215,10 +218,13 @@ def _nested_updates(graph: Pregel[Any], take: Callable[[Any], None]) -> dict[str
     def heard(chunk: tuple[tuple[str, ...], str, Any]) -> None:
         namespace, _, update = chunk
         if namespace:  # the outermost graph's own updates are streamed to its caller
-            take(update)
+            take(update, session.within)
 
     return {
         CONFIG_KEY_STREAM: StreamProtocol(heard, {"updates"}),
         # a graph that finds a sink takes its writer from there, and its store too
-        CONFIG_KEY_RUNTIME: replace(DEFAULT_RUNTIME, store=graph.store),
+        # and where none is compiled in, LangGraph's platform gives one
+        CONFIG_KEY_RUNTIME: replace(
+            DEFAULT_RUNTIME, store=graph.store if graph.store is not None else DreamStore()
+        ),
     }

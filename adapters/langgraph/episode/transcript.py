@@ -37,6 +37,7 @@ class Transcript:
         self._seen: dict[int, BaseMessage] = {}  # by id(); kept, so that no other gets that id
         self._lock = threading.Lock()  # graphs inside tools may run in threads
         self._numbers = itertools.count()
+        self._inside = ""
         self._plain: set[str] = set()  # tool calls that were answered in short form
         self._places: dict[str, int] = {}  # places of tool calls, by id, in the order asked for
         self._step: list[tuple[dict[str, Any], BaseMessage]] = []  # kept since the last step ended
@@ -51,9 +52,13 @@ class Transcript:
                         {"role": str(message.get("role", "user")), "content": message.get("content")}
                     )
 
-    def take(self, update: Any) -> None:
-        """Collect the messages of one update; one that was met before, in whatever graph, is passed over."""
+    def take(self, update: Any, within: str = "") -> None:
+        """Collect the messages of one update; one that was met before, in whatever graph, is passed over.
+
+        `within`: the tool whose real body runs the graph, which no dream of it does.
+        """
         with self._lock:
+            self._inside = within
             for message in _messages_in(update):
                 if isinstance(message, BaseMessage):
                     self._take(message)
@@ -81,6 +86,8 @@ class Transcript:
         """Put a record at the end; a tool's answer before those that were asked for after it."""
         for call in record.get("tool_calls") or ():
             self._places[call["id"]] = next(self._numbers)
+        if self._inside:
+            record["within"] = self._inside
         place, end = self._places.get(record.get("tool_call_id") or ""), len(self.records)
         while place is not None and end and self._place(self.records[end - 1]) > place:
             end -= 1

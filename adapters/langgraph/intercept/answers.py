@@ -51,8 +51,8 @@ def encode_answer(tool: BaseTool | None, value: Any) -> Answer:
 
 def encode_failure(error: BaseException) -> Answer:
     """A real tool's failure as an answer to be kept."""
-    said = getattr(error, "tool_content", None)  # an MCP server's own words, beside their summary
-    content = _encode(said) if isinstance(said, list) else None
+    detail = getattr(error, "tool_content", None)  # an MCP server's own words, beside their summary
+    content = _encode(detail) if isinstance(detail, list) else None
     kind = _kind_of(error)
     return Answer(content=content, error=str(error), error_type=kind, source=Source.REAL)
 
@@ -104,8 +104,8 @@ def _mcp_failure(tool: BaseTool | None, answer: Answer) -> Exception | None:
     kind = getattr(sys.modules[module], "_MCPToolExecutionError", None)
     if kind is None or (answer.error_type or "ToolException") != "ToolException":
         return None
-    said = _decode(answer.content, None) if isinstance(answer.content, list) else None
-    made: Exception = kind(said or [{"type": "text", "text": answer.error}])
+    blocks = _decode(answer.content, None) if isinstance(answer.content, list) else None
+    made: Exception = kind(blocks or [{"type": "text", "text": answer.error}])
     return made
 
 
@@ -135,8 +135,8 @@ def _arguments_of(kind: type[Exception], text: str) -> tuple[Any, ...]:
     )
     if system is None:
         return (text,)
-    number, said, path = system.groups()
-    return (int(number), said) if path is None else (int(number), said, path)
+    number, text, path = system.groups()
+    return (int(number), text) if path is None else (int(number), text, path)
 
 
 def _saying(kind: type[Exception], text: str | None) -> Exception:
@@ -192,16 +192,16 @@ def _text_of(value: Any) -> str:
 
 
 def _encode_message(message: BaseMessage) -> dict[str, Any]:
-    kept: dict[str, Any] = {"type": message.type, "content": to_json(message.content)}
+    fields: dict[str, Any] = {"type": message.type, "content": to_json(message.content)}
     if message.name:
-        kept["name"] = message.name
+        fields["name"] = message.name
     if isinstance(message, ToolMessage):
-        kept["status"] = message.status
+        fields["status"] = message.status
         if message.artifact is not None:
-            kept["artifact"] = _encode(message.artifact)
+            fields["artifact"] = _encode(message.artifact)
     if isinstance(message, AIMessage) and message.tool_calls:
-        kept["tool_calls"] = to_json(message.tool_calls)
-    return {"$message": kept}
+        fields["tool_calls"] = to_json(message.tool_calls)
+    return {"$message": fields}
 
 
 def _encode_command(command: Command[Any]) -> dict[str, Any]:
@@ -227,8 +227,8 @@ def _encode_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encode_value(item) for item in value]
     if isinstance(value, Mapping):
-        kept = {str(key): _encode_value(item) for key, item in value.items()}
-        return {"$literal": kept} if len(kept) == 1 and not MARKS.isdisjoint(kept) else kept
+        entries = {str(key): _encode_value(item) for key, item in value.items()}
+        return {"$literal": entries} if len(entries) == 1 and not MARKS.isdisjoint(entries) else entries
     return to_json(value)
 
 

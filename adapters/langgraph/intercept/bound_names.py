@@ -17,7 +17,15 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from dreamgym_kit.adapters.langgraph.analysis.gc_objects import instances_of
-from dreamgym_kit.adapters.langgraph.intercept.functions import NotHookable, hook, is_empty, of_python, under
+from dreamgym_kit.adapters.langgraph.intercept.functions import (
+    NotHookable,
+    hook,
+    hook_layers,
+    is_empty,
+    layers,
+    of_python,
+    under,
+)
 from dreamgym_kit.adapters.langgraph.intercept.tools import ENTRY_POINTS, LEAVES
 from dreamgym_kit.routing.process import PROCESS, current
 
@@ -156,7 +164,7 @@ def hook_bodies(tool: BaseTool) -> None:
         if body is None or of_framework(body) or of_python(body):
             continue
         with contextlib.suppress(NotHookable):
-            hook(body, tool.name, tool=tool)
+            hook_layers(body, tool.name, tool)
 
 
 def hook_marked(marked: object) -> None:
@@ -200,7 +208,7 @@ def own_entry(tool: BaseTool) -> str | None:
 
 def _bodies(tool: BaseTool) -> list[Any]:
     held = [tool.__dict__.get(field) for field in ("func", "coroutine")]
-    return [under(body) for body in held if body is not None]
+    return [layer for body in held if body is not None for layer in layers(body) or [under(body)]]
 
 
 def _does_something(tool: BaseTool) -> bool:

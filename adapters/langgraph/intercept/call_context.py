@@ -14,7 +14,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from langchain_core.runnables.config import RunnableConfig, var_child_runnable_c
 from langchain_core.tools import BaseTool
 from langchain_core.tools.base import FILTERED_ARGS, get_all_basemodel_annotations
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD
+from langgraph.store.base import BaseStore
 
 from dreamgym_kit.replay.masking import Masker
 from dreamgym_kit.routing.process import CONFIG_KEY, current
@@ -172,7 +173,7 @@ def positional_names(tool: BaseTool, args: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def identity_of(session: Session, call: Call) -> Identity | None:
-    """Name this request so that a node that LangGraph runs again is told the same.
+    """Name this request, the same in a node that LangGraph runs again.
 
     The checkpoint namespace is the same when a task is run again after an interrupt, and another one
     in every other step; without it (no graph) or without a call id nothing can be told apart.
@@ -194,6 +195,14 @@ def _is_config(value: object) -> bool:
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
 
 
+def typed_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """A function's signature, its annotations as types where they can be evaluated."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # noqa: BLE001  a name that only a type checker sees
+        return inspect.signature(function)
+
+
 def function_arguments(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -212,7 +221,15 @@ def function_arguments(
         name: to_json(_without_message_ids(value))
         for name, value in named.items()
         if name not in ("self", *_PLUMBING) and not _is_config(value) and not _is_injected(value)
+        if name not in signature.parameters or not _injects(signature.parameters[name].annotation)
     }
+
+
+def _injects(annotation: Any) -> bool:
+    """Whether a parameter is the framework's to fill in, which no model sees."""
+    if annotation is inspect.Parameter.empty or isinstance(annotation, str) or _is_injected_arg_type is None:
+        return False
+    return bool(_is_injected_arg_type(annotation))
 
 
 _MAX_DEPTH = 8  # of objects and lists in which messages are looked for
@@ -233,7 +250,7 @@ def _without_message_ids(value: Any, depth: int = 0) -> Any:
 
 def _is_injected(value: object) -> bool:
     module = type(value).__module__
-    return module.startswith(("langgraph.", "langchain_core.callbacks"))
+    return isinstance(value, BaseStore) or module.startswith(("langgraph.", "langchain_core.callbacks"))
 
 
 try:

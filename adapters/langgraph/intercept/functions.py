@@ -5,6 +5,7 @@ a `@task`, a node, or a tool's function captured before the tool existed all com
 signature and kind (coroutine, generator) stay; undoing restores the function exactly.
 """
 
+import contextlib
 import dis
 import functools
 import inspect
@@ -28,6 +29,7 @@ from dreamgym_kit.adapters.langgraph.intercept.call_context import (
     metadata_here,
     running,
     session_key,
+    typed_signature,
     without_injected,
 )
 from dreamgym_kit.adapters.langgraph.intercept.patches import reroute, subclasses
@@ -38,6 +40,7 @@ from dreamgym_kit.routing.process import find, is_outside
 from dreamgym_kit.routing.router import Route
 from dreamgym_kit.routing.session import Session
 from dreamgym_kit.routing.supervision import Flow
+from dreamgym_kit.settings import advice
 from dreamgym_kit.supervision.session import effect_of
 from dreamgym_kit.types import Call, Effect
 
@@ -68,6 +71,7 @@ class Hook:
     reference: str = ""  # as `[functions]` names it
     in_episodes: bool = False  # only what a graph's run calls is met
     around: "Hook | None" = None  # what was made around this one: its running body may call it unasked
+    given: bool = False  # under a partial or an object of its tool's: not all arguments are the model's
 
     def undo(self) -> None:
         """Give the function its own code back."""
@@ -112,6 +116,44 @@ def under(target: Any) -> Any:
     while isinstance(target, (types.MethodType, LRU_CACHE)):
         target = target.__func__ if isinstance(target, types.MethodType) else target.__wrapped__
     return target
+
+
+def layers(target: Any) -> list[types.FunctionType]:
+    """The functions that calling something runs, outermost first: under partials and decorators."""
+    found: list[types.FunctionType] = []
+    while True:
+        inner = under(target.func if isinstance(target, functools.partial) else target)
+        if isinstance(inner, types.FunctionType):
+            if inner in found:
+                return found
+            found.append(inner)
+        elif not isinstance(inner, functools.partial):
+            call = under(inspect.getattr_static(type(inner), "__call__", None))
+            found += [call] if isinstance(call, types.FunctionType) and not of_library(call) else []
+        wraps = inspect.getattr_static(inner, "__wrapped__", None)
+        target = inner if isinstance(inner, functools.partial) else wraps
+        if not callable(target):
+            return found
+
+
+def hook_layers(target: Any, name: str, tool: BaseTool) -> None:
+    """Hook a tool's body and the functions under it: whoever holds one of those may run it past the tool.
+
+    Of a call past the tools of what tools have under partials or objects, see `_meant`.
+
+    Raises:
+        NotHookable: there is no function in it.
+    """
+    outer: Hook | None = None
+    given = not isinstance(under(target), types.FunctionType)
+    for function in layers(target) or [target]:
+        if outer is not None and (of_library(function) or of_python(function)):
+            continue
+        known = _OF.get(id(function))
+        made = hook(target if outer is None and not given else function, name, tool=tool)
+        if known is None:
+            made.around, made.given = outer, given
+        outer = made
 
 
 def forget_cached() -> None:
@@ -383,7 +425,7 @@ def unhook_all() -> None:
 
 
 def _install(function: types.FunctionType, name: str, tool: BaseTool | None, *, leaf: bool) -> Hook:
-    number, signature = next(_NUMBERS), inspect.signature(function)
+    number, signature = next(_NUMBERS), typed_signature(function)
 
     def register(real: types.FunctionType, put_back: Callable[[], None]) -> None:
         made = Hook(name, function, real, signature, number, put_back, tool)
@@ -397,7 +439,7 @@ def _install(function: types.FunctionType, name: str, tool: BaseTool | None, *, 
 def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked function's calls arrive."""
     hooked, session = _hook(number, args)
-    if session is None:
+    if session is None or _unnamed(hooked, session, args, kwargs):
         return hooked.real(*args, **kwargs)
     return session.drive(_way(hooked, session, hooked.real, args, kwargs))()
 
@@ -405,7 +447,7 @@ def enter(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked coroutine function's calls arrive."""
     hooked, session = _hook(number, args)
-    if session is None:
+    if session is None or _unnamed(hooked, session, args, kwargs):
         return await hooked.real(*args, **kwargs)
     return (await session.drive_async(_way(hooked, session, hooked.real, args, kwargs)))()
 
@@ -413,7 +455,7 @@ async def enter_async(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 def enter_generator(number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where a hooked generator function's calls arrive; the answer's items are what it yields."""
     hooked, session = _hook(number, args)
-    if session is None:
+    if session is None or _unnamed(hooked, session, args, kwargs):
         return (yield from hooked.real(*args, **kwargs))
 
     def listed(*given: Any, **named: Any) -> list[Any]:
@@ -458,9 +500,8 @@ def _name(hooked: Hook, args: tuple[Any, ...]) -> str:
 
 
 def _is_body_of(function: types.FunctionType, tool: BaseTool) -> bool:
-    for holder in ("func", "coroutine"):
-        if under(tool.__dict__.get(holder)) is function:
-            return True
+    if any(function in layers(tool.__dict__.get(holder)) for holder in ("func", "coroutine")):
+        return True
     method = functools.partial(getattr, type(tool))
     return any(getattr(method(name, None), "__wrapped__", None) is function for name in ("_run", "_arun"))
 
@@ -469,7 +510,7 @@ def _way(
     hooked: Hook, session: Session, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Flow[Callable[[], Any]]:
     """The way of a call that reached a hooked function."""
-    name, tool = _called(hooked, session, args)
+    name, tool = _called(hooked, session, args, kwargs)
     arguments = functools.partial(_arguments, hooked, tool)
     node = metadata_here().get("langgraph_node")
     return answered(
@@ -489,20 +530,62 @@ def _way(
     )
 
 
-def _called(hooked: Hook, session: Session, args: tuple[Any, ...]) -> tuple[str, BaseTool | None]:
+def _called(
+    hooked: Hook, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, BaseTool | None]:
     """The name that a call goes by, and the tool whose body this is.
 
     Of several tools over one body the one that is dreamt, or, where none is, the one that can do most.
     """
     if hooked.leaf and args and isinstance(args[0], BaseTool):
         return args[0].name, args[0]
-    known = [(hooked.name, hooked.tool), *hooked.also]
     policy = session.policy
-    objects = [(name, tool, hooked.function if tool is None else tool) for name, tool in known]
+    objects = [
+        (name, tool, hooked.function if tool is None else tool) for name, tool in _meant(hooked, args, kwargs)
+    ]
     dreamt = (each for each in objects if policy.route(each[0], each[2]) is Route.DREAM)
     worst = max(objects, key=lambda each: _POWER[effect_of(policy.spec(each[0], each[2]))])
     name, tool, _ = next(dreamt, worst)
     return name, tool
+
+
+def _meant(hooked: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, BaseTool | None]]:
+    """The tools that a call may be meant for: of partials and objects those that give the same arguments."""
+    known = [(hooked.name, hooked.tool), *hooked.also]
+    if not hooked.given:
+        return known
+    try:
+        given = hooked.signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return []
+    of_tools = [each for each in known if each[1] is not None and _gives(each[1], hooked, given)]
+    return of_tools or [each for each in known if each[1] is None]
+
+
+def _gives(tool: BaseTool, hooked: Hook, given: dict[str, Any]) -> bool:
+    """Whether a tool's partial or object hands a function these arguments."""
+    for body in filter(None, (tool.__dict__.get(holder) for holder in ("func", "coroutine"))):
+        args, kwargs = (body.args, body.keywords) if isinstance(body, functools.partial) else ((body,), {})
+        with contextlib.suppress(Exception):  # a comparison may be the user's code, and a partial may not fit
+            fixed = hooked.signature.bind_partial(*args, **kwargs).arguments.items()
+            if all(name in given and (given[name] is value or given[name] == value) for name, value in fixed):
+                return True
+    return False
+
+
+def _unnamed(hooked: Hook, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call of a shared body is for none of its tools, and may run: if none of them acts."""
+    if (hooked.leaf and args and isinstance(args[0], BaseTool)) or _meant(hooked, args, kwargs):
+        return False
+    names = [(hooked.name, hooked.tool), *hooked.also]
+    real = all(session.policy.route(*each) is Route.REAL for each in names)
+    if not session.mode.bare and not real:
+        reference = f"{hooked.real.__module__}:{hooked.real.__qualname__}"
+        session.refuse(
+            f"{reference}, which tools run ({', '.join(name for name, _ in names)}), was called past "
+            f"them; it did not run; {advice.format_lines(advice.function_answered(reference))}"
+        )
+    return True
 
 
 _POWER = {effect: power for power, effect in enumerate(Effect)}  # from harmless to irreversible
@@ -515,4 +598,6 @@ def _arguments(
     if hooked.leaf and args and isinstance(args[0], BaseTool):
         return bare_arguments(args[0], args[1:], kwargs)
     arguments = function_arguments(hooked.signature, args, kwargs)
+    if tool is not None and hooked.given:
+        arguments = {name: value for name, value in arguments.items() if name in tool.args}
     return arguments if tool is None else dict(without_injected(tool, arguments))

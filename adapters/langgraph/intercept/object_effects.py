@@ -102,8 +102,8 @@ class ObjectEffects:
         by_author, whole = _by_author(called)
         if by_author is not None and whole and believed(by_author):
             return by_author, "decorator", "@effect"
-        if isinstance(called, BaseTool) and (what := framework_control(called)) is not None:
-            return Effect.CONTROL, "framework", what
+        if isinstance(called, BaseTool) and (reason := framework_control(called)) is not None:
+            return Effect.CONTROL, "framework", reason
         hints = {field: getattr(called, field, None) for field in ("metadata", "extras")}
         guessed, reason = guess_effect(name, getattr(called, "description", None) or "", annotations=hints)
         if by_author is not None and power(by_author) > power(guessed):
@@ -126,10 +126,10 @@ def all_bearers(names: Iterable[str]) -> dict[str, list[object]]:
     """The same of some names; all found again where those of a name differ, unless none can be litter."""
     names = list(names)
     bearers_by_name = _bearers(names)
-    kept = ids_kept()
+    kept_ids = ids_kept()
     if any(
         len(set(map(body_of, bearers))) > 1
-        and not all(id(bearer) in kept or _in_module(bearer) for bearer in bearers)
+        and not all(id(bearer) in kept_ids or _in_module(bearer) for bearer in bearers)
         for bearers in bearers_by_name.values()
     ):
         del bearers_by_name
@@ -153,13 +153,13 @@ def _bearers(names: Iterable[str]) -> dict[str, list[object]]:
         if tool.name in bearers_by_name:
             bearers_by_name[tool.name].append((tool, bodies_of(tool)))
     for name, bearers in bearers_by_name.items():
-        bearers += [(one.function, [one.function]) for one in hooked_as(name)]
+        bearers += [(hook.function, [hook.function]) for hook in hooked_as(name)]
     return {name: _acting(bearers) for name, bearers in bearers_by_name.items()}
 
 
 def _acting(bearers: list[tuple[object, list[Any]]]) -> list[object]:
-    acting = [one for one, bodies in bearers if not all(map(is_empty, bodies))]
-    return acting or [one for one, _ in bearers]
+    acting = [bearer for bearer, bodies in bearers if not all(map(is_empty, bodies))]
+    return acting or [bearer for bearer, _ in bearers]
 
 
 def _by_author(called: object) -> tuple[Effect | None, bool]:

@@ -80,11 +80,15 @@ def run_real(
     body: Callable[[], Any],
     *,
     owner: object = None,
+    identity: Identity | None = None,
 ) -> Flow[Callable[[], Any]]:
     """Run a real body and keep what it answered. Interrupts pass unkept: the body runs again on resume.
 
+    `identity`: of the call, the same when its node runs again.
+
     The result gives what the caller gets: what the body gave or raised, or what the fault plan makes of it.
     """
+    yield from session.earlier_run_ends(place)
     after, started = session.ledger.after(place), time.time()
     keep = partial(session.keep_real, place=place, after=after, started=started)
     fault = session.real_fault(call, place, after)
@@ -95,6 +99,7 @@ def run_real(
     if fault is not None and fault.kind is FaultKind.SLOW:
         yield Throttle(fault.wait_s)
         session.check_open(call.tool)  # the episode may have ended meanwhile
+    replies: Sequence[Reply] = ()
     try:
         with (
             letting_through(owner if owner is not None else tool),
@@ -106,16 +111,18 @@ def run_real(
         if inspect.iscoroutine(value):
             value = _awaited(session, call, place, value)
     except (EpisodeStop, GraphBubbleUp):
+        session.replies(identity, replies, ended=False)
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # what it did before is done
         keep(call, _with(encode_failure(error), replies))
         raise
     except Exception as error:  # noqa: BLE001  it is raised where the flow is over
-        keep(call, _with(encode_failure(error), replies))
+        keep(call, _with(encode_failure(error), session.replies(identity, replies, ended=True)))
+        yield from session.siblings_arrive(call)
         if not session.spec(call, place).effect.runs_in_dream:  # else it may be an agent handed over to
             as_of_tool(error)
         return partial(_raise, error)
-    answer = _with(encode_answer(tool, value), replies)
+    answer = _with(encode_answer(tool, value), session.replies(identity, replies, ended=True))
     delivered = answer if fault is None else spoiled(fault, call, answer)
     keep(call, delivered)
     if fault is None or fault.kind is FaultKind.SLOW or delivered is answer:
@@ -250,13 +257,13 @@ class InterruptApprover(CallerApprover):
             with self._lock:
                 if held.digest in self._given:
                     return Approval(held.digest, "interrupt")
-            said = interrupt(shown(held))
-            if not isinstance(said, Mapping) or said.get("approve") is not True:
+            reply = interrupt(shown(held))
+            if not isinstance(reply, Mapping) or reply.get("approve") is not True:
                 return None
             with self._lock:
-                if said.get("digest") not in self._shown:
+                if reply.get("digest") not in self._shown:
                     return None
-                self._given.add(str(said["digest"]))
+                self._given.add(str(reply["digest"]))
 
 
 def shown(held: HeldCall) -> dict[str, Any]:
@@ -314,13 +321,13 @@ def hearing() -> Iterator[list[Reply]]:
             around += heard
 
 
-def ask_person(asked: JsonValue) -> JsonValue:
+def ask_person(question: JsonValue) -> JsonValue:
     """Ask the person who answers this graph's interrupts; the first time the graph stops here.
 
     Raises:
         GraphInterrupt: there is no reply yet; the node runs again when there is.
     """
-    return to_json(interrupt(asked))
+    return to_json(interrupt(question))
 
 
 def hear_interrupts(patches: PatchSet) -> None:
@@ -343,6 +350,6 @@ def _interrupted(_: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     reply = _REAL[0](*args, **kwargs)
     listening = _HEARING.get()
     if listening is not None:
-        asked = args[0] if args else kwargs.get("value")
-        listening.append(Reply(to_json(asked), to_json(reply)))
+        question = args[0] if args else kwargs.get("value")
+        listening.append(Reply(to_json(question), to_json(reply)))
     return reply

@@ -55,7 +55,7 @@ def _mark_threads(patches: PatchSet) -> None:
         owner = _owner()
         session = current.get() or thread_owners.recorded_by()
         if isinstance(session, Session) and session.mode.bare and not thread_owners.of_pool(self):
-            self.run = thread_owners.recorded(self.run, session)  # type: ignore[method-assign]
+            self.run = thread_owners.recorded(session.of_body(self.run), session)  # type: ignore[method-assign]
         if not thread_owners.of_pool(self) and (owner is not None or seal() is not None):
             run = handed_over(carried(self.run))
             self.run = run if owner is None else _hushed(thread_owners.belonging(run, owner))  # type: ignore[method-assign]

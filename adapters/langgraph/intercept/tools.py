@@ -89,7 +89,9 @@ def _session(tool: BaseTool, field: str) -> Session | None:
     """
     if is_outside() or goes_on(tool):
         return None
-    session = find(session_key(config_here(tool)), tool.name)
+    session = find(session_key(config_here(tool)), str(getattr(tool, "name", "")))
+    if session is not None and not isinstance(tool, BaseTool):
+        session.refuse(f"the body of a tool class was called on {tool!r:.60}, not on a tool; it did not run")
     return None if field and not tool.__dict__.get(field) else session
 
 
@@ -124,13 +126,19 @@ def answered(gated: GatedCall) -> Flow[Callable[[], Any]]:
     """
     session, call = gated.session, gated.call
     route, place = session.admit(call, gated.called)
-    if route is Route.DREAM:
-        answer = yield from session.flow(call, place, gated.identity(call), ask_person)
-        return functools.partial(deliver, gated.tool, answer, call.call_id)
-    if route is Route.OVERSEEN:
-        return (yield from run_supervised(gated, place))
-    body = functools.partial(gated.real, *gated.args, **gated.kwargs)
-    return (yield from run_real(session, call, place, gated.tool, body, owner=gated.owner))
+    try:
+        if route is Route.DREAM:
+            answer = yield from session.flow(call, place, gated.identity(call), ask_person)
+            return functools.partial(deliver, gated.tool, answer, call.call_id)
+        if route is Route.OVERSEEN:
+            return (yield from run_supervised(gated, place))
+        body = functools.partial(gated.real, *gated.args, **gated.kwargs)
+        identity = gated.identity(call) if not session.spec(call, place).effect.runs_in_dream else None
+        return (
+            yield from run_real(session, call, place, gated.tool, body, owner=gated.owner, identity=identity)
+        )
+    finally:
+        session.ledger.end(place)
 
 
 def check_arguments(tool: BaseTool, call: Call, session: Session) -> None:

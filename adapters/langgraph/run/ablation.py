@@ -22,8 +22,7 @@ from dreamgym_kit.deployment.model_files import model_digest
 from dreamgym_kit.dream.held_out import Fidelity, fidelity
 from dreamgym_kit.errors import NotSerializable, UserError
 from dreamgym_kit.interfaces import ExperienceModel, TransitionStore
-from dreamgym_kit.report.ablation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, AblationRow
-from dreamgym_kit.report.evaluation import Evaluation
+from dreamgym_kit.report.evaluation import DREAM_ONLY, LEARNING_ONLY, ROWS, WHOLE, AblationRow, Evaluation
 from dreamgym_kit.rollout.atomic_files import read_whole, write_atomically
 from dreamgym_kit.rollout.budgets import RunBudget
 from dreamgym_kit.rollout.rundir import differences, half_made

@@ -12,6 +12,7 @@ from typing import Any
 from dreamgym_kit.adapters.langgraph.analysis.projects import PROJECT_FILE
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, TrainRequest, name_of, name_of_part
 from dreamgym_kit.adapters.models.named_models import learned_directory
+from dreamgym_kit.dream.programs.rules_files import read_rules
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.errors import RunDirectoryError, StoreUnavailable, UserError
 from dreamgym_kit.replay.masking import process_masker
@@ -23,7 +24,8 @@ from dreamgym_kit.rollout.events import busy_seconds, read_events
 from dreamgym_kit.rollout.rundir import EVENTS, TRAINING, Manifest, RunDirectory, new_run
 from dreamgym_kit.rollout.tasks import tasks_digest
 from dreamgym_kit.routing.router import Mode
-from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.serialization import JsonValue, to_json
+from dreamgym_kit.settings.load import rules_folder
 from dreamgym_kit.settings.schema import Settings, on_disk
 from dreamgym_kit.settings.tool_models import as_data
 from dreamgym_kit.types import Episode, Spend, Task, Verdict
@@ -117,6 +119,8 @@ def _matters(request: RunRequest, tasks: Sequence[Task]) -> dict[str, Any]:
         "tenant": settings.tenant,
         "effects": {tool: entry.effect.value for tool, entry in settings.tools.items()},
     }
+    given = {"context": settings.context, "configurable": settings.configurable}
+    matters |= {name: to_json(values) for name, values in given.items() if values}
     if request.mode is Mode.DREAM:
         matters |= _of_the_dream(settings)
     experience = settings.experience
@@ -153,6 +157,11 @@ def _of_the_dream(settings: Settings) -> dict[str, Any]:
     matters = {
         "without": list(settings.simulate.disable),
         "match": {tool: list(rule.ignore) for tool, rule in settings.match.items()},
+        "imagine": settings.simulate.imagine,
+        "imagine_tools": {
+            tool: entry.imagine for tool, entry in settings.tools.items() if entry.imagine is not None
+        },
+        "rules": {tool: known.text for tool, known in read_rules(rules_folder(settings)).items()},
         "models": {tool: [model.source, as_data(model.said)] for tool, model in stated.items()},
     }
     return {name: value for name, value in matters.items() if value}
@@ -211,7 +220,11 @@ def _of_training(request: TrainRequest, learn: Sequence[Task], model: Path) -> d
         **({"curriculum": curriculum} if settings.curriculum.enabled else {}),
         **({"judge": name_of_part(request.judge)} if request.judge is not None else {}),
         **({"experience": name_of_part(request.experience)} if request.experience is not None else {}),
-        **{name: value for name, value in on_disk(settings.train).items() if name not in _FREE},
+        **{
+            name: value
+            for name, value in on_disk(settings.train).items()
+            if name not in _FREE and (value or name != "imagined")  # which older trainings do not have
+        },
     }
 
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +13,32 @@ from dreamgym_kit.chat import ChatRequest
 from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial
 from dreamgym_kit.dream.chain import ChainedExperience, FallbackChain, without
+from dreamgym_kit.dream.environment_facts import EnvironmentFacts
 from dreamgym_kit.dream.held_out import audit_reasoned
+from dreamgym_kit.dream.imagined.experience import ImaginedExperience
+from dreamgym_kit.dream.imagined.prompts import PROMPT_VERSION
 from dreamgym_kit.dream.llm_experience import Allows, ReasonedExperience
 from dreamgym_kit.dream.matching import Match
+from dreamgym_kit.dream.programs.rules_files import read_rules
 from dreamgym_kit.dream.recorded import RecordedExperience
 from dreamgym_kit.dream.state.stated import stated_models
 from dreamgym_kit.dream.state_tracker import StateTracker
+from dreamgym_kit.dream.things import identifiers, opened
+from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import ChatEndpoint, ExperienceModel, HybridQuery, Situation, TransitionStore
 from dreamgym_kit.replay.retrieval import question_text
 from dreamgym_kit.rollout.budgets import BudgetedEndpoint, RunAccount, RunBudget
+from dreamgym_kit.rollout.environment_files import EnvironmentFile, environments_folder, facts_path
 from dreamgym_kit.rollout.rundir import RunDirectory
 from dreamgym_kit.routing.router import Mode
+from dreamgym_kit.settings.load import rules_folder
 from dreamgym_kit.settings.schema import PolicySettings, Settings
 from dreamgym_kit.types import Call, Environment, Spend, Split, ToolSpec, Transition
 
 if TYPE_CHECKING:
     from dreamgym_kit.adapters.models.vllm.looking import ServerWatch
 
-_EXAMPLES = 6
 _FAILURES = 3
 _MORE = 4  # times as many are looked for where some must not be shown
 _FORM_ROWS = 500  # newest recordings that a tool's form is read from
@@ -44,10 +52,10 @@ def chained_experience(
     None where there is nothing to go by.
 
     Raises:
-        UserError: the drafts beside the buffer cannot be read.
+        UserError: the drafts beside the buffer, or files in the folder rules, cannot be read.
     """
-    stated = stated_models(settings)
-    if store is None and not stated:
+    stated, rules = stated_models(settings), read_rules(rules_folder(settings))
+    if store is None and not stated and not rules:
         return None
 
     def recordings(environment: Environment, tenant: str) -> list[Transition]:
@@ -60,6 +68,7 @@ def chained_experience(
         threshold=settings.simulate.min_confidence,
         stated=stated,
         specs=specs,
+        rules=rules,
     )
 
 
@@ -196,11 +205,74 @@ def with_model(
     following = None
     if isinstance(first, ChainedExperience) and "state" not in parts:
         following = first.following
+    if settings.simulate.imagine or any(tool.imagine for tool in settings.tools.values()):
+        allows = _only_recorded(store, settings, allows)
     model = reasoned_over(
         store, chat, settings, only=only, following=following, support=support, allows=allows
     )
     reasons = without(model, parts)
     return reasons if code is None else FallbackChain(code, reasons)
+
+
+def _only_recorded(store: TransitionStore | None, settings: Settings, allows: Allows | None) -> Allows:
+    """As `allows`, but of imagined tools those that were recorded: one question for a call is enough."""
+    recorded = {row.call.tool for row in _scanned(store, tenant=settings.tenant)}
+
+    def barred(tool: str) -> str | None:
+        if settings.imagines(tool) and tool not in recorded:
+            return ""
+        return allows(tool) if allows is not None else None
+
+    return barred
+
+
+def imagined_experience(
+    chat: ChatEndpoint | None,
+    settings: Settings,
+    store: TransitionStore | None,
+    specs: Mapping[str, ToolSpec],
+) -> ImaginedExperience | None:
+    """The model that invents what nobody recorded; None where no tool's answers may be imagined.
+
+    Raises:
+        UserError: some may, and no model is configured.
+    """
+    wanted = {name for name in specs if settings.imagines(name)}
+    if not wanted:
+        return None
+    if chat is None:
+        raise UserError(
+            "imagined answers need a model, and [experience] names none. Set experience.urls and "
+            "experience.model (doctor asks it one question). Nothing was run."
+        )
+    folder, recorded = environments_folder(settings), RecordedAnswers(store)
+    facts = EnvironmentFacts(
+        lambda environment: EnvironmentFile(facts_path(folder, environment)),
+        specs,
+        recorded=lambda environment: _scanned(store, tenant=settings.tenant, environment=environment),
+        model=settings.experience.model or settings.experience.dir or "",
+        prompt=PROMPT_VERSION,
+        clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return ImaginedExperience(
+        chat,
+        facts,
+        specs,
+        imagines=wanted.__contains__,
+        schemas=recorded.schema,
+        sampling=_sampling(settings),
+    )
+
+
+def _sampling(settings: Settings) -> ChatRequest:
+    experience = settings.experience
+    return ChatRequest(
+        (),
+        max_tokens=experience.max_output,
+        temperature=experience.temperature,
+        top_p=experience.top_p,
+        seed=settings.simulate.seed,
+    )
 
 
 def reasoned_over(
@@ -217,7 +289,7 @@ def reasoned_over(
 
     `only`: ids of the recordings that may be shown; None: all but the held-out ones.
     """
-    recorded = RecordedAnswers(store, only)
+    recorded = RecordedAnswers(store, only, examples=settings.experience.examples)
     return ReasonedExperience(
         chat,
         retrieve=None if "retrieval" in settings.simulate.disable else recorded.examples,
@@ -226,14 +298,9 @@ def reasoned_over(
         support=support,
         allows=allows,
         threshold=settings.simulate.min_confidence,
-        sampling=ChatRequest(
-            (),
-            max_tokens=settings.experience.max_output,
-            temperature=settings.experience.temperature,
-            top_p=settings.experience.top_p,
-            seed=settings.simulate.seed,
-        ),
+        sampling=_sampling(settings),
         far=is_far(store),
+        decides=recorded.deciding,
     )
 
 
@@ -243,8 +310,11 @@ class RecordedAnswers:
     Threads may share it: where the store is a server, each call asks in a thread of its own.
     """
 
-    def __init__(self, store: TransitionStore | None, only: Container[str] | None = None) -> None:
-        self._store, self._only = store, only
+    def __init__(
+        self, store: TransitionStore | None, only: Container[str] | None = None, *, examples: int = 6
+    ) -> None:
+        self._store, self._only, self._examples = store, only, examples
+        self._episodes: dict[tuple[str, Environment], list[Transition]] = {}
         self._rows: dict[tuple[str, str], list[Transition]] = {}
         self._reading = threading.Lock()  # siblings that begin together read a tool's rows once
         self._schemas: dict[tuple[str, str], AnswerSchema | None] = {}
@@ -261,7 +331,32 @@ class RecordedAnswers:
             if row.answer.error is not None and row.episode != situation.episode
         ]
         ids = {row.id for row in like}
-        return [*like, *[row for row in failed if row.id not in ids][:_FAILURES]]
+        beside = min(_FAILURES, self._examples // 2)
+        return [*like, *[row for row in failed if row.id not in ids][:beside]]
+
+    def deciding(self, example: Transition) -> Transition | None:
+        """The last read before an example, in its episode, that told of what its call names.
+
+        None for a read that succeeded: its own answer tells all.
+        """
+        if example.answer.error is None and not example.effect.changes_environment:
+            return None
+        key = (example.tenant, example.environment)
+        with self._reading:
+            if key not in self._episodes:
+                rows = _scanned(self._store, tenant=example.tenant, environment=example.environment)
+                self._episodes[key] = [row for row in rows if not row.effect.changes_environment]
+            rows = self._episodes[key]
+        named = set(identifiers(example.call.args))
+        return next(
+            (
+                row
+                for row in reversed(rows)
+                if row.episode == example.episode and row.step < example.step and self._may_be_shown(row)
+                if named & {*identifiers(row.call.args), *identifiers(opened(row.answer.content))}
+            ),
+            None,
+        )
 
     def schema(self, call: Call, situation: Situation) -> AnswerSchema | None:
         """The form of a tool's answers: declared, or as recorded."""
@@ -272,18 +367,20 @@ class RecordedAnswers:
         return self._schemas[key]
 
     def _like(self, call: Call, situation: Situation) -> list[Transition]:
-        if self._store is None:
+        if self._store is None or not self._examples:
             return []
         query = HybridQuery(
             question_text(call, situation.task),
             tool=call.tool,
             tenant=situation.tenant,
-            k=_EXAMPLES if self._only is None else _MORE * _EXAMPLES,
+            k=self._examples if self._only is None else _MORE * self._examples,
             not_episode=situation.episode,
         )
         with egress.exempt():  # the buffer is the kit's own file, its embedder a host of the settings
             rows = [hit.transition for hit in self._store.search(query)]
-        return [row for row in rows if self._may_be_shown(row) and row.answer.update is None][:_EXAMPLES]
+        return [row for row in rows if self._may_be_shown(row) and row.answer.update is None][
+            : self._examples
+        ]
 
     def _recorded(self, tenant: str, tool: str) -> list[Transition]:
         key = (tenant, tool)

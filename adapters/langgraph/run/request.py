@@ -78,6 +78,11 @@ class RunRequest:
         return self.settings.gate if self.mode is Mode.DREAM and not self.trains else NO_GATE
 
     @property
+    def measures(self) -> bool:
+        """Whether a model is trained with what comes of it, or an agent measured."""
+        return self.trains or bool(self.evaluates) or isinstance(self, TrainRequest)
+
+    @property
     def kind(self) -> str:
         """What the run's directory says that it is: "dream", "record", "s2r-shadow", ..."""
         return f"{self.mode}-{self.stage}" if self.mode is Mode.S2R else self.mode.value

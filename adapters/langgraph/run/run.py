@@ -27,6 +27,7 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of, tas
 from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.grading import DISAGREE
+from dreamgym_kit.dream.imagined.experience import ImaginedExperience
 from dreamgym_kit.findings.detectors import FAILED, Detectors
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import EventSink, ExperienceModel
@@ -138,7 +139,7 @@ async def run(
         sources, policy, seed = made.sources, made.policy, settings.simulate.seed
         tally.charge("calibration", sources.spend)
         label = request.label if request.label is not None else directory.manifest.run
-        _tell_start(heard, request, tasks, directory, journal)
+        _tell_start(heard, request, tasks, directory, journal, sources.imagined)
         work = partial(
             run_episodes,
             jobs_for(tasks, settings.simulate.repeats),
@@ -227,9 +228,14 @@ def _count(tally: Tally, lock: LockWatch, switch: StopSwitch, episode: Episode) 
 
 
 def _tell_start(
-    events: EventSink, request: RunRequest, tasks: Sequence[Task], directory: RunDirectory, journal: Journal
+    events: EventSink,
+    request: RunRequest,
+    tasks: Sequence[Task],
+    directory: RunDirectory,
+    journal: Journal,
+    imagined: ImaginedExperience | None,
 ) -> None:
-    simulate = request.settings.simulate
+    simulate, usd = request.settings.simulate, request.settings.budget.max_usd
     events.emit(
         "run_started",
         run=directory.manifest.run,
@@ -243,6 +249,10 @@ def _tell_start(
         ),
         directory=str(directory.path),
     )
+    if imagined is not None:
+        questions, tokens = imagined.expected(tasks)
+        bound = "no limit (budget.max_usd)" if usd is None else f"at most USD {usd:g} (budget.max_usd)"
+        events.emit("imagines", questions=questions, tokens=tokens, bound=bound)
 
 
 def _unreset(request: RunRequest, tasks: Sequence[Task], facts: GraphInspection) -> list[str]:
@@ -277,7 +287,7 @@ def _curve(first: ExperienceModel | None, settings: Settings) -> list[TrustPoint
     if not isinstance(first, ChainedExperience):
         return []
     return [
-        TrustPoint(row.threshold, row.answered, row.exact) for row in first.following.curve(settings.tenant)
+        TrustPoint(row.threshold, row.answered, row.exact) for row in first.programs.curve(settings.tenant)
     ]
 
 
@@ -322,6 +332,8 @@ def _finish(
         manifest |= {"unaccounted_calls": lost.calls} if lost.calls else {}
     if sources.support.rows:
         manifest["reasoned_support"] = sources.support.table()
+    if sources.imagined is not None:
+        manifest["environment_facts"] = sources.imagined.environments()
     if servers:
         manifest["servers"] = list(servers)
     curve = _curve(sources.recorded, request.settings) or _reported_curve(reports)

@@ -40,6 +40,7 @@ from dreamgym_kit.adapters.langgraph.run.experiences import (
     asked_endpoint,
     chained_experience,
     held_out_trials,
+    imagined_experience,
     with_decisions,
     with_model,
 )
@@ -47,8 +48,10 @@ from dreamgym_kit.adapters.langgraph.run.request import RunRequest
 from dreamgym_kit.adapters.models.named_models import allowance, directory_of, gate_of_settings
 from dreamgym_kit.adapters.stores.factory import salt_of
 from dreamgym_kit.dream.calibration import ReasonedSupport, ReasonedTrial, learn_support
+from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.dream.grading import SecondJudge
-from dreamgym_kit.errors import UnsupportedGraph
+from dreamgym_kit.dream.imagined.experience import ImaginedExperience
+from dreamgym_kit.errors import UnsupportedGraph, UserError
 from dreamgym_kit.findings.detectors import Detectors
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import (
@@ -99,6 +102,7 @@ class AnswerSources:
     support: ReasonedSupport = field(default_factory=lambda: learn_support(()))
     spend: Spend = field(default_factory=Spend)  # of trying the model on held-out recordings
     trials: Sequence[ReasonedTrial] = ()  # held-out calls that calibrated the model
+    imagined: ImaginedExperience | None = None  # the part of the model that invents
 
 
 @dataclass(slots=True)
@@ -167,6 +171,15 @@ class Run:
         decides = stack.enter_context(with_decisions(recorded, settings))
         allows = allowance(settings, gate, training=request.trains) if chat is not None else None
         model = with_model(recorded, chat, settings, request.store, support, before=decides, allows=allows)
+        imagined = imagined_experience(chat, settings, request.store, self.facts.specs())
+        if imagined is not None and request.measures and not settings.train.imagined:
+            raise UserError(
+                "train and evaluate take no imagined answers, which prove nothing. Record the tools, or set "
+                "train.imagined = true. Nothing was run."
+            )
+        if imagined is not None:
+            stack.callback(imagined.close)
+            model = imagined if model is None else FallbackChain(model, imagined)
         text = chat if directory_of(settings) is None else None  # a directory decides, and no more
 
         async def of(role: str) -> ChatEndpoint | None:
@@ -176,7 +189,9 @@ class Run:
             return await stack.enter_async_context(own)
 
         judge = await of("judge") if settings.experience.judge else None
-        self.sources = AnswerSources(model, recorded, text, judge, await of("user"), support, spend, trials)
+        self.sources = AnswerSources(
+            model, recorded, text, judge, await of("user"), support, spend, trials, imagined
+        )
 
     def runner(
         self,
@@ -220,6 +235,9 @@ class Run:
             on_turns=on_turns,
             on_executed=on_executed,
             real_faults=request.real_faults,
+            seed=sources.imagined.seed if sources.imagined is not None else None,
+            imagined_count=settings.gate.imagined == "count"
+            or (request.measures and settings.train.imagined),
         )
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamgym_kit.adapters.engines.processes import Processes
-from dreamgym_kit.adapters.engines.ray_cluster import checked_address
-from dreamgym_kit.adapters.engines.ray_workers import RayHost
+from dreamgym_kit.adapters.engines.ray_cluster import RayHost, checked_address
 from dreamgym_kit.adapters.langgraph.episode.runner import LangGraphRunner
 from dreamgym_kit.adapters.langgraph.run.request import RunRequest, name_of
 from dreamgym_kit.adapters.langgraph.run.setup import Run, gated_process, prepared
@@ -137,6 +136,7 @@ def worker_facts(
         "label": label,
         "seed": seed,
         "trains": request.trains,
+        "evaluates": request.evaluates,
         "real_faults": request.real_faults,
         "trials": [[trial.form, trial.confidence, trial.exact] for trial in trials],
     }
@@ -232,6 +232,7 @@ async def open_worker(
             store=store,
             policy=policy,
             trains=given["trains"],
+            evaluates=given["evaluates"],
             real_faults=given["real_faults"],
         )
         warnings = stack.enter_context(gated_process(request, folder))
@@ -368,6 +369,6 @@ class _Here(WorkerContext):
         if isinstance(store, BufferedStore):
             last["added"] = store.added
         if isinstance(first, ChainedExperience):
-            points = first.following.curve(self.made.request.settings.tenant)
+            points = first.programs.curve(self.made.request.settings.tenant)
             last["curve"] = [[point.threshold, point.answered, point.exact] for point in points]
         return last

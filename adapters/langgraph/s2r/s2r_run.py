@@ -201,8 +201,7 @@ class _Run:
         """Mine the recordings before anything real is under way: it takes long, and a tool would wait."""
         dream = self._request.experience
         if isinstance(dream, ChainedExperience):
-            with dream.following.lock:
-                dream.following.knowledge(self._request.settings.tenant)
+            dream.prepare(self._request.settings.tenant)
 
     def _begin(self, learn: Sequence[Task], held_out: Sequence[Task], model: Path) -> None:
         s2r = self._request.settings.s2r

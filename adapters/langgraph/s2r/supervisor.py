@@ -31,7 +31,6 @@ from dreamgym_kit.adapters.langgraph.run.experiences import chained_experience
 from dreamgym_kit.adapters.stores.factory import is_far
 from dreamgym_kit.dream.chain import ChainedExperience
 from dreamgym_kit.dream.held_out import as_seen
-from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.errors import UserError
 from dreamgym_kit.guard import egress
 from dreamgym_kit.interfaces import Approver, ExperienceModel, Hit, HybridQuery, Room, TransitionStore
@@ -217,14 +216,11 @@ def divergence_over(
 ) -> Divergence:
     """What holds real answers against the dream."""
 
-    def models() -> ToolModels:
-        if not isinstance(experience, ChainedExperience):
-            return ToolModels()
-        with experience.following.lock:
-            return experience.following.knowledge(settings.tenant).models
-
     def seen(answer: Answer, tool: str) -> str:
-        return as_seen(answer, tool, models())
+        if not isinstance(experience, ChainedExperience):
+            return as_seen(answer, tool, None)
+        with experience.programs.lock:
+            return as_seen(answer, tool, experience.programs.programs(settings.tenant).model)
 
     @cache
     def forms() -> Forms:

@@ -9,6 +9,7 @@ directory. Between steps the guard is down, so that a trainer in this process wr
 it works while the next step is collected, it does so inside of `aside`.
 """
 
+import functools
 import shutil
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import (
@@ -82,7 +83,7 @@ async def open_rollouts(
         with gated_process(request, directory.path) as warnings:
             try:
                 made = await prepared(opened, request, tasks, budget)
-                notes = LockWatch(request.graph, request.settings, made.facts, request.store).notes
+                lock = LockWatch(request.graph, request.settings, made.facts, request.store)
                 await made.find_answers(opened, directory)
                 if request.settings.workers.elsewhere:
                     given = worker_facts(
@@ -100,8 +101,8 @@ async def open_rollouts(
             except BaseException:
                 await opened.aclose()
                 raise
-        rollouts = Rollouts(made, directory, tasks, events or NoEvents(), switch, workers)
-        rollouts.warnings.extend((*warnings, *notes, *made.facts.warnings))
+        rollouts = Rollouts(made, directory, tasks, events or NoEvents(), switch, lock, workers)
+        rollouts.warnings.extend((*warnings, *lock.notes, *made.facts.warnings))
         try:
             yield rollouts
         finally:
@@ -152,8 +153,10 @@ class Rollouts:
         tasks: Sequence[Task],
         events: EventSink,
         stop: StopSwitch,
+        lock: LockWatch,
         workers: DistributedRunner | None = None,
     ) -> None:
+        self._lock = lock
         self._workers, self._admitted = workers, dict[str, Task]()
         self.warnings: list[str] = []
         self._made: set[str] = set()  # admitted later: who judges them is said by whoever made them
@@ -212,6 +215,7 @@ class Rollouts:
 
         Raises:
             EndpointError: the policy's server is gone.
+            LockDiffers: the graph made a tool that its lock does not have.
             UserError: a task is none of those that were opened.
         """
         self._check(tasks, n)
@@ -223,9 +227,15 @@ class Rollouts:
         with self._directory_of(label, tasks, n, step, seed) as directory:
             if self._affords(len(jobs)):
                 await self._run(jobs, directory, label, drawn, came)
+        self._lock.check(self.path)
         if came.gone:
             raise came.gone[0]
         return [_group(task, n, came, self._stop.reason) for task in tasks]
+
+    def _keep(self, came: _Step, episode: Episode) -> None:
+        came.keep(episode)
+        if self._lock.add(episode):
+            self._stop.request("a tool that dreamgym.lock does not have")
 
     def aside(self) -> AbstractContextManager[None]:
         """In the block, this context and the threads that it starts write and connect as they like.
@@ -271,7 +281,7 @@ class Rollouts:
                         concurrency=self._at_once,
                         events=events,
                         stop=self._stop,
-                        on_episode=came.keep,
+                        on_episode=functools.partial(self._keep, came),
                         limit_s=settings.limits.max_seconds if self._workers is None else None,
                     )
                 finally:

@@ -68,6 +68,7 @@ def written() -> list[Case]:
     return [
         *_ordinary(),
         *_stubs(),
+        *_under_tools(),
         *_classes(),
         *_namesakes(),
         *_nodes(),
@@ -132,6 +133,57 @@ graph = build.compile()
              acts(in_table, before=empty, bound="model.bind_tools([form])"),
              twin_settings=PURE),
         case("plain_client", "a model's plain client, dict messages", FUNCTION + client),
+    ]  # fmt: skip
+
+
+def _under_tools() -> list[Case]:
+    """What a tool's body is made of, run by hand; a twin's tool is pure, and so is what it is made of."""
+    by_hand = 'out = body(**call["args"])'
+    made = (
+        'schema = {"type": "object", "properties": {"order": {"type": "string"}}}\n'
+        'made = StructuredTool(name="$name", description="$doc", func=$held, args_schema=schema)\n'
+        "$mark_pure(made)\n"
+    )
+    plain = '\ndef body(order: str) -> str:\n    "$doc"\n    return $act\n'
+    decorated = (
+        "\ndef logged(inner):\n    @functools.wraps(inner)\n    def outer(*args, **kwargs):\n"
+        "        return inner(*args, **kwargs)\n    return outer\n@logged"
+    )
+    factory = (
+        '\ndef tools_of(user):\n    $pure\n    @tool\n    def $name(order: str) -> str:\n        "$doc"\n'
+        "        return $act\n    return {$name.name: $name}\n"
+    )
+    form = """
+class $Name(BaseModel):
+    "$doc"
+    order: str
+    def carry_out(self):
+        order = self.order
+        return $act
+chosen = Scripted(script=[[asks("$Name", order="o1")]]).with_structured_output($Name)
+def plan(state):
+    return {"messages": [AIMessage(str(chosen.invoke(state["messages"]).carry_out()))]}
+build = StateGraph(MessagesState)
+build.add_node("plan", plan)
+build.add_edge(START, "plan")
+build.add_edge("plan", END)
+graph = build.compile()
+"""
+
+    def held(as_field: str, run: str, before: str = plain) -> str:
+        return acts(run, before=before + made.replace("$held", as_field), bound="model.bind_tools([made])")
+
+    pure = '[functions."agent:$Name.carry_out"]\neffect = "pure"\nname = "$Name"\n'
+    partial = "\nbody = functools.partial(given, 3)\n"
+    given = '\ndef given(till: int, order: str) -> str:\n    "$doc"\n    return $act\n'
+    return [
+        case("under_a_partial", "the partial under a tool", held("body", by_hand, given + partial)),
+        case("under_a_decorator", "what a tool's function was decorated around",
+             held("body", 'out = body.__wrapped__(**call["args"])', decorated + plain)),
+        case("tool_factory", "a factory of tools, called for each request",
+             acts('out = tools_of("u1")[call["name"]].func(**call["args"])', before=factory,
+                  bound='model.bind_tools(list(tools_of("u1").values()))'), entry="cli"),
+        case("form_with_a_method", "a method of what an answer is made into", form, twin_settings=pure),
     ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Who answers: recordings first, and of a doubtful write the surer of rules and learned model."""
 
-import pytest
+from each_row import each_row
 
 from dreamgym_kit.dream.chain import FallbackChain
 from dreamgym_kit.interfaces import Situation
@@ -37,7 +37,7 @@ async def asked(first: Answer, last: Answer, effect: Effect = Effect.WRITE) -> t
 LEARNED = said(Source.MODEL, 0.8)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "effect", "wins"),
     [
         (ABSTAINED, Effect.WRITE, True),

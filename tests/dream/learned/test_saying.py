@@ -1,6 +1,7 @@
 """A decision in words: what is said is read back, and what is no decision is refused with the reason."""
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ def test_what_is_said_is_read_back(
     assert read_decision(" ".join(said.words())) == said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wrong"),
     [
         ("", "a decision has '=>' once, not 0 times"),

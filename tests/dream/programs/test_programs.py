@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,23 @@ def test_answers_do_not_depend_on_how_the_process_hashes():
         for seed in "123"
     }
     assert len(said) == 1
+
+
+def test_a_read_that_every_world_answers_alike_is_answered_in_a_new_one() -> None:
+    def recorded(world: int, *cities: str, rate: Callable[[int], int] = lambda _: 7) -> RecordedEpisode:
+        steps = [
+            HistoryStep(tool, {"city": city}, city, {tool: of(world) + len(city)}, writes=False, failed=False)
+            for city in cities
+            for tool, of in (("zip", lambda _: 1000), ("rate", rate))
+        ]
+        return RecordedEpisode(f"e{world}", f"w{world}", tuple(steps))
+
+    cities = ("Rome", "Berlin", "Paris", "Lissabon")
+    episodes = [recorded(world, *cities, rate=lambda world: world) for world in range(6)]
+    programs = learn([*episodes, recorded(7, "Oslo")], {})
+    dream = ProgramEpisode(programs.model, "w99", programs.trust)
+    told = dream.consider("zip", {"city": "Berlin"})
+    assert told is not None
+    assert (told.out, told.confidence >= 0.5) == ({"zip": 1006}, True)
+    other = dream.consider("rate", {"city": "Berlin"})
+    assert other is None or other.confidence < 0.5

@@ -3,6 +3,7 @@
 A test is True, False, or UNKNOWN where what it needs is not known.
 """
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -164,8 +165,30 @@ class InRange(Condition, frozen=True):
         if value is UNKNOWN:
             return UNKNOWN
         span = self.high - self.low
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)
         inside = is_number(value) and self.low - span <= value <= self.high + span
         return inside and (value > 0 or self.low <= 0)
+
+
+class HeardBefore(Condition, frozen=True):
+    """An argument's value appeared in an earlier answer."""
+
+    name: str
+
+    def __call__(self, scope: Scope) -> Truth:
+        return scope.heard.get(self.name, UNKNOWN)
+
+
+class Shaped(Condition, frozen=True):
+    """A text has one of these shapes; see `text_shape`."""
+
+    name: str
+    shapes: tuple[str, ...]
+
+    def __call__(self, scope: Scope) -> Truth:
+        value = scope.get(self.name, UNKNOWN)
+        return text_shape(value) in self.shapes if isinstance(value, str) else UNKNOWN
 
 
 class SameOr(Condition, frozen=True):
@@ -205,6 +228,11 @@ class NoItem(Condition, frozen=True):
     def __call__(self, scope: Scope) -> Truth:
         told = [self.condition(scope.child(item)) for item in scope.items_of_args]
         return False if True in told else UNKNOWN if UNKNOWN in told else True
+
+
+def text_shape(text: str) -> str:
+    """Return a text with each run of letters as "a" and each run of digits as "0"."""
+    return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
 def kind_of(value: object) -> str:

@@ -11,21 +11,26 @@ from dreamgym_kit.dream.programs.model import Model, OutcomeForm, ToolProgram, m
 from dreamgym_kit.dream.programs.queries import Find, ask
 from dreamgym_kit.dream.programs.records import WorldState
 from dreamgym_kit.dream.programs.scope import Scope
-from dreamgym_kit.dream.programs.trees import has_grounds, leaf_of
-from dreamgym_kit.dream.programs.trust import Trust, lower_bound
+from dreamgym_kit.dream.programs.trees import TreeNode, has_grounds, leaf_of
+from dreamgym_kit.dream.programs.trust import FEW, NEAR, Trust, lower_bound
 from dreamgym_kit.dream.programs.values import (
     GONE,
     UNKNOWN,
     SeenStep,
     at_path,
+    is_clock,
     value_key,
 )
 from dreamgym_kit.dream.state.wrapping import Wrap
 from dreamgym_kit.serialization import JsonValue
 
 _HEX = re.compile(r"[0-9a-f]*\d[0-9a-f]*$")
+_FEW = 1  # recorded calls: a branch grown for one may be an accident, and is measured apart
+_DECLARED = 0.97  # confidence in a program that a person wrote and no recording contradicts
+EVERYWHERE = "everywhere"
+"""The kind of an answer that other worlds gave; its confidence comes from their agreement."""
 _CHANGED = ":changed"
-"""Behind the kind of an answer that rests on a record which this episode changed."""
+"""Suffix of the kind of an answer that depends on a record changed in this episode."""
 
 
 class Proposed(NamedTuple):
@@ -60,6 +65,7 @@ _BECAUSE = {
     "view": "the same question was answered before",
     "absent": "the record that it names is known to be gone",
     "nested": "the record stands in another one",
+    "everywhere": "the same question has the same answer in every world",
     "find": "one known record fits",
     "list": "the known records that fit",
     "write": "recorded calls that stood like it went so",
@@ -82,6 +88,7 @@ class ProgramEpisode:
         self.model, self.trust = model, trust
         self.state = WorldState(model.collections, model.base, world)
         self.made_up: set[JsonValue] = set()
+        self.asked: set[RowKey] = set()  # views, in this episode
         self.seed(repr(seed))
 
     def seed(self, seed: str) -> None:
@@ -96,10 +103,14 @@ class ProgramEpisode:
         scope = self.model.scope(self.state, tool, args)
         scope.maker = self._make_up
         proposed = self._proposed(program, tool, dict(args), scope)
+        if proposed is None or proposed.kind.startswith("view:"):
+            proposed = self._told_everywhere(tool, args) or proposed
         if proposed is None:
             return None
         confidence = proposed.share
-        if self.trust is not None:
+        if tool in self.model.declared and "|" in proposed.kind:  # not what is repeated from reads
+            confidence = min(confidence, _DECLARED)
+        elif self.trust is not None and proposed.kind != EVERYWHERE:
             confidence = self.trust.confidence(tool, proposed.kind, confidence)
         resting = [self.state.confidence[row] for row in proposed.rows if row in self.state.confidence]
         wrap = program.wraps.get(proposed.ok, _as_it_is)
@@ -107,12 +118,38 @@ class ProgramEpisode:
             wrap = self.model.base.wraps.get((self.state.world, row), wrap)
         return ProgramAnswer(proposed.ok, proposed.out, min([confidence, *resting]), proposed.kind, wrap)
 
+    def is_outdated(self, tool: str, args: Mapping[str, JsonValue]) -> bool:
+        """Whether earlier answers to this read are outdated.
+
+        They are if this episode changed the record or list in an unknown way, or if the answer is a time of
+        day, which changes without any call.
+        """
+        collections = self.model.collections
+        if tool not in collections.reads:
+            return False
+        record = collections.documents.get(tool) or collections.projections.get(tool)
+        if record is not None and record.key_arg in args:
+            row = (record.collection, value_key(args[str(record.key_arg)]))
+            return row in self.state.changed and self.state.at(row) is None
+        row = (VIEW + tool, value_key(args_key(args)))
+        view = self.state.at(row)
+        if isinstance(view, dict):
+            return is_clock(view[""][1]) and row in self.asked
+        return tool in collections.lists and row in self.state.changed
+
     def observe(self, step: SeenStep, confidence: float | None = None) -> None:
         """A call was answered, by whomever. `confidence`: of an answer that was itself dreamt."""
         model, state = self.model, self.state
         scope = model.scope(state, step.tool, step.args)
         facts = model.collections.facts(step)
-        if step.tool in model.writes and step.ok:
+        if step.tool in model.writes and not step.ok and confidence is not None:
+            self._doubt(step, scope, confidence)
+        if step.tool in model.writes and step.ok and not model.tools[step.tool].heard.issuperset(step.args):
+            state.written.append((step.tool, model.things(step.tool, step.args), frozenset()))
+            self.unseen(step.tool, step.args)  # an argument that no recording has: what it does is unknown
+            for fact in facts:
+                state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
+        elif step.tool in model.writes and step.ok:
             after = model.after_names(scope, step)
             model.write(state, step, after, {fact.row for fact in facts}, confidence)
             self._forget_lists(self._touched(step.tool, after) | {fact.collection for fact in facts})
@@ -120,11 +157,23 @@ class ProgramEpisode:
                 state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
         elif step.tool not in model.writes:
             for fact in facts:
+                self.asked.add(fact.row)
                 if confidence is None:
                     state.put(fact.collection, fact.key, fact.fields, fact.whole)
                 elif state.at(fact.row) is None:
                     state.put(fact.collection, fact.key, fact.fields, fact.whole, confidence)
         model.note(state, step)
+
+    def _doubt(self, step: SeenStep, scope: Scope, confidence: float) -> None:
+        """Cap the confidence of records that a write would have changed, if its refusal was simulated."""
+        state, program = self.state, self.model.tools[step.tool]
+        document = self.model.collections.documents.get(step.tool)
+        for prefix, (collection, key) in scope.rows.items():
+            effect = program.effect_on(prefix)
+            named = document is not None and prefix == f"{document.collection}<args.{document.key_arg}>"
+            if named or not isinstance(effect, Keep):
+                row = (collection, value_key(key))
+                state.confidence[row] = min(state.confidence.get(row, 1.0), confidence)
 
     def unseen(self, tool: str, args: Mapping[str, JsonValue]) -> None:
         """A call whose answer nobody saw: what a write may have changed is not known any more."""
@@ -159,7 +208,7 @@ class ProgramEpisode:
     ) -> Proposed | None:
         collections = self.model.collections
         if tool not in collections.reads:
-            return self._by_tree(program, scope, "write", args)
+            return self._by_tree(program, tool, scope, "write", args)
         record = collections.documents.get(tool) or collections.projections.get(tool)
         if record is not None and record.key_arg in args:
             return self._looked_up(program, tool, record, args, scope)
@@ -168,12 +217,22 @@ class ProgramEpisode:
             view = self.state.at(row)
             if isinstance(view, dict):
                 ok, out = view[""]
+                if is_clock(out) and row in self.asked:
+                    return None
                 return Proposed(ok, out, "view" + self._own(row) + self._since(VIEW + tool), (row,))
         if program.query is not None:
             asked = ask(program.query, self.state, scope, args)
             if asked is not None:
                 return Proposed(True, asked.out, asked.kind, asked.rows)
-        return None if tool in collections.lists else self._by_tree(program, scope, "read", args)
+        return None if tool in collections.lists else self._by_tree(program, tool, scope, "read", args)
+
+    def _told_everywhere(self, tool: str, args: Mapping[str, JsonValue]) -> Proposed | None:
+        """Return the answer of other worlds, if it is the same in all."""
+        everywhere = self.model.everywhere.get(tool)
+        told = everywhere.told.get(value_key(dict(args))) if everywhere is not None else None
+        if everywhere is None or told is None:
+            return None
+        return Proposed(*told, EVERYWHERE, (), lower_bound(everywhere.agreed, everywhere.shared))
 
     def _looked_up(
         self,
@@ -202,7 +261,7 @@ class ProgramEpisode:
         inside = self._in_a_map(tool, where, args)
         if inside is not None:
             return Proposed(True, inside, "nested", ())
-        return self._by_tree(program, scope, "look-up", args)
+        return self._by_tree(program, tool, scope, "look-up", args)
 
     def _own(self, row: RowKey) -> str:
         """What is known of the writes since a record was told: they changed it, there were some, or none."""
@@ -247,7 +306,7 @@ class ProgramEpisode:
         return None
 
     def _by_tree(
-        self, program: ToolProgram, scope: Scope, kind: str, args: Mapping[str, JsonValue]
+        self, program: ToolProgram, tool: str, scope: Scope, kind: str, args: Mapping[str, JsonValue]
     ) -> Proposed | None:
         """The outcome that recorded calls had which stood like this one, and what its program says."""
         leaf = leaf_of(program.tree, scope) if program.accounts_for(args) else None
@@ -263,10 +322,31 @@ class ProgramEpisode:
         out = says(scope)
         if out is UNKNOWN or self._breaks_a_law(program, form, scope):
             return None
-        share = lower_bound(count, total, 0.5) if count < total else min(1.0, 0.5 + 0.15 * total)
-        kind += ":unheard" * bool(scope.unseen)
+        if (
+            form[0]
+            and not program.unread.isdisjoint(args)
+            and self.model.things(tool, args) not in program.given
+        ):
+            return None  # every argument is accounted for
+        share = lower_bound(count, total, NEAR) if count < total else min(1.0, 0.5 + 0.15 * total)
+        kind += (
+            ":unheard" * bool(scope.unseen)
+            + FEW * (total <= _FEW and isinstance(program.tree, TreeNode))
+            + self._untried(program, kind, tool, args, scope)
+        )
         outcome = "ok" if form[0] else "fail"
         return Proposed(form[0], out, f"{kind}|{outcome}|{str(form[1])[:40]}", (), share)
+
+    def _untried(
+        self, program: ToolProgram, kind: str, tool: str, args: Mapping[str, JsonValue], scope: Scope
+    ) -> str:
+        """Return a mark if this episode's writes to a thing have an order that no recording shows."""
+        if kind != "write":
+            return ""
+        pairs = self.model.followed(self.state, tool, args, scope) - self.model.sequences
+        if program.inserts or any(of == tool for of, _ in self.model.counters):
+            pairs.discard((tool, tool))  # what makes a thing makes another one
+        return ":untried" * bool(pairs)
 
     def _breaks_a_law(self, program: ToolProgram, form: OutcomeForm, scope: Scope) -> bool:
         return any(law(scope) is False for law in program.laws.get(form, ()))

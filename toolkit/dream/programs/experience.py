@@ -1,19 +1,22 @@
 """The programs of a tenant's tools, and where each running episode stands in them."""
 
+import threading
 import traceback
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dreamgym_kit.dream.faults import FaultKind, fault_kind, took_effect
+from dreamgym_kit.dream.matching import SecretUses
 from dreamgym_kit.dream.programs.collections import RecordedCalls
 from dreamgym_kit.dream.programs.dreaming import ProgramAnswer, ProgramEpisode
 from dreamgym_kit.dream.programs.mining import mine
 from dreamgym_kit.dream.programs.model import Model
+from dreamgym_kit.dream.programs.rules_files import Contradiction, ToolRules, contradictions, with_declared
 from dreamgym_kit.dream.programs.scope import Parameters
-from dreamgym_kit.dream.programs.trust import Trust, measure
+from dreamgym_kit.dream.programs.trust import CurvePoint, Trust, measure
 from dreamgym_kit.dream.programs.values import step_of, without_defaults
 from dreamgym_kit.dream.state.history import HistoryStep, RecordedEpisode, recordings
 from dreamgym_kit.dream.state.history import step_of as history_step
@@ -38,22 +41,39 @@ class Programs:
 
     model: Model
     trust: Trust
-    asking: frozenset[str]  # tools that asked a person in some recording: what they answer depends on a reply
+    asking: frozenset[str] = frozenset()  # tools that asked a person in some recording: a reply decides
+    secrets: SecretUses = field(default_factory=lambda: SecretUses(()))
+    rejected: tuple[Contradiction, ...] = ()  # the first of each tool whose rules recordings contradict
 
 
 class ProgramTracker:
-    """Episodes over the programs of a tenant's tools. Not safe for threads: hold a lock while asking.
+    """Episodes over the programs of a tenant's tools. Hold `lock` while asking.
 
     Args:
         all_recordings: what programs are mined from, once for each tenant.
         specs: the agent's tools: which arguments have which defaults. Of a tool that is not among them, the
             arguments that all its recorded calls have are taken for required.
+        rules: what a person wrote, by tool.
+        measured: whether recordings are held out to learn what confidence is worth; costs most of the mining.
     """
 
-    def __init__(self, all_recordings: AllRecordings, specs: Mapping[str, ToolSpec]) -> None:
-        self._all, self._specs = all_recordings, specs
+    def __init__(
+        self,
+        all_recordings: AllRecordings,
+        specs: Mapping[str, ToolSpec],
+        *,
+        rules: Mapping[str, ToolRules] | None = None,
+        measured: bool = True,
+    ) -> None:
+        self._all, self._specs, self._rules, self._measured = all_recordings, specs, rules or {}, measured
         self._programs: dict[str, Programs] = {}
         self._episodes: OrderedDict[tuple[str, str, str], _Followed] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def curve(self, tenant: str) -> tuple[CurvePoint, ...]:
+        """Return the threshold curve on held-out recordings; empty if nothing or too little was mined."""
+        programs = self._programs.get(tenant)
+        return programs.trust.curve() if programs is not None else ()
 
     def programs(self, tenant: str) -> Programs:
         """What was mined for a tenant."""
@@ -61,25 +81,30 @@ class ProgramTracker:
             rows = list(self._all(tenant))
             asking = frozenset(row.call.tool for row in rows if row.call.replies)
             try:
-                self._programs[tenant] = learn(recordings(rows), self._specs, asking)
+                episodes = recordings(rows)
+                mined = learn(episodes, self._specs, rules=self._rules, measured=self._measured)
             except Exception as error:  # noqa: BLE001  other sources answer all the same
                 _warn("No programs could be mined from the recordings", error)
-                self._programs[tenant] = learn([], self._specs, asking)
+                mined = learn([], self._specs, rules=self._rules)
+            self._programs[tenant] = replace(mined, asking=asking, secrets=SecretUses(rows))
         return self._programs[tenant]
 
-    def consider(self, call: Call, situation: Situation) -> ProgramAnswer | None:
-        """What a program says of a call, at whatever confidence; None where none says anything."""
+    def consider(self, call: Call, situation: Situation) -> tuple[ProgramAnswer | None, bool]:
+        """Return a program's prediction for a call, at any confidence, and whether older answers expired.
+
+        None if no program predicts an answer.
+        """
         programs = self.programs(situation.tenant)
         if call.tool in programs.asking:
-            return None
-        defaults = _defaults(programs.model.parameters, call.tool)
+            return None, False
+        args = without_defaults(escaped_args(call.args), _defaults(programs.model.parameters, call.tool))
         try:
             dream = self._follow(programs, situation)
             dream.seed(f"{situation.environment} {situation.after} {call.key}")
-            return dream.consider(call.tool, without_defaults(escaped_args(call.args), defaults))
+            return dream.consider(call.tool, args), dream.is_outdated(call.tool, args)
         except Exception as error:  # noqa: BLE001  other sources answer all the same
             _warn(f"No program answers {call.tool} in episode {situation.episode}", error)
-            return None
+            return None, False
 
     def _follow(self, programs: Programs, situation: Situation) -> ProgramEpisode:
         """The episode after its history, from where it was followed to last time."""
@@ -127,9 +152,16 @@ class _Followed:
 
 
 def learn(
-    episodes: Sequence[RecordedEpisode], specs: Mapping[str, ToolSpec], asking: frozenset[str] = frozenset()
+    episodes: Sequence[RecordedEpisode],
+    specs: Mapping[str, ToolSpec],
+    *,
+    rules: Mapping[str, ToolRules] | None = None,
+    measured: bool = True,
 ) -> Programs:
-    """The programs that recordings show, and what they are worth on recordings held out from them."""
+    """Mine programs from recordings, and measure them on recordings held out from mining.
+
+    `rules` replace the mined programs of their tools, unless a recording contradicts them.
+    """
     steps = [step for episode in episodes for step in episode.steps]
     parameters = _parameters(steps, specs)
     writes = frozenset(step.tool for step in steps if step.writes)
@@ -145,8 +177,26 @@ def learn(
         crawl = only_reads and (episode.id.startswith(CRAWL) or len(calls.steps) >= _CRAWLED)
         (crawled if crawl else teaching).append(calls)
     model = mine(teaching, parameters, writes, crawled)
-    measured = measure(_newest(teaching, _MAX_MEASURED), parameters, writes, crawled)
-    return Programs(model, measured, asking)
+    tried = _newest(teaching, _MAX_MEASURED) if measured else []
+    trust = measure(tried, parameters, writes, crawled)
+    model, rejected = _with_rules(model, rules or {}, teaching)
+    return Programs(model, trust, rejected=rejected)
+
+
+def _with_rules(
+    mined: Model, rules: Mapping[str, ToolRules], episodes: Sequence[RecordedCalls]
+) -> tuple[Model, tuple[Contradiction, ...]]:
+    """Return the model with all uncontradicted rules, and the first contradiction of each rejected file."""
+    rejected: dict[str, Contradiction] = {}
+    while True:
+        used = {tool: known for tool, known in rules.items() if tool not in rejected}
+        model = with_declared(mined, used)
+        found = next(contradictions(model, episodes), None) if used else None
+        if found is None:
+            return model, tuple(rejected.values())
+        rejected[found.tool] = found
+        text = f"rules/{found.tool}.toml is not used: {found.describe()}"
+        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def _newest(episodes: Sequence[RecordedCalls], most: int) -> list[RecordedCalls]:

@@ -56,6 +56,17 @@ class Get(Program, frozen=True):
         return got
 
 
+class Tie(Program, frozen=True):
+    """A constant that equaled a name in all recordings; UNKNOWN if the name now has another value."""
+
+    of: JsonValue
+    name: Program
+
+    def __call__(self, scope: Scope) -> Any:
+        value = self.name(scope)
+        return self.of if value is UNKNOWN or same(value, self.of) else UNKNOWN
+
+
 class Apply(Program, frozen=True):
     """A function of one value."""
 

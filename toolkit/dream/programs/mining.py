@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamgym_kit.dream.programs.collections import VIEW, Collections, Fact, RecordedCalls, RowKey
-from dreamgym_kit.dream.programs.conditions import Condition, Example, Is
+from dreamgym_kit.dream.programs.conditions import Condition, Example, In, Is, Same, SameOr
 from dreamgym_kit.dream.programs.effects import (
     Assign,
     Effect,
@@ -22,6 +22,7 @@ from dreamgym_kit.dream.programs.effects import (
     learn_effect,
     learn_insert,
 )
+from dreamgym_kit.dream.programs.everywhere import told_everywhere
 from dreamgym_kit.dream.programs.forms import MadeUp, Program
 from dreamgym_kit.dream.programs.model import NUMBERED, CounterValue, Model, outcome_form
 from dreamgym_kit.dream.programs.queries import Listing, learn_query
@@ -34,8 +35,10 @@ from dreamgym_kit.dream.programs.values import (
     SeenStep,
     ValueKey,
     at_path,
+    is_code,
     is_key,
     is_scalar,
+    is_thing,
     leaves,
     same,
     value_key,
@@ -120,6 +123,7 @@ class _Miner:
     def mine(self) -> Model:
         self._learn_wraps()
         self._learn_counters()
+        self.model.everywhere = told_everywhere(self.everything, self.model.writes)
         for number in range(_PASSES):
             self.model.base = self._base(number)
             found = self._walk(number)
@@ -128,7 +132,32 @@ class _Miner:
                 for tool, calls in found.calls.items():
                     self._learn_outcomes(tool, calls)
         self.model.base = self._base(_PASSES)
+        self._find_unread()
         return self.model
+
+    def _find_unread(self) -> None:
+        """Arguments in the form of a key or a code that decide nothing here: they may have to be right."""
+        for tool in sorted(self.model.writes & set(self.model.tools)):
+            program = self.model.tools[tool]
+            laws_of_two = [
+                law for held in program.laws.values() for law in held if isinstance(law, (Same, SameOr, In))
+            ]
+            text = repr((program.tree, program.says, laws_of_two, program.effects, program.inserts))
+            refs = {
+                name
+                for of, name in (*self.model.collections.arg_refs, *self.model.collections.arg_fields)
+                if of == tool
+            }
+            calls = [step for one in self.episodes for step in one.steps if step.tool == tool and step.ok]
+            program.unread = frozenset(
+                name
+                for name in program.heard - refs
+                if not re.search(rf"\bargs\.{re.escape(name)}\b", text)
+                and all(is_code(step.args[name]) for step in calls if name in step.args)
+            )
+            program.given = (
+                {self.model.things(tool, step.args) for step in calls} if program.unread else set()
+            )
 
     def _learn_wraps(self) -> None:
         for episode in self.everything:
@@ -179,6 +208,9 @@ class _Miner:
             told = _Beginning(self.model, base, episode) if number else None
             wrote = False
             for step in episode.steps:
+                for value in [*leaves(step.out), *(leaves(step.args) if step.ok else ())]:
+                    if is_thing(value):
+                        base.heard[episode.world, value_key(value)].add(episode.id)
                 if step.tool in self.model.writes:
                     wrote = wrote or step.ok
                     if told is not None and step.ok:
@@ -392,6 +424,8 @@ class _Walk:
                 self._seen(place, fact)
             if not writes and not facts:
                 self._missing(step)
+            if writes:
+                self.model.sequences |= self.model.followed(self.state, step.tool, step.args, scope)
             if writes and step.ok:
                 self._act(place, step, scope, facts)
             self.state.observe(facts)

@@ -18,11 +18,13 @@ from dreamgym_kit.dream.programs.effects import (
     Rewrite,
     is_view,
 )
+from dreamgym_kit.dream.programs.everywhere import Everywhere
 from dreamgym_kit.dream.programs.forms import Program
 from dreamgym_kit.dream.programs.queries import Query
 from dreamgym_kit.dream.programs.records import Base, WorldState
 from dreamgym_kit.dream.programs.scope import Parameters, Scope, scope_of
 from dreamgym_kit.dream.programs.trees import Tree, TreeLeaf
+from dreamgym_kit.dream.programs.trust import NEAR, lower_bound
 from dreamgym_kit.dream.programs.values import (
     GONE,
     UNKNOWN,
@@ -31,6 +33,7 @@ from dreamgym_kit.dream.programs.values import (
     has_digits,
     is_number,
     is_scalar,
+    is_thing,
     leaves,
     shape_of,
     value_key,
@@ -71,6 +74,8 @@ class ToolProgram:
         wraps: by whether the call went well, what the tool puts around its answer.
         heard: the arguments that recorded calls had.
         choices: of arguments that have a few values, these.
+        unread: arguments that name things but that the mined program never reads, such as a code.
+        given: values of these arguments in successful calls, with the other things that the call named.
     """
 
     tree: Tree | None = None
@@ -84,12 +89,27 @@ class ToolProgram:
     wraps: dict[bool, Wrap] = field(default_factory=dict)
     heard: frozenset[str] = frozenset()
     choices: Mapping[str, frozenset[ValueKey]] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    given: set[frozenset[ValueKey]] = field(default_factory=set)
 
     def accounts_for(self, args: Mapping[str, JsonValue]) -> bool:
         """Whether recorded calls had these arguments, and these values of those that have a few."""
         if not self.heard.issuperset(args):
             return False
         return all(name not in args or value_key(args[name]) in known for name, known in self.choices.items())
+
+    def summary(self) -> str:
+        """Count the program's parts, in a phrase."""
+        parts = [
+            (sum(says is not None for says in self.says.values()), "outcome"),
+            (sum(effect is not None for effect in self.effects.values()), "update"),
+            (len(self.inserts), "insert"),
+            (int(self.query is not None), "query"),
+        ]
+        return (
+            ", ".join(f"{count} {name}{'s' * (count > 1)}" for count, name in parts if count)
+            or "repeats what was read"
+        )
 
     def effect_on(self, prefix: str) -> Effect | None:
         """What it does to the record that names with this prefix are of."""
@@ -115,10 +135,34 @@ class Model:
     def __init__(
         self, parameters: Mapping[str, Parameters], writes: frozenset[str], collections: Collections
     ) -> None:
-        self.parameters, self.writes, self.collections = parameters, writes, collections
+        self.parameters, self.writes, self.collections = dict(parameters), writes, collections
         self.tools: dict[str, ToolProgram] = defaultdict(ToolProgram)
         self.counters: dict[tuple[str, str], list[CounterValue]] = {}
+        self.everywhere: dict[str, Everywhere] = {}
+        self.declared: frozenset[str] = frozenset()  # tools whose programs a person wrote
         self.base = Base()
+        self.sequences: set[tuple[str, str]] = set()
+        """Pairs of writes recorded one after the other on the same thing."""
+
+    def things(self, tool: str, args: Mapping[str, JsonValue]) -> frozenset[ValueKey]:
+        """Return the things that a call names."""
+        choices = self.tools[tool].choices
+        named = (value for name, value in args.items() if name not in choices)
+        return frozenset(value_key(value) for value in named if is_thing(value))
+
+    def followed(
+        self, state: WorldState, tool: str, args: Mapping[str, JsonValue], scope: Scope
+    ) -> set[tuple[str, str]]:
+        """Return pairs of an earlier write of this episode and this one that name a common thing.
+
+        Skips writes with a known effect on a record that both reach: the record already shows it.
+        """
+        things, rows = self.things(tool, args), {(name, value_key(key)) for name, key in scope.rows.values()}
+        return {
+            (earlier, tool)
+            for earlier, named, understood in state.written
+            if named & things and not understood & rows
+        }
 
     def scope(self, state: WorldState, tool: str, args: Mapping[str, JsonValue]) -> Scope:
         """What a call can see."""
@@ -151,14 +195,18 @@ class Model:
         return first.prefix + str(number).zfill(max(one.digits for one in given))
 
     def staying(self, prefix: str) -> float:
-        """Of pairs of a write and a record it can reach, the share that left the record alone."""
+        """Return a lower bound on the share of (write, reachable record) pairs with an unchanged record.
+
+        It uses the narrow bound of recorded outcomes: there are as few pairs as tools. A wider bound would
+        distrust most records after any write, however many calls agree.
+        """
         kept = [
             isinstance(effect, Keep)
             for tool in self.tools.values()
             for other, effect in tool.effects.items()
             if (">." in other) == (">." in prefix) and not is_view(other)
         ]
-        return (sum(kept) + 1) / (len(kept) + 2)
+        return lower_bound(sum(kept) + 1, len(kept) + 2, NEAR)
 
     def write(
         self,
@@ -180,6 +228,12 @@ class Model:
             if row not in told:
                 self._reach(state, tool, prefix, collection, key, scope, step, confidence, real=real)
         named = {(collection, value_key(key)) for collection, key in scope.rows.values()}
+        understood = told | {
+            (collection, value_key(key))
+            for prefix, (collection, key) in scope.rows.items()
+            if not is_view(collection) and tool.effect_on(prefix) is not None
+        }
+        state.written.append((step.tool, self.things(step.tool, step.args), frozenset(understood)))
         for view in tool.views:
             if tool.changes(view):
                 for row in state.rows_of(view):
@@ -310,6 +364,7 @@ class Model:
 
     def note(self, state: WorldState, step: SeenStep) -> None:
         """A call was made; what comes later may rest on it."""
+        state.heard.update(value_key(value) for value in leaves(step.out) if is_thing(value))
         if not step.ok or step.tool not in self.writes:
             return
         done = (step.tool, value_key(step.args))

@@ -31,6 +31,8 @@ class Base:
         """By world and view, what the tool put around that very answer."""
         self.listed: dict[tuple[str, str], set[str]] = defaultdict(set)
         """By (world, collection), the episodes that read a complete list of it."""
+        self.heard: dict[tuple[str, ValueKey], set[str]] = defaultdict(set)
+        """Episodes by (world, value): an answer contained the value, or a successful call received it."""
 
     def add(self, world: str, episode: str, facts: Sequence[Fact], wrap: Wrap) -> None:
         """An episode was told this."""
@@ -88,6 +90,8 @@ class WorldState:
         done: those writes, with their arguments.
         last: by (tool, argument), what the last write that went well was given.
         line: those writes in their order.
+        written: those writes, each with the things that it named and the records with a known change.
+        heard: the things that this episode's answers named.
         made: records made in this episode.
         lost: keys and names of deleted records.
         tainted: collections in which there may be records that nobody knows of.
@@ -105,6 +109,8 @@ class WorldState:
         self.lost: set[ValueKey] = set()
         self.tainted: set[str] = set()
         self.confidence: dict[RowKey, float] = {}
+        self.written: list[tuple[str, frozenset[ValueKey], frozenset[RowKey]]] = []
+        self.heard: set[ValueKey] = set()
         self.broken = False  # a write was not understood: recordings of this line of writes are no proof
         self._known: dict[RowKey, dict[str, Any] | None] = {}
         self._by_field: dict[tuple[str, str], dict[ValueKey, JsonValue]] = {}
@@ -160,6 +166,14 @@ class WorldState:
             ),
             None,
         )
+
+    def has_heard(self, value: JsonValue) -> bool:
+        """Whether an answer contained this value, in this episode or in another episode of this world."""
+        key = value_key(value)
+        if key in self.heard:
+            return True
+        episodes = self.base.heard.get((self.world, key), ())
+        return any(episode != self.without for episode in episodes)
 
     def is_listed(self, collection: str) -> bool:
         """Whether all records that there were at the start are known: a complete list of them was read."""

@@ -28,6 +28,7 @@ from dreamgym_kit.dream.programs.values import (
     is_key,
     is_number,
     is_scalar,
+    is_thing,
     known,
     same,
     value_key,
@@ -47,15 +48,17 @@ class Scope(dict[str, Any]):
         items_of_args: for each element of the call's list arguments, the names of that element alone.
         rows: by prefix of names, the record that they are of.
         unseen: prefixes of records that nobody has heard of: they may have any field.
+        heard: by argument that may name a thing, whether an earlier answer contained its value.
     """
 
-    __slots__ = ("_index", "_numbers", "items_of_args", "maker", "rows", "unseen")
+    __slots__ = ("_index", "_numbers", "heard", "items_of_args", "maker", "rows", "unseen")
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values or {})
         self.items_of_args: list[dict[str, Any]] = []
         self.rows: dict[str, tuple[str, JsonValue]] = {}
         self.unseen: tuple[str, ...] = ()
+        self.heard: dict[str, bool] = {}
         self.maker: Callable[[str], JsonValue] | None = None
         self._index: dict[ValueKey, list[str]] | None = None
         self._numbers: list[tuple[str, float]] | None = None
@@ -65,7 +68,7 @@ class Scope(dict[str, Any]):
         scope = Scope(self)
         scope.update({name: value for name, value in extra.items() if value is not UNKNOWN})
         scope.items_of_args, scope.rows, scope.unseen = self.items_of_args, self.rows, self.unseen
-        scope.maker = self.maker
+        scope.maker, scope.heard = self.maker, self.heard
         return scope
 
     def make_up(self, like: str) -> Any:
@@ -163,6 +166,8 @@ class _Builder:
         scope = self.scope
         for name, value in self.args.items():
             scope[f"args.{name}"] = value
+            if is_thing(value):
+                scope.heard[f"args.{name}"] = self.state.has_heard(value)
             if isinstance(value, dict):
                 scope.update({f"args.{name}.{field}": item for field, item in value.items()})
             if isinstance(value, list):

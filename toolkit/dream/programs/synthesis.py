@@ -36,6 +36,7 @@ from dreamgym_kit.dream.programs.forms import (
     Program,
     Switch,
     Text,
+    Tie,
     Update,
     UpdateKey,
     sibling_names,
@@ -181,7 +182,22 @@ def _echo(examples: Examples, out: str) -> Text | None:
         return None
     name = max(names, key=lambda one: len(first[one]))
     head, _, tail = out.partition(first[name])
-    return Text((head, Get((name,)), tail))
+    scopes = [scope for scope, _ in examples]
+    return Text((*_fixed(scopes, head), Get((name,)), *_fixed(scopes, tail)))
+
+
+def _fixed(scopes: Sequence[Scope], text: str) -> list[str | Program]:
+    """Split fixed text into constants and ties: words that always equaled another value may not be fixed."""
+    parts: list[str | Program] = []
+    for token in tokens(text):
+        tied = _tied(scopes, token)
+        if tied is not None:
+            parts.append(Tie(token, tied))
+        elif parts and isinstance(parts[-1], str):
+            parts[-1] += token
+        else:
+            parts.append(token)
+    return parts
 
 
 def _by_function(examples: Examples, function: str, field: str) -> Apply | None:
@@ -356,10 +372,11 @@ def _text(examples: Examples) -> Text | None:
     scopes = [scope for scope, _ in examples]
     for column in zip(*shown, strict=True):
         if len(set(column)) == 1 and not (len(examples) == 1 and _is_argument(scopes[0], column[0])):
-            if parts and isinstance(parts[-1], str):
-                parts[-1] += column[0]
+            fixed, *more = _fixed(scopes, column[0])
+            if not more and isinstance(fixed, str) and parts and isinstance(parts[-1], str):
+                parts[-1] += fixed
             else:
-                parts.append(column[0])
+                parts += [fixed, *more]
             continue
         if all(part.isspace() for part in column):
             return None
@@ -370,7 +387,26 @@ def _text(examples: Examples) -> Text | None:
         if hole is None:
             return None
         parts.append(hole)
-    return None if all(isinstance(part, str) for part in parts) and len(examples) < 2 else Text(tuple(parts))
+    return (
+        None
+        if not any(isinstance(part, Program) for part in parts) and len(examples) < 2
+        else Text(tuple(parts))
+    )
+
+
+def _tied(scopes: Sequence[Scope], token: str) -> Program | None:
+    """Return a program for a numeric argument or record field that equaled this word in every example."""
+    if not token[:1].isalnum():
+        return None
+    for name in scopes[0]:
+        of_record = "<args." in name and "?" not in name and len(token) > 2
+        value = scopes[0][name]
+        if of_record and value == token and all(scope.get(name) == token for scope in scopes):
+            return Get((name,))
+        numbers = name.startswith("args.") and is_number(value) and str(value) == token
+        if numbers and all(str(scope.get(name)) == token for scope in scopes):
+            return Apply("str", Get((name,)))
+    return None
 
 
 def _with_marks(scope: Scope, text: str) -> list[str]:

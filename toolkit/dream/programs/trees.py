@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from dreamgym_kit.dream.programs.collections import VIEW
 from dreamgym_kit.dream.programs.conditions import (
     Among,
     AtMost,
@@ -16,6 +17,7 @@ from dreamgym_kit.dream.programs.conditions import (
     Differ,
     EachItem,
     Has,
+    HeardBefore,
     In,
     InRange,
     Is,
@@ -24,11 +26,22 @@ from dreamgym_kit.dream.programs.conditions import (
     OfKind,
     Same,
     SameOr,
+    Shaped,
     Truth,
     kind_of,
+    text_shape,
 )
 from dreamgym_kit.dream.programs.scope import Scope, all_names, ending, is_id_text
-from dreamgym_kit.dream.programs.values import UNKNOWN, ValueKey, is_number, is_scalar, known, value_key
+from dreamgym_kit.dream.programs.values import (
+    UNKNOWN,
+    ValueKey,
+    has_digits,
+    is_number,
+    is_scalar,
+    is_thing,
+    known,
+    value_key,
+)
 from dreamgym_kit.serialization import JsonValue
 
 
@@ -271,6 +284,8 @@ def _laws(scopes: Sequence[Scope], names: Counter[str], least: int) -> Iterator[
     for name, count in often.items():
         yield from _value_laws(name, count, scopes, least)
     args = [name for name in names if name.startswith("args.")]
+    keys = [arg for arg in args if all(has_digits(str(scope[arg])) for scope in scopes if arg in scope)]
+    yield from filter(always, map(HeardBefore, keys))
     for arg in args:
         for name in names:
             yield from filter(always, _list_laws(arg, name, scopes))
@@ -323,6 +338,8 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
             yield Among(name, tuple(values.values()))
         if kinds == {"n"} and len(counts) > 1 and count >= 5:
             yield InRange(name, min(values.values()), max(values.values()))
+        if len(counts) >= 5 and all(isinstance(value, str) and is_thing(value) for value in there):
+            yield from _text_laws(name, list(values.values()))
     if "<args." not in name or name.count(">") != 1:  # of the very record that an argument names
         return
     if len(counts) == 1 and count >= max(least, 0.5 * total) and kinds <= {"s", "b"} and ending(name) != "ok":
@@ -330,6 +347,15 @@ def _value_laws(name: str, count: int, scopes: Sequence[Scope], least: int) -> I
     often = count >= max(4 * len(counts), 0.5 * total)
     if texts and 2 <= len(counts) <= 3 and often and name.endswith(_FEW_VALUES):
         yield Among(name, tuple(values.values()))
+
+
+def _text_laws(name: str, texts: Sequence[str]) -> Iterator[Condition]:
+    """Yield laws of texts: a common shape, such as an email address, or a range of numeric strings."""
+    shapes = {text_shape(text) for text in texts}
+    if len(shapes) <= max(1, len(texts) // 8):
+        yield Shaped(name, tuple(sorted(shapes)))
+    if all(text.isdecimal() for text in texts):
+        yield InRange(name, min(map(int, texts)), max(map(int, texts)))
 
 
 def _list_laws(arg: str, name: str, scopes: Sequence[Scope]) -> Iterator[Condition]:
@@ -360,13 +386,20 @@ def _is_bound(low: str, high: str, scopes: Sequence[Scope], least: int, near: fl
     return any(left > near * right > 0 for left, right in pairs)
 
 
-def _agreements(arg: str, names: Counter[str], scopes: Sequence[Scope]) -> Iterator[Condition]:
+def _is_key_of_another(arg: str, name: str) -> bool:
+    """Whether a name belongs to a record with a composite key that includes this argument."""
+    return arg.removeprefix("args.") in name.partition(">")[0].replace("+", " ").split()
+
+
+def _agreements(
+    arg: str, names: Counter[str], scopes: Sequence[Scope], least: int = 4
+) -> Iterator[Condition]:
     """Never, or always, what a field says; or always, but for one kind."""
     given = {scope[arg] for scope in scopes if isinstance(scope.get(arg), str)}
     if len(given) < 3:
         return
     for name, count in names.items():
-        if name == arg or "<args." not in name or count < 3:
+        if name == arg or count < 3 or not ("<args." in name or name.startswith(VIEW)):
             continue
         values = {scope[name] for scope in scopes if isinstance(scope.get(name), str)}
         if len(values) < 3:
@@ -374,6 +407,9 @@ def _agreements(arg: str, names: Counter[str], scopes: Sequence[Scope]) -> Itera
         told = [Same(arg, name)(scope) for scope in scopes]
         if told.count(False) >= 3 and True not in told and _look_alike(given, values):
             yield Differ(arg, name)
+        elif told.count(True) >= max(least, 0.8 * len(told)) and False not in told:
+            if f"<{arg}>" not in name and not _is_key_of_another(arg, name):
+                yield Same(arg, name)
         elif told.count(True) >= max(3, 0.4 * len(told)) and False in told:
             odd = [scope for scope, truth in zip(scopes, told, strict=True) if truth is False]
             excuses = _common_texts(odd, f"<{arg}>")

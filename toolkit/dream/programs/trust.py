@@ -14,7 +14,27 @@ _FOLDS = 3
 _MIN_WORLDS = 6  # from which on whole worlds are held out as well
 _WORLD_FOLDS = 2
 _Z = 0.84  # one-sided: four of five bounds hold
+NEAR = 0.5
+"""Z-score for shares that are not a measured exactness: one-sided, 70% of such bounds hold."""
 _UNTRIED = 0.3  # of a kind that no held-out recording tried
+FEW = ":few"
+"""The mark of an answer that few recordings show; other marks name other deviations from recordings."""
+_THRESHOLDS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+_MIN_TRIED = 100  # minimum held-out answers for a curve
+
+
+class CurvePoint(NamedTuple):
+    """One threshold on held-out recordings.
+
+    Attributes:
+        threshold: 0..1.
+        answered: 0..1, share of calls answered with that confidence.
+        exact: 0..1, share of those that were exact; None where none was answered.
+    """
+
+    threshold: float
+    answered: float
+    exact: float | None
 
 
 def lower_bound(right: float, total: float, z: float = _Z) -> float:
@@ -37,6 +57,23 @@ class Trust:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        self.calls = 0  # of episodes that were held out as such
+
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """Return coverage and exactness per threshold on held-out episodes; empty for too few answers."""
+        kinds = [
+            (self.confidence(tool, kind, 1.0), *count)
+            for (held_out, tool, kind), count in list(self._counts.items())
+            if held_out == "episode" and tool
+        ]
+        if sum(tried for _, tried, _ in kinds) < _MIN_TRIED:
+            return ()
+        points = []
+        for threshold in _THRESHOLDS:
+            sure = [(tried, right) for confidence, tried, right in kinds if confidence >= threshold]
+            tried, right = sum(count for count, _ in sure), sum(count for _, count in sure)
+            points.append(CurvePoint(threshold, tried / self.calls, right / tried if tried else None))
+        return tuple(points)
 
     def count(self, held_out: str, tool: str, kind: str, *, right: bool) -> None:
         """One answer; `held_out`: by "episode" or by "world"."""
@@ -50,12 +87,25 @@ class Trust:
             mine, all_of = self._of(held_out, tool, kind), self._of(held_out, "", _general(kind))
             if held_out == "world" and (not mine.tried or "|" not in kind):
                 continue  # programs have to hold in other worlds; what was read in this world need not
-            if not mine.tried and not all_of.tried:
+            wide = self._wide(held_out, kind)
+            if not (mine.tried or all_of.tried or (wide.tried and _general(kind).endswith(FEW))):
                 at_most = min(at_most, _UNTRIED)
                 continue
-            before = (all_of.right + 1) / (all_of.tried + 2)
+            before = (all_of.right + 2 * (wide.right + 1) / (wide.tried + 2)) / (all_of.tried + 2)
             at_most = min(at_most, lower_bound(mine.right + 2 * before, mine.tried + 2))
         return at_most
+
+    def of_tool(self, tool: str) -> tuple[int, int]:
+        """Count a tool's answered held-out calls: (exact, not exact)."""
+        counts = [
+            count for (by, name, _), count in list(self._counts.items()) if by == "episode" and name == tool
+        ]
+        right = sum(right for _, right in counts)
+        return right, sum(tried for tried, _ in counts) - right
+
+    def _wide(self, held_out: str, kind: str) -> _Count:
+        """Return the count of the kind without its last mark: the prior for a rare kind."""
+        return self._of(held_out, "", _general(kind).rpartition(":")[0])
 
     def _of(self, held_out: str, tool: str, kind: str) -> _Count:
         return _Count(*self._counts.get((held_out, tool, kind), (0, 0)))
@@ -81,6 +131,7 @@ def measure(
         rest = [one for place, one in enumerate(episodes) if place not in apart]
         model = mine(rest, parameters, writes, only_worlds)
         for place in sorted(apart):
+            trust.calls += len(episodes[place].steps) * (held_out == "episode")
             for tool, kind, right in played(model, episodes[place]):
                 trust.count(held_out, tool, kind, right=right)
 

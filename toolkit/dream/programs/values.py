@@ -15,6 +15,8 @@ ValueKey = tuple[str, Any]
 """Equal values have equal keys: 5 and 5.0 are one number, sums may be off by a rounding error."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_#@+\-]+(?:[.:][A-Za-z0-9_#@+\-]+)*|\s+|.", re.DOTALL)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
+CLOCK = re.compile(r"(\d{4}-\d\d-\d\d[T ])?\d\d?:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 _WITH_DIGITS = re.compile(r"\w*\d[\w.\-]*")
 _EXACT = 2**53  # whole numbers from which on floats leave some out
 _SMALL = 0.001  # numbers below it are compared by their first digits
@@ -102,6 +104,25 @@ def has_digits(text: str, least: int = 1) -> bool:
     return sum(character.isdigit() for character in text) >= least
 
 
+def is_thing(value: object) -> bool:
+    """Whether a value may name a thing: one word of at least 3 characters, or an integer of at least 100."""
+    if isinstance(value, str):
+        return len(value) > 2 and len(value.split()) == 1
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 100
+
+
+def is_code(value: object) -> bool:
+    """Whether a value is one word with letters and digits, such as a key or a code, and not a time."""
+    text = value if isinstance(value, str) else ""
+    mixed = has_digits(text) and any(character.isalpha() for character in text)
+    return mixed and len(text.split()) == 1 and not _TIME.match(text)
+
+
+def is_clock(value: object) -> bool:
+    """Whether a value is only a time of day, which changes without any call."""
+    return isinstance(value, str) and CLOCK.fullmatch(value) is not None
+
+
 def at_path(value: JsonValue, path: Iterable[str | int]) -> Any:
     """What stands at a path; UNKNOWN where nothing does."""
     for part in path:
@@ -156,6 +177,7 @@ def _normal(value: JsonValue) -> JsonValue:
 
 
 __all__ = [
+    "CLOCK",
     "GONE",
     "UNKNOWN",
     "Sign",
@@ -163,9 +185,12 @@ __all__ = [
     "ValueKey",
     "at_path",
     "has_digits",
+    "is_clock",
+    "is_code",
     "is_key",
     "is_number",
     "is_scalar",
+    "is_thing",
     "known",
     "leaves",
     "same",

@@ -3,8 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 
-from dreamgym_kit.dream.calibration import Calibrator, calibrate
-from dreamgym_kit.dream.state.curve import Trials, curve
+from dreamgym_kit.dream.calibration import Calibrator, Trial, calibrate
 from dreamgym_kit.dream.state.dreaming import Knowledge, replay, trials
 from dreamgym_kit.dream.state.history import RecordedEpisode
 from dreamgym_kit.dream.state.mining import Miner, pooled, renamed
@@ -43,10 +42,10 @@ class Learner:
         models = self._all.mine(episodes)
         pool = pooled([renamed(episode, models) for episode in episodes], models)
         tried = self._tried(episodes) if calibrated else []
-        calibration = calibrate([trial for one in tried for trial in one.answered]) if tried else Calibrator()
-        return Knowledge(models, pool, calibration, curve(tried))
+        calibration = calibrate([trial for one in tried for trial in one]) if tried else Calibrator()
+        return Knowledge(models, pool, calibration)
 
-    def _tried(self, episodes: Sequence[RecordedEpisode]) -> list[Trials]:
+    def _tried(self, episodes: Sequence[RecordedEpisode]) -> list[Sequence[Trial]]:
         """Replay episodes of worlds that the models were not mined from.
 
         What only read there, as a crawl does, is known beforehand, and a third of the rest; the others are
@@ -63,10 +62,10 @@ class Learner:
         return _tried(models, tried)
 
 
-def _tried(models: ToolModels, episodes: Sequence[RecordedEpisode]) -> list[Trials]:
+def _tried(models: ToolModels, episodes: Sequence[RecordedEpisode]) -> list[Sequence[Trial]]:
     in_symbols = [renamed(episode, models) for episode in episodes]
     nothing = Knowledge(models, pooled([], models))
-    found: list[Trials] = []
+    found: list[Sequence[Trial]] = []
     for turn, third in itertools.product(range(_TURNS), (True, False)):
         known = [
             symbol for number, symbol in enumerate(in_symbols) if _is_known(number, symbol, turn, third=third)
@@ -76,8 +75,7 @@ def _tried(models: ToolModels, episodes: Sequence[RecordedEpisode]) -> list[Tria
             if not _is_known(number, episode, turn, third=third):
                 for source in (knowledge, nothing) if third and not turn else (knowledge,):
                     state = start(source.pool, models, episode.world)
-                    answered = trials(episode, replay(source, state, episode, guesses=False))
-                    found.append(Trials(answered, len(episode.steps)))
+                    found.append(trials(episode, replay(source, state, episode, guesses=False)))
     return found
 
 

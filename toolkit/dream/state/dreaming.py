@@ -14,7 +14,6 @@ from dreamgym_kit.dream.state.candidates import (
     CandidateCall,
     candidates,
 )
-from dreamgym_kit.dream.state.curve import CurvePoint
 from dreamgym_kit.dream.state.history import HistoryStep, Pool, RecordedEpisode
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.names import Names, around
@@ -34,15 +33,11 @@ _REALLY_TOLD = 0.9  # below it, what was told was itself dreamt, and repeating i
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What answers are made from: models, the recordings of worlds, and how far support can be believed.
-
-    `curve` says what each threshold gave on held-out recordings; empty where there are too few.
-    """
+    """What answers are made from: models, the recordings of worlds, and how far support can be believed."""
 
     models: ToolModels
     pool: Pool
     calibration: Calibrator = field(default_factory=Calibrator)
-    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,12 @@ def step_of(entry: Transition) -> HistoryStep:
 def recordings(transitions: Iterable[Transition]) -> list[RecordedEpisode]:
     """Real episodes, each in the order of its steps: the one door to mining, state and calibration.
 
-    What runs for real in a dream is left out, and so is the held-out split: nothing is ever mined or composed
-    from what the agent will be measured on.
+    What runs for real in a dream is left out, as are calls within others, and the held-out split: nothing is
+    ever mined or composed from what the agent will be measured on.
     """
     episodes: dict[tuple[str, str, str], list[Transition]] = defaultdict(list)
     for entry in transitions:
-        if entry.split is Split.HELD_OUT or entry.effect.runs_in_dream:
+        if entry.split is Split.HELD_OUT or entry.effect.runs_in_dream or entry.within:
             continue
         if entry.answer.source is Source.REAL:
             episodes[entry.tenant, str(entry.environment), entry.episode].append(entry)

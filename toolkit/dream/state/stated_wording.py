@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 
 from dreamgym_kit.dream.state.evidence import Found, RuleEvidence
 from dreamgym_kit.dream.state.models import ToolModels
 from dreamgym_kit.dream.state.sentences import operation, quoted, stated
 from dreamgym_kit.dream.state.stated import StatedModel
-from dreamgym_kit.dream.state.wording import RuleLine
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.settings.tool_models import ChangeSettings, FailSettings
 
@@ -22,6 +22,31 @@ _WORDS = {
     "in": "is in",
     "not_in": "is not in",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """One stated rule.
+
+    Attributes:
+        kind: answers, fails, changes or keeps.
+        says: the rule as a sentence.
+        right, wrong: recordings for and against it.
+        source: declared or drafted.
+        contradiction: the first recording that says otherwise.
+    """
+
+    tool: str
+    kind: str
+    says: str
+    right: int
+    wrong: int
+    source: str
+    contradiction: str = ""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The fields by name."""
+        return dict(asdict(self))
 
 
 def stated_lines(models: ToolModels, found: Found) -> list[RuleLine]:
@@ -40,7 +65,6 @@ def _lines(said: StatedModel, parts: Mapping[str, RuleEvidence]) -> Iterator[Rul
             says,
             known.right,
             known.wrong,
-            0,
             source=f"{said.source} by {said.said.said_by}" if said.said.said_by else said.source,
             contradiction=known.contradiction,
         )

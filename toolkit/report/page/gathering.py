@@ -30,6 +30,7 @@ CODES = {
     Source.DERIVED: "c",
     Source.ANALOGOUS: "a",
     Source.MODEL: "m",
+    Source.IMAGINED: "i",
     Source.SCRIPTED: "s",
     Source.FAULT: "f",
     Source.UNANSWERED: "x",

@@ -33,7 +33,7 @@ Fields (schema 2; a later version adds fields and keeps these):
 from collections.abc import Mapping, Sequence
 from statistics import quantiles
 
-from dreamgym_kit.report.executed import what_to_do
+from dreamgym_kit.report.gate_rules import what_to_do
 from dreamgym_kit.report.headline import (
     causes,
     format_broken,

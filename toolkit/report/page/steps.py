@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from dreamgym_kit.bounded_json import read_json
 from dreamgym_kit.dream.faults import fault_kind
 from dreamgym_kit.errors import NotSerializable
-from dreamgym_kit.report.differences import format_nearest
-from dreamgym_kit.report.episode import Utterance, telling, text_of
+from dreamgym_kit.report.episode import Utterance, format_nearest, telling, text_of
 from dreamgym_kit.serialization import JsonValue
 from dreamgym_kit.types import Episode, Finding, Transition, UserTurn
 
@@ -217,7 +216,8 @@ def _verdict(episode: Episode) -> dict[str, JsonValue]:
         {
             "kind": "verdict",
             "verdict": str(episode.verdict),
-            "text": episode.reason[:_TEXT],
+            "text": episode.reason[:_TEXT]
+            + (f" (blame: {episode.blame})" if episode.blame is not None else ""),
             "findings": loose or None,
             "executed": [str(call)[:_TEXT] for call in episode.executed] or None,
             "traceback": [line[:_TEXT] for line in episode.traceback] or None,

@@ -143,6 +143,7 @@ const SOURCES = {
   c: ['derived', 'put together from what was recorded'],
   a: ['analogous', 'recorded in another environment'],
   m: ['model', 'a model\u2019s answer'],
+  i: ['imagined', 'a model invented it: it proves nothing'],
   s: ['scripted', 'a scripted answer'],
   f: ['fault', 'planned failure'],
   x: ['unanswered', 'no answer given'],

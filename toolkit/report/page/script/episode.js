@@ -43,6 +43,7 @@ function answer(step) {
     step,
     step.error ? h('span.err', step.error) : null,
     step.update ? h('span.soft', 'updates the state') : null,
+    ['model', 'imagined'].includes(step.source) && step.why ? h('p.soft', 'Because ', step.why) : null,
   );
 }
 const cutAt = ({length}) =>

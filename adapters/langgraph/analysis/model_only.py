@@ -1,0 +1,144 @@
+"""Whether a graph without anything to intercept provably does no more than ask a model.
+
+Such a graph runs. In any other the reading of code may have missed what acts, so a person decides.
+"""
+
+import dis
+import functools
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import Runnable, RunnableLambda, RunnableSequence
+from langgraph.pregel import Pregel
+from langgraph.pregel.protocol import PregelProtocol
+from langgraph.runtime import Runtime
+from langgraph.types import Command, Send
+
+from dreamgym_kit.adapters.langgraph.analysis import side_effects
+from dreamgym_kit.adapters.langgraph.analysis.gc_objects import closure_of
+from dreamgym_kit.adapters.langgraph.analysis.inventory import behind, callbacks
+from dreamgym_kit.adapters.langgraph.analysis.nodes import is_framework, nodes_of, unwrapped
+from dreamgym_kit.adapters.langgraph.intercept.functions import real_of
+from dreamgym_kit.settings import advice
+from dreamgym_kit.settings.schema import Settings
+
+_PLAIN = (bool, bytes, dict, float, int, list, set, str, tuple)
+_KNOWN = (*_PLAIN, AIMessage, ToolMessage, BaseChatModel, ChatPromptTemplate, Command, RunnableSequence)
+_FIELDS = frozenset(
+    itertools.chain(
+        *map(dir, _KNOWN), AIMessage.model_fields, ToolMessage.model_fields, dir(Send), dir(Runtime)
+    )
+)
+"""Attributes that code may use of values it was handed: they are those of data and models."""
+_ASKS = frozenset({"invoke", "ainvoke", "stream", "astream", "batch", "abatch"})
+_FIXED = (bool, bytes, float, int, str, BaseChatModel, ChatPromptTemplate)  # that a node's partial may give
+_UNREAD = frozenset({"__import__", "eval", "exec", "import_module", "open"})  # they reach what is not named
+_MAX_DEPTH = 10
+
+
+def unproven(graph: Pregel[Any], settings: Settings) -> list[advice.Advice] | None:
+    """What a person has to say of a graph before it may run, one line of dreamgym.toml for each node.
+
+    None where nothing has to be said: each node is seen to compute and to ask a model, or a person named it.
+    """
+    reader = _Reader()
+    lines: dict[str, advice.Advice] = {}
+    named = False
+    for path, bound in nodes_of(graph):
+        name = path.rpartition("/")[2]
+        if name in settings.nodes:
+            named = True
+        elif not reader.node(bound):
+            lines[name] = advice.node_runs(name)
+    for source, branches in getattr(getattr(graph, "builder", None), "branches", {}).items():
+        for branch in branches.values():
+            chooses = [reached for _, reached in behind(branch)]
+            if source not in settings.nodes and not all(map(reader.computes, chooses)):
+                lines[source] = advice.node_runs(source)
+    for _, reached in callbacks(getattr(graph, "config", None)):
+        if not reader.computes(reached):
+            reference = f"{reached.function.__module__}:{reached.function.__qualname__}"
+            lines[reference] = advice.function_answered(reference)
+    if not lines and not named and not reader.asks:  # it does nothing that a dream could try
+        lines = {name: advice.node_runs(name) for name in graph.nodes if name != "__start__"}
+    return list(lines.values()) or None
+
+
+class _Reader:
+    """Reads the code under nodes; `asks`: whether any of it asks a model."""
+
+    def __init__(self) -> None:
+        self.asks = False
+        self._seen: dict[int, bool] = {}
+
+    def node(self, bound: Any) -> bool:
+        """Whether a node is seen to do nothing but compute and ask models."""
+        found = list(behind(bound))
+        if any(kind != "node" for kind, _ in found):
+            return False
+        for inner in unwrapped(bound):
+            self.asks |= isinstance(inner, BaseChatModel)
+            opaque = isinstance(inner, RunnableLambda) or hasattr(inner, "func")
+            if not (isinstance(inner, (BaseChatModel, Pregel)) or is_framework(type(inner).__module__)):
+                return False
+            elsewhere = isinstance(inner, PregelProtocol) and not isinstance(inner, Pregel)
+            ran = getattr(inner, "func", None) or getattr(inner, "afunc", None)
+            fixed = (*ran.args, *ran.keywords.values()) if isinstance(ran, functools.partial) else ()
+            if (opaque and not found) or elsewhere or not all(isinstance(value, _FIXED) for value in fixed):
+                return False  # a builtin, code of a library, a graph elsewhere, or an object that is not read
+        return all(self.computes(reached) for _, reached in found)
+
+    def computes(self, reached: side_effects.Reached, depth: int = 0) -> bool:
+        """Whether a function is seen to compute only, or to ask a model."""
+        function = reached.function
+        if id(function) in self._seen:
+            return self._seen[id(function)]
+        if depth > _MAX_DEPTH:
+            return False
+        self._seen[id(function)] = True  # while it is read: it may call itself
+        reading = side_effects.read(function, reached.owner)
+        held = [value for value in map(function.__globals__.get, reading.words) if value is not None]
+        held += closure_of(function)
+        methods = (method for value in held for method in _methods(value, reading.words))
+        good = (
+            reading.acts is None
+            and reading.doubt is None
+            and not (reading.forms or reading.graphs or reached.chosen or reading.words & _UNREAD)
+            and all(name in _FIELDS or _stands_in(held, name) for name in _attributes(function))
+            and all(self.computes(further, depth + 1) for further in (*reading.reached, *methods))
+            and all(self.node(value) for value in held if isinstance(value, Runnable))
+        )
+        self.asks |= bool(reading.words & _ASKS)
+        self._seen[id(function)] = good
+        return good
+
+
+def _methods(value: Any, words: frozenset[str]) -> Iterator[side_effects.Reached]:
+    """What a user's class does of which code may hold an object, by an operator, too; of models: by name."""
+    kind = value if isinstance(value, type) else type(value)
+    for cls in itertools.filterfalse(side_effects.is_library_class, kind.__mro__):
+        for name, entry in vars(cls).items():
+            inner = getattr(entry, "fget", None) or getattr(entry, "__func__", entry)
+            if side_effects.is_users(inner) and (name in words or not issubclass(kind, BaseChatModel)):
+                yield side_effects.Reached(inner)
+
+
+def _attributes(function: Any) -> Iterator[str]:
+    """The attributes that code reads, of whatever value."""
+    for code in side_effects.codes_of(real_of(function).__code__):
+        steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PUSH_NULL")]
+        for place, step in enumerate(steps):
+            if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                yield str(step.argval)
+            elif step.argval == "getattr" and step.opname.startswith("LOAD_"):
+                yield str([*side_effects.constants_given(steps[place + 1 : place + 40]), None, None][1])
+
+
+def _stands_in(values: list[Any], name: str) -> bool:
+    """Whether a global value of the code has the attribute: what it is was read already."""
+    return any(inspect.getattr_static(value, name, None) is not None for value in values)

@@ -1,0 +1,392 @@
+"""What an answer contradicts: its tool's declared form, the environment's facts, this episode's calls.
+
+Nothing here is asked of a model or of recordings, and no confidence counts: an answer that invents what
+nothing tells is accepted, and one that says otherwise than what was told is not. One ID names one thing; a
+read shows what was told of it until a write names it; a list keeps its rows, gains what was made and loses
+what was removed. A write changes what it names and what it says that it changes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dreamgym_kit.dream.answer_schema import schema_for
+from dreamgym_kit.dream.things import (
+    DENIES,
+    MAKES,
+    REMOVES,
+    EntityRecord,
+    Scalar,
+    Thing,
+    failure_of,
+    id_arguments,
+    identifiers,
+    is_id_name,
+    is_partial,
+    is_scalar,
+    kind_of,
+    kinds_of,
+    names_more,
+    noun,
+    records,
+    rows_of,
+    same,
+    words,
+)
+from dreamgym_kit.interfaces import TELLING
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Source, ToolSpec, Transition
+
+Fact = Mapping[str, JsonValue]
+"""An answer about an environment's base state: `{"tool", "args", "answer"}`, or `"error"` for the answer."""
+MAX_REASONS = 4
+"""Contradictions that are named of one answer."""
+_SETS = frozenset(["change", "edit", "modify", "rename", "replace", "set", "update"])
+_KEEPS_ROWS = MAKES | _SETS | {"notify", "pay", "refund", "send"}
+_GONE = re.compile(
+    r"(?i)\b(?:deleted|removed|revoked|destroyed|erased|gone|deactivated|inactive|archived)\b|active': False"
+)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows that a read listed, as far as they are known now."""
+
+    call: Call
+    things: set[Thing]
+    partial: bool  # it says that there are more
+    touched: set[str] = field(default_factory=set)  # by writes that may take a row out of a list
+
+
+@dataclass(slots=True)
+class _Known:
+    """What facts and calls told so far, in their order."""
+
+    fields: dict[Thing, dict[str, Scalar]] = field(default_factory=dict)
+    by_argument: set[Thing] = field(default_factory=set)
+    removed: set[Thing] = field(default_factory=set)
+    left: set[tuple[str, Thing]] = field(default_factory=set)  # of which ID a thing was taken out
+    made: dict[Thing, frozenset[str]] = field(default_factory=dict)  # and what the making call named
+    rows: dict[str, _Rows] = field(default_factory=dict)  # by the key of their call
+    whole: dict[str, JsonValue] = field(default_factory=dict)  # answers without records, by call
+    views: dict[tuple[Thing, str], str] = field(default_factory=dict)  # with which arguments a field was read
+    denied: set[str] = field(default_factory=set)  # calls that were answered "not found"
+
+    def failed(self, call: Call, error: str) -> None:
+        """Learn that a read found nothing."""
+        if DENIES.search(error):
+            self.denied.add(call.key)
+
+    def shown(self, call: Call, content: JsonValue) -> None:
+        """Learn a read's answer."""
+        told = list(records(content, call))
+        for record in told:
+            self.fields.setdefault(record.thing, {}).update(record.fields)
+            self.views |= {(record.thing, name): _view(record.thing, call) for name in record.fields}
+            self.removed.discard(record.thing)
+            if record.by_argument:
+                self.by_argument.add(record.thing)
+        if rows_of(content) is not None:
+            self.rows[call.key] = _Rows(
+                call, {record.thing for record in told if record.in_list}, is_partial(content)
+            )
+        if not told:
+            self.whole[call.key] = content
+
+    def uncertain(self, call: Call) -> None:
+        """Learn that a write timed out: what it names may have changed, or not."""
+        self.whole.clear()
+        self.denied.clear()
+        self._doubt(call, set(identifiers(call.args)), {})
+
+    def written(self, call: Call, answer: Answer) -> None:
+        """Learn a write: what it names may have changed, except in the fields that it says."""
+        self.whole.clear()
+        self.denied.clear()
+        told = list(records(answer.content, call))
+        named = set(identifiers(call.args))
+        new = {record.thing for record in told if self._is_new(record, call, named)}
+        given = {name: value for name, value in call.args.items() if is_scalar(value)}
+        self._doubt(call, named | {record.thing[1] for record in told}, given)
+        self.views = {at: view for at, view in self.views.items() if at[0][1] not in named}
+        for thing in new:
+            self.made[thing] = frozenset(named)
+            self.removed.discard(thing)
+            self.fields[thing] = {name: value for name, value in given.items() if is_scalar(value)}
+        for record in told:
+            if not record.by_argument:
+                self.fields.setdefault(record.thing, {}).update(record.fields)
+        for change in answer.changes:
+            whole = change.get("fields")  # of an imagined write
+            values = whole if isinstance(whole, Mapping) else {str(change.get("field")): change.get("value")}
+            for thing in [thing for thing in self.fields if thing[1] == str(change.get("entity"))]:
+                for name, value in values.items():
+                    self.fields[thing][name] = value if is_scalar(value) else str(value)
+                if change.get("change") == "delete":
+                    self.removed.add(thing)
+        if REMOVES & set(words(call.tool)):
+            self._take_out(call)
+
+    def _is_new(self, record: EntityRecord, call: Call, named: set[str]) -> bool:
+        if record.in_list or record.by_argument:
+            return False
+        makes = bool(MAKES & set(words(call.tool)))
+        if record.thing[1] in named:
+            return makes and record.thing[0] in kinds_of(call.tool) and record.thing not in self.fields
+        return makes or record.thing not in self.fields
+
+    def _doubt(self, call: Call, mentioned: set[str], given: Mapping[str, JsonValue]) -> None:
+        """Forget what a write may have changed; keep what it set to one of its arguments."""
+        kinds, verbs = kinds_of(call.tool), set(words(call.tool))
+        makes = bool(verbs & MAKES)
+        named = {key for _, key in self.fields} & mentioned
+        for thing, fields in self.fields.items():
+            loose = thing[0] == "" or (not named and thing in self.by_argument)
+            of_many = not makes and thing[0] in kinds and mentioned & set(map(str, fields.values()))
+            if thing[1] not in mentioned and not loose and not of_many:
+                continue
+            for name in list(fields):
+                value = given.get(name)
+                sets = thing[1] in mentioned and not makes and (isinstance(value, str) or verbs & _SETS)
+                if name in given and sets:
+                    fields[name] = value
+                elif "name" not in name.lower():
+                    del fields[name]
+        for rows in self.rows.values():
+            if not verbs & _KEEPS_ROWS or not all(map(is_id_name, rows.call.args)):
+                rows.touched |= mentioned
+
+    def _take_out(self, call: Call) -> None:
+        things = [thing for thing, _ in id_arguments(call)] or [
+            (kind_of(name, call.tool), str(value)) for name, value in call.args.items() if is_scalar(value)
+        ]
+        if len(things) == 1 and id_arguments(call) and things[0][0] not in kinds_of(call.tool):
+            owner = things[0][1]  # which lost a tag, a hold or all of its items, and is still there
+            self.rows = {
+                key: rows for key, rows in self.rows.items() if owner not in identifiers(rows.call.args)
+            }
+            return
+        if len(things) == 1:
+            self.removed.add(things[0])
+            self.made.pop(things[0], None)
+        else:  # a member of a group: gone from the lists of the group, and still there
+            self.left |= {(owner[1], thing) for owner in things for thing in things if owner != thing}
+        for rows in self.rows.values():
+            rows.things -= self.removed
+            if len(things) == 1 and things[0][1] in set(identifiers(rows.call.args)):
+                rows.things.clear()  # what was listed of a thing that is gone
+
+
+def contradictions(
+    call: Call,
+    answer: Answer,
+    *,
+    spec: ToolSpec,
+    history: Sequence[Transition] = (),
+    facts: Sequence[Fact] = (),
+) -> list[str]:
+    """Say what an answer contradicts; empty when nothing.
+
+    Args:
+        call: what the agent asked for.
+        answer: what the tool would answer.
+        spec: the tool; its declared answer schema counts.
+        history: this episode's earlier calls, oldest first, with the effect of each.
+        facts: answers about the environment's base state that any episode received, as plain records:
+            `{"tool": name, "args": {...}, "answer": content}`, or `"error": text` in place of the answer.
+
+    Returns:
+        At most `MAX_REASONS` sentences; each names the field, what is known and what the answer says.
+    """
+    if answer.unanswered:
+        return []
+    form = schema_for(spec, ())
+    broken = form.breaks(answer) if form is not None else None
+    if broken is not None:
+        return [f"the answer does not have the declared form of {call.tool}: {broken}"]
+    known = _known(history, facts)
+    failure = failure_of(answer)
+    if failure is not None:
+        wrong = () if spec.effect.changes_environment else _wrong_denial(call, failure, known)
+    elif spec.effect.changes_environment:
+        wrong = _wrong_write(call, answer, known)
+    else:
+        wrong = _wrong_read(call, answer, known)
+    return list(dict.fromkeys(wrong))[:MAX_REASONS]
+
+
+def _known(history: Sequence[Transition], facts: Sequence[Fact]) -> _Known:
+    known = _Known()
+    for fact in facts:
+        args = fact.get("args")
+        call = Call(str(fact.get("tool") or ""), args if isinstance(args, dict) else {})
+        error = fact.get("error")
+        answer = Answer(fact.get("answer"), error=None if error is None else str(error))
+        failure = failure_of(answer)
+        if failure is not None:
+            known.failed(call, failure)
+        else:
+            known.shown(call, answer.content)
+    for entry in history:
+        answer, writes = entry.answer, entry.effect.changes_environment
+        if answer.source not in TELLING and answer.source is not Source.IMAGINED:
+            continue
+        failure = failure_of(answer)
+        if failure is not None:
+            if not writes:
+                known.failed(entry.call, failure)
+            elif answer.timed_out:
+                known.uncertain(entry.call)
+        elif writes:
+            known.written(entry.call, answer)
+        else:
+            known.shown(entry.call, answer.content)
+    return known
+
+
+def _wrong_read(call: Call, answer: Answer, known: _Known) -> Iterator[str]:
+    told = list(records(answer.content, call))
+    asked = {thing for thing, _ in id_arguments(call)}
+    for thing in sorted(asked & known.removed):
+        if not _GONE.search(str(answer.content)) and (told or rows_of(answer.content)):
+            yield f"{_spell(thing)} was removed in this episode: it is not there"
+    for record in told:
+        if record.thing in known.removed and not _GONE.search(str(record.fields)):
+            yield f"{_spell(record.thing)} was removed in this episode: no answer shows it"
+        yield from _differing(record, known, _view(record.thing, call))
+    for kind, key in [record.thing for record in told if not record.in_list][:1]:
+        other = next((value for of, value in asked if of == kind and not same(value, key)), None)
+        if other is not None:
+            yield f"{kind} {other} was asked for, and the answer is of {kind} {key}"
+    if call.key in known.denied:
+        yield "the same call was answered that nothing is there, and nothing was written since"
+    if call.key in known.whole and known.whole[call.key] != answer.content:
+        before = str(known.whole[call.key])[:120]
+        yield f"the same call was answered {before!r}, and nothing was written since"
+    if rows_of(answer.content) is not None:
+        things = {record.thing for record in told if record.in_list}
+        yield from _wrong_rows(call, things, known)
+        yield from _missing_rows(call, answer.content, things, known)
+    else:
+        yield from _missing_from_lists(told, known)
+
+
+def _wrong_rows(call: Call, things: set[Thing], known: _Known) -> Iterator[str]:
+    """Rows against those that the same call listed before."""
+    asked = set(identifiers(call.args))
+    for owner, thing in sorted(known.left):
+        if owner in asked and thing in things:
+            yield f"{_spell(thing)} was taken out of {owner} in this episode"
+    before = known.rows.get(call.key)
+    if before is None:
+        return
+    for thing in sorted(before.things - things):
+        out = thing in known.removed or any((owner, thing) in known.left for owner in asked)
+        if not out and thing[1] not in before.touched:
+            yield f"{_spell(thing)} was listed before, and nothing removed it: the list still has it"
+    for thing in sorted(things - before.things - set(known.made)):
+        if thing[1] not in before.touched:
+            yield f"{_spell(thing)} was not listed before, and nothing made it"
+
+
+def _missing_rows(call: Call, content: JsonValue, things: set[Thing], known: _Known) -> Iterator[str]:
+    """What was made, or told of with all that this list selects by, is listed."""
+    kinds = {thing[0] for thing in things} or {noun(call.tool)}
+    if is_partial(content) or names_more(call.tool, kinds, call.args):
+        return
+    asked = set(identifiers(call.args))
+    for thing, fields in known.fields.items():
+        if thing[0] not in kinds or thing in things or thing in known.removed:
+            continue
+        if any((owner, thing) in known.left for owner in asked):
+            continue
+        if thing in known.made and _selects(call, fields, known.made[thing]):
+            yield f"{_spell(thing)} was made in this episode: the list has it"
+        elif call.args and _selects(call, fields, frozenset()):
+            yield f"{_spell(thing)} was told of with {_spell_args(call)}: the list has it"
+
+
+def _missing_from_lists(told: Iterable[EntityRecord], known: _Known) -> Iterator[str]:
+    """A thing of an owner whose things were listed is among them."""
+    for record in told:
+        if record.thing in known.fields:
+            continue
+        for rows in known.rows.values():
+            kinds = {thing[0] for thing in rows.things} or {noun(rows.call.tool)}
+            if record.thing[0] not in kinds or record.thing in rows.things or not rows.call.args:
+                continue
+            if (
+                rows.partial
+                or record.thing[1] in rows.touched
+                or names_more(rows.call.tool, kinds, rows.call.args)
+            ):
+                continue
+            if _selects(rows.call, record.fields, frozenset()):
+                asked = _spell_args(rows.call)
+                yield f"{rows.call.tool} listed what has {asked}, and {_spell(record.thing)} is not in it"
+
+
+def _wrong_write(call: Call, answer: Answer, known: _Known) -> Iterator[str]:
+    named, verbs = set(identifiers(call.args)), set(words(call.tool))
+    for thing, _ in id_arguments(call):
+        if thing in known.removed and not verbs & (REMOVES | MAKES):
+            yield f"{_spell(thing)} was removed in this episode: the call fails"
+    told = list(records(answer.content, call))
+    for record in told[:1]:
+        yield from _other_arguments(call, record)
+        new = record.thing[1] not in named and verbs & MAKES and record.thing[0] in kinds_of(call.tool)
+        if new and record.thing in known.fields:
+            yield f"{_spell(record.thing)} is there already: what {call.tool} makes has a new ID"
+    for record in told[1:]:
+        if record.thing[1] not in named:
+            yield from _differing(record, known)
+
+
+def _other_arguments(call: Call, record: EntityRecord) -> Iterator[str]:
+    for _, name in id_arguments(call):
+        shown = record.fields.get(name)
+        if shown is not None and not same(shown, call.args[name]):
+            yield f"{name} is {call.args[name]!r} in the call, and {shown!r} in the answer"
+
+
+def _wrong_denial(call: Call, error: str, known: _Known) -> Iterator[str]:
+    """A read does not deny what was told of."""
+    if DENIES.search(error):
+        for thing, _ in id_arguments(call):
+            if thing in known.fields and thing not in known.removed and thing[0] in kinds_of(call.tool):
+                yield f"error: {_spell(thing)} was told of before and nothing removed it: it is there"
+
+
+def _view(thing: Thing, call: Call) -> str:
+    """What a read of a thing is asked besides it, as a language or a date; "" where it does not name it."""
+    rest = {
+        name: value for name, value in call.args.items() if str(value) != thing[1] and not is_id_name(name)
+    }
+    return Call("", rest).key if rest and thing[1] in map(str, call.args.values()) else ""
+
+
+def _differing(record: EntityRecord, known: _Known, view: str = "") -> Iterator[str]:
+    for name, value in record.fields.items():
+        before = known.fields.get(record.thing, {}).get(name, value)
+        views = {view, known.views.get((record.thing, name), "")}
+        if not same(before, value) and ("" in views or len(views) == 1):
+            yield (
+                f"{name} of {_spell(record.thing)} is known to be {before!r}, not {value!r}: nothing has "
+                "changed it, and another thing has another ID"
+            )
+
+
+def _selects(call: Call, fields: Mapping[str, Scalar], owners: frozenset[str]) -> bool:
+    """Whether a list's arguments all select a thing: by a field of that name, or by what made it."""
+    return all(
+        same(fields[name], value) if name in fields else str(value) in owners
+        for name, value in call.args.items()
+    )
+
+
+def _spell(thing: Thing) -> str:
+    return " ".join(thing)[:90]
+
+
+def _spell_args(call: Call) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in call.args.items())[:120]

@@ -1,0 +1,1 @@
+"""Imagined answers of unrecorded tools: a model invents consistent entities, and code tracks state."""

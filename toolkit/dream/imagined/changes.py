@@ -1,0 +1,203 @@
+"""Apply an episode's writes to the base-state answers of later reads.
+
+A write reports the entities that it created, changed and removed, with their fields. If code cannot derive a
+read's answer (a filter without a matching field, a row with unknown fields), it raises `UnclearChange`, and
+the model answers for the state after the writes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dreamgym_kit.dream.environment_facts import names_in
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call, Transition
+
+KINDS = ("create", "update", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class EntityChange:
+    """A write's change to one entity."""
+
+    entity: str  # its ID
+    kind: str  # an item of `KINDS`
+    fields: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+class UnclearChange(Exception):
+    """Code cannot derive a read's answer after the writes."""
+
+
+def changes_in(history: Sequence[Transition]) -> list[EntityChange]:
+    """Return the changes that an episode's writes report, in order; skips malformed ones."""
+    return [
+        EntityChange(str(row["entity"]), str(row["change"]), fields)
+        for step in history
+        if step.effect.changes_environment and step.answer.error is None
+        for row in step.answer.changes
+        if row.get("change") in KINDS and isinstance(fields := row.get("fields"), Mapping)
+    ]
+
+
+def names_changed(call: Call, changes: Sequence[EntityChange]) -> bool:
+    """Whether a call names a thing that the episode created or removed: no base-state fact applies to it."""
+    made = {change.entity.casefold() for change in changes if change.kind != "update"}
+    return bool(made & names_in(dict(call.args)))
+
+
+def after_changes(base: Answer, call: Call, changes: Sequence[EntityChange]) -> Answer:
+    """Return a base-state answer with the writes applied.
+
+    Raises:
+        UnclearChange: the answer after the writes cannot be derived.
+    """
+    if base.error is not None:
+        raise UnclearChange
+    content = base.content
+    for change in _merged(changes):
+        if change.kind == "create":
+            content = _with_row(content, call, change)
+        elif change.kind == "delete":
+            content, _ = _without_rows(content, change.entity)
+        else:
+            content, applied = _updated(content, change)
+            if not applied and change.entity.casefold() in names_in(dict(call.args)):
+                raise UnclearChange
+    if content != base.content and base.artifact is not None:
+        raise UnclearChange  # the structured artifact would no longer agree with the text
+    return replace(base, content=content)
+
+
+def _merged(changes: Sequence[EntityChange]) -> list[EntityChange]:
+    """Fold later updates into created entities, and drop created entities that were removed again."""
+    made: dict[str, EntityChange] = {}
+    others: list[EntityChange] = []
+    for change in changes:
+        if change.kind == "create":
+            made[change.entity] = change
+        elif change.entity in made and change.kind == "delete":
+            del made[change.entity]
+        elif change.entity in made:
+            before = made[change.entity]
+            made[change.entity] = replace(before, fields={**before.fields, **change.fields})
+        else:
+            others.append(change)
+    return [*others, *made.values()]
+
+
+def _is(record: Mapping[str, JsonValue], entity: str) -> bool:
+    """Whether a record describes this entity: a naming field has its ID."""
+    return any(_same(value, entity) for name, value in _naming(record))
+
+
+def _naming(record: Mapping[str, JsonValue]) -> list[tuple[str, JsonValue]]:
+    """Return the fields that name a record: `id` fields, else its first scalar field."""
+    scalars = [
+        (name, value)
+        for name, value in record.items()
+        if isinstance(value, (str, int)) and not isinstance(value, bool)
+    ]
+    own = [pair for pair in scalars if pair[0].casefold() in ("id", "_id", "uuid")]
+    return own or scalars[:1]
+
+
+def _same(left: JsonValue, right: JsonValue) -> bool:
+    return str(left).casefold() == str(right).casefold()
+
+
+def _updated(value: JsonValue, change: EntityChange) -> tuple[JsonValue, bool]:
+    if isinstance(value, Mapping):
+        applied, inner = False, {}
+        for name, item in value.items():
+            inner[name], changed = _updated(item, change)
+            applied = applied or changed
+        if _is(inner, change.entity):
+            known = {name: new for name, new in change.fields.items() if name in inner}
+            return {**inner, **known}, applied or bool(known)
+        return inner, applied
+    if isinstance(value, (list, tuple)):
+        pairs = [_updated(item, change) for item in value]
+        return [item for item, _ in pairs], any(changed for _, changed in pairs)
+    return value, False
+
+
+def _without_rows(value: JsonValue, entity: str) -> tuple[JsonValue, int]:
+    """Remove an entity's rows from lists, and adjust their count fields; also returns the number removed."""
+    if isinstance(value, Mapping):
+        gone, inner = 0, dict(value)
+        for name, item in value.items():
+            shorter, left = _without_rows(item, entity)
+            if isinstance(item, (list, tuple)) and left:
+                inner = _recounted(inner, len(item), -left)
+            if left:
+                inner[name] = shorter
+            gone += left
+        return inner, gone
+    if isinstance(value, (list, tuple)):
+        rows, gone = [], 0
+        for item in value:
+            if (isinstance(item, Mapping) and _is(item, entity)) or _is_name(item, entity):
+                gone += 1
+                continue
+            row, _ = _without_rows(item, entity)
+            rows.append(row)
+        return rows, gone
+    return value, 0
+
+
+def _is_name(item: JsonValue, entity: str) -> bool:
+    return isinstance(item, (str, int)) and not isinstance(item, bool) and _same(item, entity)
+
+
+def _recounted(record: Mapping[str, JsonValue], length: int, by: int) -> dict[str, JsonValue]:
+    """Adjust every integer field that equaled a list's old length."""
+    return {
+        name: value + by
+        if isinstance(value, int) and not isinstance(value, bool) and value == length
+        else value
+        for name, value in record.items()
+    }
+
+
+def _with_row(value: JsonValue, call: Call, change: EntityChange) -> JsonValue:
+    """Add a created entity to the value's lists of its kind.
+
+    Raises:
+        UnclearChange: it may not belong there, or a field of its row is unknown.
+    """
+    if isinstance(value, (list, tuple)):
+        return _longer(value, call, change)
+    if not isinstance(value, Mapping):
+        return value
+    changed = dict(value)
+    for name, rows in value.items():
+        if isinstance(rows, (list, tuple)):
+            new = _longer(rows, call, change)
+            if len(new) != len(rows):
+                changed = _recounted(changed, len(rows), 1)
+            changed[name] = new
+    return changed
+
+
+def _longer(rows: Sequence[JsonValue], call: Call, change: EntityChange) -> list[JsonValue]:
+    """Append a created entity's row if its kind and the call's arguments fit. Raises like `_with_row`."""
+    records = [row for row in rows if isinstance(row, Mapping)]
+    if not any(records) or len(records) < len(rows):
+        raise UnclearChange  # no row shows their form
+    keys = list(dict.fromkeys(name for row in records for name in row))
+    if not _alike(keys, change.fields):
+        return list(rows)
+    for name, given in call.args.items():
+        if given is None or any(_same(given, known) for known in change.fields.values()):
+            continue
+        if name in change.fields:
+            return list(rows)  # the call filters for other entities
+        raise UnclearChange
+    if any(name not in change.fields for name in keys if all(name in row for row in records)):
+        raise UnclearChange
+    return [*rows, {name: change.fields[name] for name in keys if name in change.fields}]
+
+
+def _alike(keys: Sequence[str], fields: Mapping[str, JsonValue]) -> bool:
+    """Whether more than half of these keys are fields of the entity."""
+    return len(set(keys) & set(fields)) * 2 > len(keys)

@@ -1,0 +1,281 @@
+"""Experience model for unrecorded tools: answers are invented and consistent, but never evidence.
+
+An answer is accepted if it has the tool's form and contradicts no fact of its environment; its confidence is
+always 0. Reads are answered for the base state, so that all episodes share them; code applies the episode's
+writes. Repeats, workers and runs ask each question once. Questions that share a name are asked one at a time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from dreamgym_kit.canonical import digest
+from dreamgym_kit.chat import ChatRequest
+from dreamgym_kit.dream.answer_schema import AnswerSchema, schema_for
+from dreamgym_kit.dream.contradictions import contradictions
+from dreamgym_kit.dream.environment_facts import EnvironmentFacts, names_in, plain_record, schema_digest
+from dreamgym_kit.dream.imagined.changes import (
+    UnclearChange,
+    after_changes,
+    changes_in,
+    names_changed,
+)
+from dreamgym_kit.dream.imagined.prompts import (
+    ANSWER_SCHEMA,
+    PROMPT_VERSION,
+    SEED_SCHEMA,
+    described,
+    formed,
+    forms_of,
+    messages_for,
+    read_answer,
+    system_text,
+)
+from dreamgym_kit.dream.recorded import abstention
+from dreamgym_kit.dream.structured_output import CountedEndpoint, UnusableReply, ask, read_object
+from dreamgym_kit.errors import EndpointError, NotSerializable
+from dreamgym_kit.interfaces import Account, ChatEndpoint, Situation
+from dreamgym_kit.serialization import JsonValue, is_exact
+from dreamgym_kit.types import Answer, Call, Environment, Task, ToolSpec
+
+_AGAIN_S = 0.02  # between checks whether another question has ended
+_USUALLY = ChatRequest((), seed=0)
+_CALLS_A_TASK, _MORE_TOKENS = 4, 500  # estimates: new calls per task; tokens of facts, question and reply
+_SHOWN = 300  # characters of an unusable reply shown in the report
+
+
+class SeedingFailed(Exception):
+    """The entities of a task could not be created; the message says why."""
+
+
+class ImaginedExperience:
+    """Implements `interfaces.ExperienceModel` over a chat endpoint and environment facts.
+
+    Args:
+        endpoint: the model's endpoint.
+        facts: the facts of each environment; stores new answers.
+        specs: the agent's tools.
+        imagines: whether a tool's answers may be imagined.
+        schemas: returns the schema of a tool's answers; by default the declared one.
+        sampling: request whose sampling settings are used for every question.
+    """
+
+    waits = True
+
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        facts: EnvironmentFacts,
+        specs: Mapping[str, ToolSpec],
+        *,
+        imagines: Callable[[str], bool] = lambda _: True,
+        schemas: Callable[[Call, Situation], AnswerSchema | None] | None = None,
+        sampling: ChatRequest = _USUALLY,
+    ) -> None:
+        self._endpoint, self._facts, self._specs = endpoint, facts, specs
+        self._imagines = imagines
+        self._schemas = schemas or (lambda _, situation: schema_for(situation.tool, ()))
+        self._sampling = sampling
+        self._unusable: dict[tuple[Environment, str], str] = {}  # why the reply for a task could not be used
+        self._system = system_text(
+            {name: spec for name, spec in sorted(specs.items()) if not spec.effect.runs_in_dream}
+        )
+        self._tools = digest([schema_digest(spec) for _, spec in sorted(specs.items())])
+
+    def close(self) -> None:
+        """End the run's use of its environments: they may be reset."""
+        self._facts.close()
+
+    def expected(self, tasks: Sequence[Task]) -> tuple[int, int]:
+        """Estimate (questions, tokens) for new tasks, before any call is known.
+
+        One question creates a task's entities; each further question answers a new call. Equal calls in other
+        episodes cost nothing, so repeats do not count.
+        """
+        for task in tasks:
+            self._facts.file(task.environment)  # only workers may use it, but this process reports on it
+        questions = len(tasks) * (1 + _CALLS_A_TASK)
+        return questions, questions * (len(self._system) // 4 + _MORE_TOKENS)
+
+    def environments(self) -> list[JsonValue]:
+        """Return fact counts and replaced facts of each environment used, for the report."""
+        return [
+            {
+                "environment": str(environment),
+                "facts": len(book.facts),
+                "seeded": len(book.seeded),
+                "replaced": [f"{row.call}: {row.why}" for row in book.replaced],
+            }
+            for environment, book in self._facts.books()
+        ]
+
+    async def answer(self, call: Call, situation: Situation) -> Answer:
+        """See `ExperienceModel.answer`."""
+        if not self._imagines(call.tool):
+            return abstention(f"{call.tool} may not be imagined (simulate.imagine, tools.NAME.imagine)")
+        if not is_exact(dict(call.args)):
+            return abstention(f"an argument of {call.tool} has no JSON form")
+        changes = changes_in(situation.history)
+        if situation.tool.effect.changes_environment or names_changed(call, changes):
+            return await self._answered(call, situation, after=situation.after)
+        base = await self._answered(call, situation, after="")
+        if base.unanswered or not situation.after:
+            return base
+        try:
+            return after_changes(base, call, changes)
+        except UnclearChange:
+            return await self._answered(call, situation, after=situation.after)
+
+    async def seed(self, task: Task, texts: Sequence[str], account: Account | None = None) -> None:
+        """Create the entities that a task needs, once: answers of reading tools, stored all or none.
+
+        Args:
+            task: names the environment.
+            texts: the request to the agent.
+            account: charged for the question.
+
+        Raises:
+            SeedingFailed: the endpoint failed, or its reply and its correction are unusable.
+        """
+        environment, name = task.environment, digest([list(texts), self._tools, PROMPT_VERSION])
+        reads = [spec for _, spec in sorted(self._specs.items()) if self._reads(spec)]
+        if not reads or self._is_seeded(environment, name):
+            return
+
+        def read(text: str) -> None:
+            output = read_object(text, SEED_SCHEMA)
+            reason = f"made for a task: {output['reasoning']}"
+            answers = [seeded for row in output["facts"] if (seeded := self._seeded(row, reason)) is not None]
+            if problems := self._facts.seed(environment, name, answers):
+                raise NotSerializable("; ".join(problems))
+
+        async with self._turn(environment, [""]):
+            if self._is_seeded(environment, name):
+                return
+            parts: list[tuple[str, JsonValue]] = [("task", list(texts)), ("question", "entities")]
+            if forms := forms_of(reads):
+                parts.insert(0, ("forms", forms))
+            request = replace(
+                self._sampling,
+                messages=messages_for(
+                    self._system,
+                    self._facts.shown(environment, [value for _, value in parts]),
+                    self._facts.mark(environment),
+                    parts,
+                ),
+                schema=SEED_SCHEMA,
+                schema_name="entities",
+                affinity=str(environment),
+            )
+            try:
+                await ask(CountedEndpoint(self._endpoint, account, "experience"), request, read)
+            except EndpointError as error:
+                raise SeedingFailed(f"the model gave no answer: {error}") from error
+            except UnusableReply as error:  # remembered, so that repeats do not pay for it again
+                if account is not None:
+                    account.count("unusable_entities")
+                shown = " ".join(error.text.split())[:_SHOWN]
+                why = f"the model's entities could not be used: {error} (it said: {shown})"
+                self._unusable[environment, name] = why
+                raise SeedingFailed(why) from error
+
+    def _is_seeded(self, environment: Environment, task: str) -> bool:
+        if why := self._unusable.get((environment, task)):
+            raise SeedingFailed(why)
+        return self._facts.is_seeded(environment, task)
+
+    def _reads(self, spec: ToolSpec) -> bool:
+        return (
+            self._imagines(spec.name)
+            and not spec.effect.runs_in_dream
+            and not spec.effect.changes_environment
+        )
+
+    def _seeded(self, row: Mapping[str, JsonValue], reason: str) -> tuple[Call, Answer] | None:
+        """Return an entity as a tool's call and answer; None if the tool writes or is not imagined."""
+        spec, args = self._specs.get(str(row["tool"])), row["args"]
+        if spec is None or not isinstance(args, Mapping):
+            raise NotSerializable(f"facts: {str(row['tool'])[:80]!r} is not a tool of this agent")
+        if not self._reads(spec):
+            return None
+        answer = formed(row["answer"], spec, schema_for(spec, ()), reason=reason)
+        return Call(spec.name, dict(args)), answer
+
+    async def _answered(self, call: Call, situation: Situation, *, after: str) -> Answer:
+        """Return the stored fact that answers the call in a state, else ask the model for it."""
+        environment = situation.environment
+        known = self._facts.find(environment, call, after)
+        if known is not None:
+            return known
+        async with self._turn(environment, names_in(dict(call.args)) or [""]):
+            known = self._facts.find(environment, call, after)
+            if known is not None:
+                return known
+            try:
+                return await self._asked(call, situation, after)
+            except EndpointError as error:
+                return abstention(f"the dream's model gave no answer: {error}")
+            except UnusableReply as error:
+                if situation.account is not None:
+                    situation.account.count("unusable_decisions")
+                shown = " ".join(error.text.split())[:_SHOWN]
+                return abstention(f"the model's answer could not be used: {error} (it said: {shown})")
+
+    async def _asked(self, call: Call, situation: Situation, after: str) -> Answer:
+        environment, spec = situation.environment, situation.tool
+        form = self._schemas(call, situation)
+
+        def read(text: str) -> Answer:
+            answer = read_answer(text, spec, form)
+            if after or spec.effect.changes_environment:
+                history = situation.history
+                rows = [
+                    plain_record(row.tool, row.args, given.content, given.error)
+                    for row, given in ((call, answer), *((step.call, step.answer) for step in history))
+                ]
+                facts = self._facts.related(environment, *rows)
+                if problems := contradictions(call, answer, spec=spec, history=history, facts=facts):
+                    raise NotSerializable("; ".join(problems))
+            if problems := self._facts.accept(environment, call, answer, after=after):
+                raise NotSerializable("; ".join(problems))
+            return self._facts.find(environment, call, after) or answer
+
+        question: dict[str, JsonValue] = {
+            "question": "answer",
+            "state": "after" if after or spec.effect.changes_environment else "before",
+            "tool": call.tool,
+            "args": dict(call.args),
+        }
+        parts: list[tuple[str, JsonValue]] = [
+            ("task", list(situation.spoken)),
+            ("tool", described(spec)),
+            ("question", question),
+        ]
+        request = replace(
+            self._sampling,
+            messages=messages_for(
+                self._system,
+                self._facts.shown(environment, [value for _, value in parts]),
+                self._facts.mark(environment),
+                parts,
+                situation.history if after else (),
+            ),
+            schema=ANSWER_SCHEMA,
+            schema_name="answer",
+            affinity=str(environment),
+        )
+        return await ask(CountedEndpoint(self._endpoint, situation.account, "experience"), request, read)
+
+    @asynccontextmanager
+    async def _turn(
+        self, environment: Environment, names: Sequence[str] | frozenset[str]
+    ) -> AsyncIterator[None]:
+        """Lock these names for the block, so that questions about the same thing run one at a time."""
+        file, wanted = self._facts.file(environment), sorted(names)
+        while not file.begin(wanted):  # noqa: ASYNC110  another process may hold it and cannot notify this loop
+            await asyncio.sleep(_AGAIN_S)
+        try:
+            yield
+        finally:
+            file.end(wanted)

@@ -1,0 +1,59 @@
+"""Find reads that answer the same in every environment (distances, rates, catalogs), and share their answers.
+
+A read qualifies if calls with equal arguments agree in several environments, and before and after writes.
+The share of agreeing calls is reported; held-out recordings measure its confidence.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dreamgym_kit.dream.programs.collections import RecordedCalls
+from dreamgym_kit.dream.programs.values import ValueKey, value_key
+from dreamgym_kit.serialization import JsonValue
+
+_MIN_SHARED = 3  # minimum number of calls made in several worlds
+_AGREEING = 0.9
+_Told = tuple[bool, JsonValue]
+
+
+class Everywhere(NamedTuple):
+    """A read's answers that hold in all worlds.
+
+    Attributes:
+        told: answers by arguments.
+        agreed, shared: calls made in several worlds: those with equal answers, and all.
+    """
+
+    told: Mapping[ValueKey, _Told]
+    agreed: int
+    shared: int
+
+
+def told_everywhere(episodes: Iterable[RecordedCalls], writes: frozenset[str]) -> dict[str, Everywhere]:
+    """Return the answers of each tool that recordings show to be such a read."""
+    heard: dict[tuple[str, ValueKey], dict[ValueKey, tuple[_Told, set[str]]]] = defaultdict(dict)
+    for episode in episodes:
+        for step in episode.steps:
+            if step.tool not in writes and step.args:  # a read without arguments describes its own world
+                answers = heard[step.tool, value_key(step.args)]
+                answers.setdefault(value_key([step.ok, step.out]), ((step.ok, step.out), set()))[1].add(
+                    episode.world
+                )
+    agreed: Counter[str] = Counter()
+    shared: Counter[str] = Counter()
+    different: dict[str, set[ValueKey]] = defaultdict(set)
+    told: dict[str, dict[ValueKey, _Told]] = defaultdict(dict)
+    for (tool, args), answers in heard.items():
+        if len(set().union(*(worlds for _, worlds in answers.values()))) > 1:
+            shared[tool] += 1
+            agreed[tool] += len(answers) == 1
+        if len(answers) == 1:
+            ((answer, (said, _)),) = answers.items()
+            told[tool][args] = said
+            different[tool].add(answer)
+    return {
+        tool: Everywhere(told[tool], agreed[tool], count)
+        for tool, count in shared.items()
+        if count >= _MIN_SHARED and agreed[tool] >= _AGREEING * count and len(different[tool]) > 1
+    }

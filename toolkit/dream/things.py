@@ -1,0 +1,271 @@
+"""Which things an answer tells of, by kind and ID, and what it says of each.
+
+An object's ID is its field `id`, else the ID field that its tool's noun names (`licence_id` of
+assign_licence), else the first one. Rows within an object that only refer to a thing (the `payment_method_id`
+of a payment_history), and rows of a list that repeat an ID, are not records of it. An object without an ID
+is of what the call's only argument names. The kind is read off names alone, so that `id` of get_order and
+`order_id` of list_payments are of one kind.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from dreamgym_kit.bounded_json import read_json
+from dreamgym_kit.errors import NotSerializable
+from dreamgym_kit.serialization import JsonValue
+from dreamgym_kit.types import Answer, Call
+
+Thing = tuple[str, str]
+"""A kind ("order") and an ID as text."""
+Scalar = str | int | float | bool | None
+
+READS = frozenset(
+    {"all", "any", "fetch", "find", "get", "list", "lookup", "look", "my", "query", "read"}
+    | {"retrieve", "search", "show", "the", "up", "view", "check", "status", "details"}
+    | {"detail", "info"}
+)
+REMOVES = frozenset(
+    {"delete", "remove", "revoke", "destroy", "drop", "erase", "purge", "discard"}
+    | {"detach", "unassign", "clear"}
+)
+MAKES = frozenset(
+    {"add", "assign", "book", "create", "file", "generate", "insert", "invite", "issue"}
+    | {"make", "new", "open", "place", "post", "register", "request", "reserve", "schedule"}
+    | {"submit"}
+)
+_STOPS = ("by", "for", "of", "from", "in", "with", "to", "on")
+_WRAPPERS = frozenset(
+    ["data", "result", "results", "response", "payload", "items", "rows", "records", "entries", "values"]
+)
+_ID_NAME = re.compile(
+    r"(?:^|_)(?:id|no|number|key|ref|reference|code|uuid|sku)$|[a-z](?:Id|ID|No|Ref|Key|Code)$"
+)
+_PLAIN_ID = re.compile(r"(?:id|no|number|key|ref|reference|code|uuid|sku)", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+DENIES = re.compile(r"(?i)not found|no such|does(?:n't| not) exist|unknown|not exist|no \w+ (?:with|named)")
+_MORE = frozenset({"next", "more", "truncated"})
+_MAX_DENIAL = 200  # characters
+_MAX_ROWS = 400
+_DEPTH = 8
+
+
+class EntityRecord(NamedTuple):
+    """What an answer says of one thing."""
+
+    thing: Thing
+    fields: Mapping[str, Scalar]  # nested objects without an ID as "address.city"
+    in_list: bool  # a row of the list that the answer is
+    by_argument: bool  # it has no ID of its own: the call's arguments name it
+
+
+def records(content: JsonValue, call: Call) -> Iterator[EntityRecord]:
+    """Every thing that an answer tells of, outermost first; at most 400."""
+    content = opened(content)
+    rows = {id(row) for row in rows_of(content) or ()}
+    wrapped = isinstance(content, dict) and not any(map(is_id_name, content))
+    told: list[EntityRecord] = []
+    for value, key in islice(_objects(content, "", _DEPTH), _MAX_ROWS):
+        in_list = id(value) in rows
+        nested = bool(key) and not in_list and not (wrapped and key in _WRAPPERS)
+        thing = _own(value, key if nested else "", call, in_list=in_list)
+        if thing is not None:
+            told.append(EntityRecord(thing, dict(_scalars(value)), in_list, by_argument=False))
+        elif value is content:
+            told.append(EntityRecord(_named(call), dict(_scalars(value)), in_list, by_argument=True))
+    counts = Counter(record.thing for record in told if record.in_list)
+    return (record for record in told if not record.in_list or counts[record.thing] == 1)
+
+
+def opened(content: JsonValue) -> JsonValue:
+    """The value that a text or a single text block spells as JSON; other contents as they are."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        block = content[0]
+        if block.get("type") == "text" and set(block) <= {"type", "text", "id", "annotations"}:
+            content = block.get("text")
+    if isinstance(content, str) and content[:1] in ("{", "["):
+        try:
+            return read_json(content)
+        except NotSerializable:
+            return content
+    return content
+
+
+def failure_of(answer: Answer) -> str | None:
+    """What a tool says of its failure: an error, or the usual forms of saying so in a plain answer."""
+    if answer.error is not None:
+        return answer.error
+    content = opened(answer.content)
+    if isinstance(content, dict):
+        wrong = content.get("error") or content.get("success") is False or content.get("ok") is False
+        return str(content) if wrong else None
+    if isinstance(content, str) and len(content) <= _MAX_DENIAL:
+        return content if content[:5].lower() == "error" or DENIES.search(content) else None
+    return None
+
+
+def rows_of(content: JsonValue) -> list[JsonValue] | None:
+    """The list that an answer is, or is an object around ("orders", "total"); None for anything else."""
+    content = opened(content)
+    if isinstance(content, dict) and not any(map(is_id_name, content)):
+        inner = [value for value in content.values() if isinstance(value, (dict, list))]
+        content = inner[0] if len(inner) == 1 else None
+    return content if isinstance(content, list) else None
+
+
+def is_partial(content: JsonValue) -> bool:
+    """Whether a list says that it goes on: by a larger total, or by a next page."""
+    rows, content = rows_of(content) or (), opened(content)
+    told = content.items() if isinstance(content, dict) else ()
+    return any(
+        (value and not _MORE.isdisjoint(words(name)))
+        or ("total" in words(name) and type(value) is int and value > len(rows))
+        for name, value in told
+    )
+
+
+def identifiers(value: Any) -> Iterator[str]:
+    """Every text and whole number in arguments, as text: what may name a thing."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from identifiers(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from identifiers(item)
+    elif _is_key(value):
+        yield str(value)
+
+
+def id_arguments(call: Call) -> list[tuple[Thing, str]]:
+    """The things that a call names by an ID, each with its argument's name."""
+    return [
+        ((kind_of(name, call.tool), str(value)), name)
+        for name, value in call.args.items()
+        if is_id_name(name) and _is_key(value)
+    ]
+
+
+def is_id_name(name: str) -> bool:
+    """Whether a field or argument of this name holds an ID."""
+    return _ID_NAME.search(name) is not None
+
+
+def kind_of(name: str, tool: str) -> str:
+    """The kind that a name tells: "order" of order_id, of orderId and of a plain id of get_order."""
+    if _PLAIN_ID.fullmatch(name):
+        return noun(tool)
+    parts = words(name)
+    return singular("_".join(parts[:-1] if is_id_name(name) and len(parts) > 1 else parts))
+
+
+def kinds_of(tool: str) -> set[str]:
+    """What a tool's name may be about: its words after the first, alone and joined."""
+    parts = [singular(word) for word in words(tool)]
+    parts = parts[1:] if len(parts) > 1 else parts
+    return {"_".join(parts[start:end]) for start in range(len(parts)) for end in range(start + 1, start + 4)}
+
+
+def noun(tool: str) -> str:
+    """The kind of thing that a tool is about: "order" of get_order and list_orders_by_customer."""
+    parts = words(tool)
+    for stop in _STOPS:
+        parts = parts[: parts.index(stop)] if stop in parts[1:] else parts
+    rest = [word for word in parts if word not in READS | REMOVES | MAKES] or parts
+    return singular(rest[-1]) if rest else ""
+
+
+def names_more(tool: str, kinds: set[str], args: Mapping[str, JsonValue]) -> bool:
+    """Whether a list's name says more than its rows' kind and its arguments ("unread", "recent")."""
+    asked = {word for name in args for word in words(name)}
+    known = {*kinds, *(part for kind in kinds for part in kind.split("_")), *asked}
+    rest = set(words(tool)) - READS - {*_STOPS} - asked
+    return any(singular(word) not in known for word in rest)
+
+
+def words(name: str) -> list[str]:
+    """The words of a name in snake_case or camelCase, in small letters."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def singular(word: str) -> str:
+    """A noun without its plural ending."""
+    word = word.lower()
+    if word.endswith("ies") and len(word) > 4:
+        return f"{word[:-3]}y"
+    if word.endswith(("sses", "shes", "ches", "xes")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+def is_scalar(value: object) -> bool:
+    """Text, number, truth value or nothing."""
+    return value is None or isinstance(value, (str, int, float))
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal values; a number may be spelled as text, and a text with other blanks or capitals."""
+    if left == right:
+        return True
+    if isinstance(left, bool) or isinstance(right, bool) or left is None or right is None:
+        return False
+    try:
+        return float(left) == float(right)
+    except (TypeError, ValueError, OverflowError):
+        return " ".join(str(left).lower().split()) == " ".join(str(right).lower().split())
+
+
+def _own(value: Mapping[str, Any], key: str, call: Call, *, in_list: bool) -> Thing | None:
+    names = [name for name, item in value.items() if is_id_name(name) and _is_key(item)]
+    names = [name for name in names if name != "code" or isinstance(value[name], str)]  # not HTTP's 200
+    if not names:
+        return None
+    plain = next((name for name in names if _PLAIN_ID.fullmatch(name)), None)
+    if plain is not None:
+        return (singular(key) if key else noun(call.tool)), str(value[plain])
+    nouns = {singular(key)} if key else kinds_of(call.tool)
+    chosen = [name for name in names if kind_of(name, "") in nouns]
+    if key:  # an object within another one is of a thing, or refers to it
+        return (kind_of(chosen[0], ""), str(value[chosen[0]])) if chosen else None
+    asked = [name for name in names if name in call.args and str(call.args[name]) == str(value[name])]
+    others = [name for name in names if name not in asked]
+    order = [*chosen, *others] if in_list else [*chosen, *asked, *others]
+    if not order:  # a row that only says of what it is one
+        return None
+    return kind_of(order[0], ""), str(value[order[0]])
+
+
+def _named(call: Call) -> Thing:
+    """What an object without an ID is of."""
+    if len(call.args) == 1:
+        name, value = next(iter(call.args.items()))
+        if _is_key(value):
+            return kind_of(name, call.tool), str(value)
+    return "", call.key
+
+
+def _objects(value: Any, key: str, depth: int) -> Iterator[tuple[dict[str, Any], str]]:
+    if depth == 0:
+        return
+    if isinstance(value, dict):
+        yield value, key
+        for name, item in value.items():
+            yield from _objects(item, name, depth - 1)
+    elif isinstance(value, list):
+        for item in value[:_MAX_ROWS]:
+            yield from _objects(item, key, depth - 1)
+
+
+def _scalars(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    for name, item in value.items():
+        if is_scalar(item):
+            yield f"{prefix}{name}", item
+        elif isinstance(item, dict) and not any(map(is_id_name, item)):
+            yield from _scalars(item, f"{prefix}{name}.")
+
+
+def _is_key(value: object) -> bool:
+    return (isinstance(value, str) and 0 < len(value) <= 80) or (
+        isinstance(value, int) and not isinstance(value, bool)
+    )
