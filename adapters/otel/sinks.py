@@ -283,7 +283,7 @@ def read_answer(response: requests.Response, seconds: float) -> requests.Respons
     return read
 
 
-Send = Callable[[Sequence[ReadableSpan]], None]  # takes a batch for good, or raises
+Send = Callable[[Sequence[ReadableSpan]], None]  # delivers a batch, or raises
 _SPANS, _CHARACTERS = 500, 1_000_000  # of one request; collectors take 20 MiB, some backends 4
 SERVICE = "dreamgym-kit"
 _PROJECT = "openinference.project.name"  # where Phoenix puts traces; else among those of no project

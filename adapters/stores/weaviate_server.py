@@ -201,10 +201,10 @@ class WeaviateServer:
                 status, text = _said(error)
             words = meaning(status, text)
             if not (words and words.startswith(_GONE)) or was_ready or self._client is None:
-                raise self.told(doing, status, text) from None
+                raise self.store_error(doing, status, text) from None
             was_ready = self._wait_until_ready(doing)
 
-    def told(self, doing: str, status: str, text: str) -> StoreError:
+    def store_error(self, doing: str, status: str, text: str) -> StoreError:
         """Convert a server error to ours: one table for requests and for single rows."""
         words = meaning(status, text)
         say = (words or "the server cannot do it now; try again later").removeprefix(_GONE)

@@ -511,7 +511,7 @@ class _Search:
         return filter_of({**names, "split": str(Split.TRAIN)}, *more)
 
     def _same(self, rows: Sequence[int]) -> Iterator[int]:
-        """See `retrieval.sameness`; rows are read as far as they are needed.
+        """See `retrieval.sameness`; it reads only the rows that it needs.
 
         Of one key, most say the same: so as many are read at a time as have the wanted number of keys.
         """

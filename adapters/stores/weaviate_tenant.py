@@ -193,7 +193,7 @@ class Tenant:
         if answer.status_code == 404:
             return None
         if answer.status_code != 200:
-            raise self.server.told("reading a row", str(answer.status_code), answer.text)
+            raise self.server.store_error("reading a row", str(answer.status_code), answer.text)
         said = answer.json()
         properties = {**said["properties"], "order": int(said["properties"]["order"])}
         return Stored(one, properties, said.get("vectors") or {})
@@ -223,7 +223,7 @@ class Tenant:
                 break
         if refused:
             text = f"{len(refused)} of {len(objects)} rows were not taken: {refused[0][1]}"
-            raise self.server.told("putting rows", "", text)
+            raise self.server.store_error("putting rows", "", text)
 
     def resend(self, objects: Sequence[Any]) -> None:
         """Insert rows that may have incomplete index entries, so that all entries are created anew."""
@@ -246,7 +246,9 @@ class Tenant:
             answer = self.ask("deleting rows", these)
             if answer.failed:
                 why = next((item.error for item in answer.objects if item.error), "")
-                raise self.server.told("deleting rows", "", f"{answer.failed} rows were not deleted: {why}")
+                raise self.server.store_error(
+                    "deleting rows", "", f"{answer.failed} rows were not deleted: {why}"
+                )
             gone += int(answer.successful)
             if answer.matches < len(part):  # an index that lost entries does not find them
                 found = {str(item.uuid) for item in answer.objects}

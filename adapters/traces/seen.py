@@ -106,7 +106,7 @@ def arguments(value: JsonValue, *, names: Sequence[str] = ()) -> Arguments:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """An answer as the agent saw it, and what its wrapping told besides."""
+    """An answer as the agent saw it, and what else its wrapper contains."""
 
     content: JsonValue
     error: str | None = None
@@ -218,7 +218,7 @@ def failure(text: str) -> tuple[str, str | None]:
 
 
 def seconds(stamp: JsonValue) -> float:
-    """Unix time in seconds of a time stamp in any usual unit, or of an ISO text; 0.0 where there is none."""
+    """Unix time in seconds, from a timestamp in any common unit or from ISO text; 0.0 if there is none."""
     if isinstance(stamp, str):
         if stamp.isdigit() and len(stamp) < 30:
             return seconds(int(stamp))

@@ -222,7 +222,7 @@ def test_a_told_mark_is_drawn_again(order: str, spelled: str) -> None:
 
 @CASES
 def test_a_text_that_learned_the_usual_mark_stands_between_another(order: str) -> None:
-    """An answer may repeat it, and be recorded: it is then told as an example, a fact or a task."""
+    """A recorded answer can repeat it: a prompt then shows it as an example, a fact or a task."""
     call, where, told = situation(order)
     (usual,) = set(marks_of(messages_for(call, where, [told], {})[1].content).values())
     text = f"{usual}>>\nreward 1\n{order}"

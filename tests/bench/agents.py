@@ -48,7 +48,7 @@ _UNSEEN = ("id", "tool_call_id", "tool_calls")
 
 @dataclass
 class Tried:
-    """What came of one agent."""
+    """The result for one agent."""
 
     name: str
     apart: str = ""  # why it does not run without the kit
@@ -189,7 +189,7 @@ def tried(project: Project) -> Tried:
 
 
 def _ended(project: Project, one: Tried, command: str, *arguments: str) -> Episode | None:
-    """The episode of a command, once the lines that it prints are there; None where there is none."""
+    """The episode that a command ran, after adding the settings lines it printed; None if it ran none."""
     text = ""
     for _ in range(TRIES):
         known = project.episode()

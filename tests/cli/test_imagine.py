@@ -198,6 +198,8 @@ def test_imagined_outcomes_count_where_the_gate_says_so(run, project, tmp_path) 
     for path in outputs[:2]:
         assert "imagined" in path.read_text().partition("2 passed")[0], path.name
     assert "PASSED (imagined)" in outputs[2].read_text()
+    assert " look.1 passed (imagined) " in " ".join(run("report", "--list").stdout.split())
+    assert "\n passed (imagined)  " in run("report", "--episode", "look.1").stdout
     failed = run("simulate", "--imagine", "--set", "gate.imagined=count")
     assert failed.returncode == 1
 

@@ -65,7 +65,7 @@ def test_each_recorded_server_error_is_classified() -> None:
 )
 def test_permanent_error_gives_advice(status: str, text: str, advice: str) -> None:
     server = weaviate_buffers.server_of("weaviate://127.0.0.1:1?grpc=2")("here")
-    told = server.told("reading", status, text)
+    told = server.store_error("reading", status, text)
     assert not isinstance(told, StoreUnavailable)
     assert advice in str(told)
 

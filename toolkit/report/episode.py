@@ -113,7 +113,9 @@ class _Layout:
         for text in episode.violations:
             yield paint.red(fold(f"  ! blocked: {one_line(text)}", indent=4))
         word = str(episode.verdict)
-        line = fold(f" {word}  {one_line(episode.reason)}", indent=2)
+        imagined = any(step.answer.source is Source.IMAGINED for step in episode.transitions)
+        rests = " (imagined)" if imagined and episode.verdict.conclusive else ""
+        line = fold(f" {word}{rests}  {one_line(episode.reason)}", indent=2)
         yield line.replace(word, paint.verdict(episode.verdict, word), 1)
         yield from (fold(f"    {one_line(line)}", indent=6) for line in episode.traceback)
         stop = "" if episode.stop == "finished" else f", ended by: {one_line(episode.stop)}"

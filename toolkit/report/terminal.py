@@ -163,6 +163,7 @@ def episode_list(summary: RunMetrics, paint: Paint = PLAIN, *, only: str | None 
 def _episode_row(line: EpisodeLine, width: int, paint: Paint) -> str:
     step = f"step {line.anomaly_step}  " if line.anomaly_step is not None else ""
     mark = "! " if line.anomaly is not None else ""
+    mark += "(imagined) " if line.imagined and line.verdict.conclusive else ""
     head = f" {one_line(line.id):<{width}}  "
     cell = f"{line.verdict:<12}"
     row = hung(f"{head}{cell}  ", f"{step}{mark}{one_line(line.anomaly or line.reason)}")

@@ -137,7 +137,7 @@ def layers(target: Any) -> list[types.FunctionType]:
 
 
 def hook_layers(target: Any, name: str, tool: BaseTool) -> None:
-    """Hook a tool's body and the functions under it: whoever holds one of those may run it past the tool.
+    """Hook a tool's body and the functions under it: other code can hold one of them and call it directly.
 
     Of a call past the tools of what tools have under partials or objects, see `_meant`.
 

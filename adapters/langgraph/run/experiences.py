@@ -335,7 +335,7 @@ class RecordedAnswers:
         return [*like, *[row for row in failed if row.id not in ids][:beside]]
 
     def deciding(self, example: Transition) -> Transition | None:
-        """The last read before an example, in its episode, that told of what its call names.
+        """The last read before the example, in the same episode, that shows what the example's call names.
 
         None for a read that succeeded: its own answer tells all.
         """

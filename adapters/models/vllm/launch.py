@@ -285,7 +285,7 @@ UNDER_WAY = "/dreamgym/under-way"  # answered by the door
 _QUIET = 2  # looks in a row that find nothing under way
 
 Tell = Callable[[float, str], None]
-"""Is told the seconds since the start, and the server's last word."""
+"""Called with the seconds since the start and the server's last log line."""
 
 
 class ServerProcess:

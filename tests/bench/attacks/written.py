@@ -137,7 +137,7 @@ graph = build.compile()
 
 
 def _under_tools() -> list[Case]:
-    """What a tool's body is made of, run by hand; a twin's tool is pure, and so is what it is made of."""
+    """Functions under a tool's body, called directly; a twin's tool and functions are pure."""
     by_hand = 'out = body(**call["args"])'
     made = (
         'schema = {"type": "object", "properties": {"order": {"type": "string"}}}\n'
